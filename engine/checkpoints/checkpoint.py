@@ -256,15 +256,7 @@ class Checkpointer:
                     written = [*queue.entries, *queue.rewritten.values()]
                     self._pages.retire(entry.page for entry in written)
                 else:
-                    freed = live.seal(
-                        queue.tail,
-                        queue.replaced,
-                        queue.entries,
-                        queue.rewritten,
-                        queue.moved,
-                        queue.kept,
-                        logged,
-                    )
+                    freed = live.seal(queue, logged)
             self._places.free(freed)
             for old, _ in mover.pace.over(queue.moved):
                 self._places.cache.forget(old)

@@ -288,10 +288,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Op
         if recovered.cut:
             _log.warning("%s", recovered.cut)
         opening.pop_all()
-    reader = BlockReader(
-        env, layout.ltds, checkpoint.store_id, journal, data, places.memory, places.cache,
-        places.holds,
-    )  # fmt: skip
+    reader = BlockReader(env, journal, places, layout.ltds, checkpoint.store_id)
     return Opened(
         env=env, layout=layout, options=options, settings=settings, store_id=checkpoint.store_id,
         ownership=ownership, journal=journal, state=state, places=places, reader=reader,

@@ -30,7 +30,6 @@ from quire.engine.records.durable_state import (
     WORK,
     DurableQueue,
     DurableSubscription,
-    PageEntry,
     Ranges,
 )
 from quire.engine.strategies import BothLocks, Strategy
@@ -43,7 +42,7 @@ from quire.uninterrupted import Condition
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
-from .record_list import RecordList
+from .record_list import RecordList, Sealed
 from .releases import Releases
 from .reservation import Space
 from .subscription import Subscription
@@ -109,10 +108,12 @@ class Queue:
             BothLocks(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
-        self.space = Space(config.name, config.capacity, config.max_messages, strategy)
+        self.space = Space(config, strategy)
         self._switches = ALL_ON
+        self.dropped = False
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
+        self._shut()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.releases = Releases(durable, self.records, self.space, self.lock)
@@ -124,8 +125,6 @@ class Queue:
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self.gave_way = 0  # messages of a volatile queue, to later ones
-        self.dropped = False
-        self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
@@ -174,25 +173,25 @@ class Queue:
 
     def subscription(self, name: str | None) -> Subscription:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
-        if self.config.kind == WORK and name is None:
-            return self.subscriptions[self.config.subscription_id]
-        subscription = self.named.get(name) if name is not None else None
-        if subscription is not None and self.config.kind == TOPIC:
-            return subscription
+        if self.config.kind == WORK:
+            if name is None:
+                return self.subscriptions[self.config.subscription_id]
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
+                f"{self.name!r}"
+            )
         if name is None:
             raise SubscriptionNotFound(
                 f"queue {self.name!r} is a topic: read it through a subscription, as "
                 f'"{self.name}/NAME" (make one with subscribe({self.name!r}, NAME))'
             )
-        if self.config.kind == WORK:
+        subscription = self.named.get(name)
+        if subscription is None:
             raise SubscriptionNotFound(
-                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
-                f"{self.name!r}"
+                f"queue {self.name!r} has no subscription {name!r}: make it with "
+                f"subscribe({self.name!r}, {name!r})"
             )
-        raise SubscriptionNotFound(
-            f"queue {self.name!r} has no subscription {name!r}: make it with "
-            f"subscribe({self.name!r}, {name!r})"
-        )
+        return subscription
 
     def readers(self) -> list[Subscription]:
         """All subscriptions but the keeper."""
@@ -269,7 +268,7 @@ class Queue:
 
     def altered(self) -> None:
         self.config = config = self.durable.config
-        self.name = self.space.name = config.name
+        self.name = config.name
         self._limit()
         self._shut()
         for subscription in self.readers():
@@ -285,27 +284,22 @@ class Queue:
             self.wake_all()
 
     def _limit(self) -> None:
-        config = self.config
-        properties, stopped = config.properties, self.stopped
-        if stopped:
-            pass
-        elif not self._switches.puts:
-            stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
-        elif not properties.puts:
-            stopped = (
-                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
-                "lets them in again"
-            )
-        self.limits_expiry = properties.limits_expiry
+        self.limits_expiry = self.config.properties.limits_expiry
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
-        self.space.has_remedy = properties.has_remedy
-        self.space.limit(
-            config.capacity,
-            config.max_messages,
-            stopped,
-            properties.max_message_bytes,
-            is_typed=properties.schema is not None,
-        )
+        self.space.limit(self.config, self._why_not("puts"))
+
+    def _why_not(self, what: str) -> str:
+        """Why there can be no "puts", or no "gets", in words; "": there can."""
+        if self.stopped:
+            return self.stopped
+        if not getattr(self._switches, what):
+            return f"the store is stopped for {what}: store.enable({what}=True) lets them go on"
+        if not getattr(self.config.properties, what):
+            return (
+                f"queue {self.name!r} is stopped for {what}: alter_queue({self.name!r}, "
+                f"{what}=True) lets them go on"
+            )
+        return ""
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
@@ -325,8 +319,7 @@ class Queue:
             self.wake_all()
 
     def _shut(self) -> None:
-        is_open = self.config.properties.gets and self._switches.gets and not self.stopped
-        self.is_shut = self.dropped or not is_open
+        self.is_shut = self.dropped or bool(self._why_not("gets"))  # nothing can be got
 
     def check_there(self, subscription: Subscription) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
@@ -336,17 +329,8 @@ class Queue:
             raise SubscriptionNotFound(
                 f"subscription {subscription.name!r} of {self.name!r} was removed"
             )
-        if self.stopped:
-            raise QueueDisabled(self.stopped)
-        if self.is_shut and not self._switches.gets:
-            raise QueueDisabled(
-                "the store is stopped for gets: store.enable(gets=True) lets them go on"
-            )
         if self.is_shut:
-            raise QueueDisabled(
-                f"queue {self.name!r} is stopped for gets: alter_queue({self.name!r}, gets=True) "
-                "lets them go on"
-            )
+            raise QueueDisabled(self._why_not("gets"))
 
     def drop(self) -> None:
         """It is in no list any more."""
@@ -385,26 +369,15 @@ class Queue:
         """Whether any message of the block is still to be read."""
         return not self.released.covers(ref.position, ref.position + ref.count)
 
-    def seal(
-        self,
-        count: int,
-        replaced: PageEntry | None,
-        entries: list[PageEntry],
-        rewritten: dict[PageEntry, PageEntry],
-        moved: list[tuple[list[BlockRef], BlockRef]],
-        kept: list[BlockRef],
-        logged: Sealing,
-    ) -> list[BlockRef]:
-        """A checkpoint sealed the first `count` records of the tail into new record pages.
+    def seal(self, sealed: Sealed, logged: Sealing) -> list[BlockRef]:
+        """A checkpoint sealed the first records of the tail into new record pages.
 
-        `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
-        old records with the one in their stead; `kept` are those of the records that stay in the
-        tail (L5); `logged`: what goes from the log. Returns the
-        blocks that are free by that: old ones, and the new ones that were released meanwhile, as
-        the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
+        `logged`: what goes from the log. Returns the blocks that are free by that: old ones, and
+        the new ones that were released meanwhile, as the old ones were then. Keeps Q3: the charge
+        of partly released messages is taken anew.
         """
         freed: list[BlockRef] = []
-        for old, new in moved:
+        for old, new in sealed.moved:
             if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
                 freed.append(old[0] if self.unreleased(new) else new)
                 continue
@@ -413,7 +386,7 @@ class Queue:
             if self.releases.replace(old, new):
                 freed.append(new)
         self.epoch += 1
-        self.records.seal(count, replaced, entries, rewritten, kept, self.released)
+        self.records.seal(sealed, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()

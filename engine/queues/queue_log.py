@@ -164,14 +164,6 @@ class QueueLog:
 
     # Looking
 
-    def sublist(self, transaction_id: int) -> list[Part]:
-        """Pointers to the messages that a transaction has in the queue (paragraph 0055)."""
-        return [
-            entry.part
-            for entry in self.entries
-            if entry.transaction_id == transaction_id and entry.part is not None
-        ]
-
     def copy(self) -> QueueLog:
         """What `records` needs, to be looked at without the queue's lock."""
         other = QueueLog()

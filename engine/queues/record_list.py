@@ -17,12 +17,24 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
+from typing import Protocol
 
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.durable_state import DurableQueue, PageEntry
 from quire.engine.records.packed_records import PackedRecords
 from quire.intervals import IntervalSet
+
+
+class Sealed(Protocol):
+    """What a checkpoint made of a queue's records, which are in new record pages by that."""
+
+    tail: int  # so many of the tail's first records
+    replaced: PageEntry | None  # the last page of before, written anew
+    entries: list[PageEntry]  # of the new pages
+    rewritten: dict[PageEntry, PageEntry]  # other pages and those in their stead, in any order
+    moved: list[tuple[list[BlockRef], BlockRef]]  # old records, and the one in their stead
+    kept: list[BlockRef]  # the last of the records, for which there was no room (L5)
 
 
 class RecordList:
@@ -123,32 +135,21 @@ class RecordList:
             else:
                 index += 1
 
-    def seal(
-        self,
-        count: int,
-        replaced: PageEntry | None,
-        entries: list[PageEntry],
-        rewritten: dict[PageEntry, PageEntry],
-        kept: list[BlockRef],
-        released: IntervalSet,
-    ) -> None:
-        """New record pages take the place of a page and of the tail's first records (L2, L4).
-
-        `rewritten` are other pages and those in their stead, in any order; `kept` are the last of
-        the records, which stay in the tail because there was no room for them (L5).
-        """
-        for old, new in rewritten.items():
+    def seal(self, sealed: Sealed, released: IntervalSet) -> None:
+        """New record pages take the place of a page and of the tail's first records (L2, L4)."""
+        for old, new in sealed.rewritten.items():
             self._rewrite(old, new)
+        replaced = sealed.replaced
         if replaced is not None and self.directory and self.directory[-1] == replaced:
             del self.directory[-1], self._starts[-1]
             self._pages.retire([replaced.page])
-        for entry in entries:
+        for entry in sealed.entries:
             if released.covers(entry.position, entry.end):
                 self._pages.retire([entry.page])
             else:
                 self.directory.append(entry)
                 self._starts.append(entry.position)
-        self.tail.replace(count, kept)
+        self.tail.replace(sealed.tail, sealed.kept)
 
     def _rewrite(self, old: PageEntry, new: PageEntry) -> None:
         index = bisect_left(self._starts, old.position)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from quire.engine.records.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
@@ -44,18 +45,8 @@ class Space:
         "prepared_bytes", "prepared_messages", "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
-    def __init__(
-        self, name: str, capacity: int, max_messages: int | None, strategy: Strategy
-    ) -> None:
-        self.name = name
+    def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.capacity = capacity
-        self.max_messages = max_messages
-        self.has_remedy = False  # where there is no room, something may be done
-        self.stopped = ""  # why nothing may be put, if so
-        self.most_bytes: int | None = None  # of a message
-        self.is_typed = False  # its messages are rows
-        self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
         self.live_messages = 0  # committed, not yet read by every subscription
@@ -66,28 +57,27 @@ class Space:
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
         self.room: threading.Condition | None = None  # of commits that wait for space
+        self.limit(config, "")
 
-    def limit(
-        self,
-        capacity: int,
-        max_messages: int | None,
-        stopped: str,
-        most_bytes: int | None,
-        *,
-        is_typed: bool = False,
-    ) -> None:
+    def limit(self, config: QueueConfig, stopped: str) -> None:
         """What may be taken is altered; what is taken stays, also where it is more than that.
 
-        `stopped`: why nothing may be put, if so. `most_bytes`: of a message. `is_typed`: a message
-        is a row.
+        `stopped`: why nothing may be put, if so.
         """
-        self.capacity = capacity
-        self.max_messages = max_messages
+        properties = config.properties
+        self.name = config.name
+        self.capacity = config.capacity
+        self.max_messages = config.max_messages
         self.stopped = stopped
-        self.most_bytes = most_bytes
-        self.is_typed = is_typed
+        self.most_bytes = properties.max_message_bytes
+        self.is_typed = properties.schema is not None  # its messages are rows
+        self.has_remedy = properties.has_remedy  # where there is no room, something may be done
+        # A put has more to pass than the capacity:
         self.is_guarded = (
-            max_messages is not None or bool(stopped) or most_bytes is not None or is_typed
+            self.max_messages is not None
+            or bool(stopped)
+            or self.most_bytes is not None
+            or self.is_typed
         )
         self._freed()
 
@@ -130,8 +120,9 @@ class Space:
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
+        available = self.capacity - self.used
         plenty = COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
-        if self.capacity - self.used < plenty and not self.may_commit():
+        if available < plenty and available < self._need(COMMIT, 0, 0):
             why = "the commit records of its open transactions do not fit"
             raise self._full(why, (COMMIT, 0, 0))
         self.reserving += 1
@@ -139,10 +130,6 @@ class Space:
     def unreserve(self) -> None:
         self.reserving -= 1
         self._freed()
-
-    def may_commit(self) -> bool:
-        """Whether `reserve` would find room."""
-        return self.capacity - self.used >= self._need(COMMIT, 0, 0)
 
     def lack(self, full: QueueFull) -> tuple[int, int]:
         """What is missing now for what was refused: bytes, and messages that are too many."""
@@ -213,10 +200,7 @@ class Space:
 
     def abandon_whole(self, charge: int) -> None:
         """What `whole` took is given back."""
-        self.used -= charge + CONTROL_BYTES
-        self.pending_bytes -= charge + CONTROL_BYTES
-        self.pending_messages -= 1
-        self._freed()
+        self.unwrite(charge + CONTROL_BYTES, 1)
 
     def commit(self, charge: int, messages: int) -> None:
         """The queue's commit record is written: T and R go down, the messages are the queue's.
@@ -232,50 +216,38 @@ class Space:
         if self.room is not None:
             self.room.notify_all()
 
+    def prepare(self, charge: int, messages: int) -> None:
+        """The same of one that is prepared: the commit record is taken, the messages wait."""
+        self.commit(charge, messages)
+        self.live_messages -= messages
+        self.keep_prepared(charge, messages)
+
     def recovered(self, charge: int, messages: int) -> None:
         """A commit that is read from the journal."""
         self.used += charge
         self.live_messages += messages
-
-    def prepare(self, charge: int, messages: int) -> None:
-        """The transaction is prepared: its commit record is taken now, so T and R go down.
-
-        `charge` includes the control records.
-        """
-        self.used += COMMIT_BYTES
-        self.pending_bytes -= charge - COMMIT_BYTES
-        self.open_transactions -= 1
-        self.reserving -= 1
-        self.pending_messages -= messages
-        self.keep_prepared(charge, messages)
-        self._freed()
 
     def recovered_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction that is read from the journal."""
         self.used += charge
         self.keep_prepared(charge, messages)
 
-    def keep_prepared(self, charge: int, messages: int) -> None:
-        """Of what is used, so much is a prepared transaction's."""
-        self.prepared += 1
+    def keep_prepared(self, charge: int, messages: int, transactions: int = 1) -> None:
+        """Of what is used, so much more is prepared transactions'."""
+        self.prepared += transactions
         self.prepared_bytes += charge
         self.prepared_messages += messages
 
     def commit_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction is committed; that needs no space (promise 5)."""
-        self._decided(charge, messages)
+        self.keep_prepared(-charge, -messages, -1)
         self.live_messages += messages
 
     def rollback_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction is rolled back."""
-        self._decided(charge, messages)
+        self.keep_prepared(-charge, -messages, -1)
         self.used -= charge
         self._freed()
-
-    def _decided(self, charge: int, messages: int) -> None:
-        self.prepared -= 1
-        self.prepared_bytes -= charge
-        self.prepared_messages -= messages
 
     def abandon(self, charge: int, messages: int) -> None:
         """An open transaction is rolled back; `charge` is what it had written."""

@@ -16,9 +16,8 @@ from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.catalog import QUEUE, STORE, STORE_NUMBER, CatalogChange
 from quire.engine.records.commit_record import Entry, Read
-from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
+from quire.engine.records.durable_state import DurableQueue, DurableState
 from quire.engine.records.fold import Fold
-from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
@@ -59,7 +58,8 @@ class State:
         self.names: dict[str, Queue] = {}  # aliases too
         self.ledger = durable.ledger
         self.values = StateValues(durable)
-        self.prepared = PreparedTransactions(self.queues, places)
+        self.prepared = prepared = PreparedTransactions(self.queues, places)
+        self.held, self.ended = prepared.hold, prepared.end  # beside the fold, too
         # What is in memory only: what is defined, but not durably, and the ids of messages of
         # volatile queues. Its queues are among the others.
         self.temporary = temporary = DurableState()
@@ -244,12 +244,6 @@ class State:
             del self.names[name]
         else:
             self.names[name] = self.queues[queue.queue_id]
-
-    def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
-        self.prepared.hold(record, groups, counted=counted)
-
-    def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
-        self.prepared.end(record, groups, first_id)
 
     def fault(self, where: str, text: str) -> None:
         raise StoreCorrupt(f"{where}: {text}")

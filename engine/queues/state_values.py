@@ -29,6 +29,14 @@ class Found(NamedTuple):
     entry: CatalogEntry
 
 
+class _Placed(NamedTuple):
+    """What a change puts."""
+
+    number: int  # of the entry; `NO_ENTRY`: it is deleted
+    by: object  # the change
+    xid: str | None  # that is to hold the key
+
+
 class StateValues:
     """See the module. Thread-safe."""
 
@@ -41,9 +49,7 @@ class StateValues:
         self._reserved_keys = 0
         # By changes that have their place in the order, and are not applied yet; these things are
         # of the thread that leads the sequencer.
-        self._placed: dict[StateKey, int] = {}
-        self._placed_by: dict[StateKey, object] = {}
-        self._holding: dict[StateKey, str] = {}  # the xid that is to hold it
+        self._placed: dict[StateKey, _Placed] = {}
         self._next_number = 1
 
     # Looking
@@ -121,7 +127,8 @@ class StateValues:
     def check(self, reads: Mapping[StateKey, Found | None], sets: Iterable[StateKey]) -> None:
         """Whether a transaction may be committed next. Raises StateConflict, KeyHeld."""
         for where in (*reads, *sets):
-            xid = self._index.holders.get(where) or self._holding.get(where)
+            placed = self._placed.get(where)
+            xid = self._index.holders.get(where) or (placed and placed.xid)
             if xid is not None:
                 name, key = where
                 raise KeyHeld(
@@ -133,7 +140,7 @@ class StateValues:
             if placed is None:
                 is_same = _identity(self.find(*where)) == _identity(seen)
             else:  # what is set is another value; what is deleted may have been missing before
-                is_same = placed == NO_ENTRY and seen is None
+                is_same = placed.number == NO_ENTRY and seen is None
             if not is_same:
                 name, key = where
                 raise StateConflict(
@@ -148,25 +155,20 @@ class StateValues:
 
         `xid`: of a transaction that is prepared, and is to hold them. What fails places nothing.
         """
-        placed, placed_by, holding = {}, {}, {}
+        placed: dict[StateKey, _Placed] = {}
         numbers: list[int] = []
         for name, key, is_put in sets:
-            where = name, key
-            number = self._number(where, is_put)
+            number = self._number((name, key), is_put)
             numbers.append(number)
-            placed[where] = number if is_put else NO_ENTRY
-            placed_by[where] = by
-            if xid is not None:
-                holding[where] = xid
+            placed[name, key] = _Placed(number if is_put else NO_ENTRY, by, xid)
         self._placed |= placed
-        self._placed_by |= placed_by
-        self._holding |= holding
         return numbers
 
     def _number(self, where: StateKey, is_put: bool) -> int:
-        number = self._placed.get(where)
-        if number is None:
-            found = self.find(*where)
+        placed, found = self._placed.get(where), self.find(*where)
+        if placed is not None:
+            number = placed.number
+        else:
             number = NO_ENTRY if found is None else found.number
         return self.number() if is_put and number == NO_ENTRY else number
 
@@ -179,9 +181,9 @@ class StateValues:
     def unplace(self, by: object, sets: Collection[tuple[str, str, bool]]) -> None:
         """It is applied, or withdrawn."""
         for name, key, _ in sets:
-            if self._placed_by.get((name, key)) is by:
-                del self._placed[name, key], self._placed_by[name, key]
-                self._holding.pop((name, key), None)
+            placed = self._placed.get((name, key))
+            if placed is not None and placed.by is by:
+                del self._placed[name, key]
 
 
 def _identity(found: Found | None) -> tuple[int, int] | None:

@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 from quire.arguments import Bytes
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
-from quire.engine.pages.block_cache import BlockCache, BlockKey
-from quire.engine.pages.data_files import DataFiles
-from quire.engine.pages.memory_blocks import MemoryBlocks
+from quire.engine.pages.block_cache import BlockKey
+from quire.engine.pages.places import Places
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
@@ -41,24 +40,14 @@ class BlockReader:
     """See the module. Thread-safe."""
 
     def __init__(
-        self,
-        env: Env,
-        ltds_directory: str,
-        store_id: int,
-        journal: Journal,
-        data: DataFiles,
-        memory: MemoryBlocks,
-        cache: BlockCache,
-        is_held: Callable[[int], bool],
+        self, env: Env, journal: Journal, places: Places, ltds_directory: str, store_id: int
     ) -> None:
-        """`is_held`: whether a commit holds a large transaction's file that is not released."""
-        self._is_held = is_held
         self._env = env
+        self._journal = journal
+        self._data, self._memory, self._is_held = places.data, places.memory, places.holds
         self._ltds_directory = ltds_directory
         self._store_id = store_id
-        self._journal = journal
-        self._data = data
-        self._memory = memory
+        cache = places.cache
         self._ltds_lock, self._readers = cache.files_lock, cache.files
         self._fresh, self._blocks = cache.fresh, cache.blocks
         self._get_fresh = cache.fresh.get
@@ -71,23 +60,14 @@ class BlockReader:
     def deliver(self, pointer: Pointer, delivery_count: int) -> list[Delivered]:
         """The messages that a pointer names. Raises `BlockMoved` or `StoreCorrupt`."""
         ref, start, stop = pointer
-        if ref.kind != format.LTDS:
-            return [
-                Delivered(self.block(ref), start, stop, ref.first_id, ref.time_us, delivery_count)
-            ]
+        is_large = ref.kind == format.LTDS
         parts = []
         while start < stop:
-            block, first = self._ltds_block(ref, start)
+            block, first = self._ltds_block(ref, start) if is_large else (self.block(ref), 0)
             end = min(stop, first + block.count)
+            first_id = ref.first_id + first
             parts.append(
-                Delivered(
-                    block,
-                    start - first,
-                    end - first,
-                    ref.first_id + first,
-                    ref.time_us,
-                    delivery_count,
-                )
+                Delivered(block, start - first, end - first, first_id, ref.time_us, delivery_count)
             )
             start = end
         return parts
@@ -169,11 +149,7 @@ class BlockReader:
     def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
         """The block of a large transaction's file that holds the message, and its first index."""
         with self._ltds_lock:
-            reader = self._readers.get(ref.address)
-            if reader is None:
-                reader = self._open_file(ref.address, ref.count)
-            else:
-                self._readers.move_to_end(ref.address)
+            reader = self._file(ref.address, ref.count)
             number = reader.locate(index)
             key = (-1 - number, ref.address, 0)
             cached = self._blocks.get(key)
@@ -197,11 +173,7 @@ class BlockReader:
             with self._ltds_lock:
                 if not self._is_held(stream.file):
                     raise StoreCorrupt("the file is released")
-                reader = self._readers.get(stream.file)
-                if reader is None:
-                    reader = self._open_file(stream.file, 1)
-                else:
-                    self._readers.move_to_end(stream.file)
+                reader = self._file(stream.file, 1)
                 if not 0 <= number < reader.chunk_count:
                     raise StoreCorrupt(f"{reader.path}: it has no chunk {number}")
                 stored = reader.stored(number)
@@ -215,7 +187,12 @@ class BlockReader:
                 "message is open"
             ) from error
 
-    def _open_file(self, ltds_id: int, count: int) -> LtdsReader:
+    def _file(self, ltds_id: int, count: int) -> LtdsReader:
+        """The file of a large transaction of so many messages; called under the files' lock."""
+        reader = self._readers.get(ltds_id)
+        if reader is not None:
+            self._readers.move_to_end(ltds_id)
+            return reader
         reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
         if reader.count != count:
             reader.close()

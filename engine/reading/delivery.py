@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -157,7 +157,7 @@ class Delivery:
 
     def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
         """When the message says that it is due, and its group's number; 0: it does not say."""
-        for part in self._at(queue, position):
+        for _, part in self.parts(queue, position, position + 1):
             due = part.block.headers.fixed.get(Column.DELIVER_AT)
             return 0 if due is None else int(due[part.start]), group_of(part)
         return 0, 0
@@ -169,12 +169,7 @@ class Delivery:
             selection = subscription.selection
             done = subscription.done
             positions = [] if selection is None else selection.next_scheduled(done, most)
-        return [part for position in positions for part in self._at(queue, position)]
-
-    def _at(self, queue: Queue, position: int) -> list[Delivered]:
-        """The message there, if the queue keeps it."""
-        pointers = queue.kept(position, position + 1)
-        return [part for pointer in pointers for part in self.fetch(queue, pointer, 1)]
+        return [part for start in positions for _, part in self.parts(queue, start, start + 1)]
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
@@ -294,6 +289,16 @@ class Delivery:
                     parts += found
                 start = pointers[-1].end_position if pointers else stop
         return parts
+
+    def parts(self, queue: Queue, start: int, end: int) -> Iterator[tuple[int, Delivered]]:
+        """The messages of [start, end) that are kept, and the position where each part begins."""
+        while pointers := queue.kept(start, end):
+            for pointer in pointers:
+                start = pointer.position
+                for part in self.fetch(queue, pointer, 1):
+                    yield start, part
+                    start += part.stop - part.start
+            start = pointers[-1].end_position
 
     def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
         """One pointer's messages; a block that is not there is looked up anew.

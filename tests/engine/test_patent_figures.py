@@ -14,7 +14,8 @@ import pytest
 from quire.block import Block
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.queues.queue_log import MESSAGES
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.queue_log import MESSAGES, Entry
 from quire.testing import SimEnv
 
 
@@ -252,13 +253,19 @@ def figure_4(fig: Figure) -> None:
         transaction.leave(None)
 
 
+def sublist(queue: Queue, transaction_id: int) -> list[Entry]:
+    """What stands for a transaction's messages in the queue, until it is delivered."""
+    entries = [entry for entry in queue.log.entries if entry.part is not None]
+    return [entry for entry in entries if entry.transaction_id == transaction_id]
+
+
 def test_figure_4() -> None:
     """[0054-0057] A sublist of pointers for each transaction; T4 commits, and comes, before T3."""
     with figure(1) as fig:
         figure_4(fig)
         queue = fig.store._context.state.queue("A")
         sublists = {
-            name: len(queue.log.sublist(fig.transactions[name].id)) for name in fig.transactions
+            name: len(sublist(queue, fig.transactions[name].id)) for name in fig.transactions
         }
         assert sublists == {"T1": 2, "T2": 3, "T3": 3, "T4": 2}
         assert fig.delivered() == ["T1:M1", "T1:M2"]
@@ -268,7 +275,7 @@ def test_figure_4() -> None:
         fig.transactions["T2"].rollback()
         assert fig.queue()[-4:] == ["T2:M3", "COMMIT T4", "COMMIT T3", "ROLLBACK T2"]
         assert fig.delivered() == ["T4:M1", "T4:M2", "T3:M1", "T3:M2", "T3:M3"]
-        assert queue.log.sublist(fig.transactions["T2"].id)  # until a checkpoint
+        assert sublist(queue, fig.transactions["T2"].id)  # until a checkpoint
         fig.store.checkpoint()
         assert fig.queue() == []
 
@@ -300,7 +307,7 @@ def test_figure_5() -> None:
             "OPEN T1", "OPEN T2", "INDIRECT T2", "COMMIT T2", "T1:M1", "T1:M2", "COMMIT T1",
         ]  # fmt: skip
         queue = fig.store._context.state.queue("P")
-        assert queue.log.sublist(fig.transactions["T2"].id) == []
+        assert sublist(queue, fig.transactions["T2"].id) == []
         (subscription,) = queue.subscriptions.values()
         expected = [*(f"T2:M{number}" for number in range(1, 501)), "T1:M1", "T1:M2"]
         assert fig.delivered("P", 1000) == expected

@@ -8,6 +8,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.reservation import Space
+from quire.engine.records.durable_state import QueueConfig
 from quire.engine.strategies import RESERVE_MODE
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
@@ -19,7 +20,7 @@ ROOM = CAPACITY - CONTROL - MESSAGE_OVERHEAD_BYTES  # the largest payload of a l
 
 def space(available: int, transactions: int, reserving: int = 0) -> Space:
     """A queue's space in the given situation."""
-    made = Space("q", 1 << 20, None, RESERVE_MODE)
+    made = Space(QueueConfig(1, "q", "work", 1 << 20, None, 0, 1), RESERVE_MODE)
     made.used = made.capacity - available
     made.open_transactions = transactions
     made.reserving = reserving
@@ -108,7 +109,7 @@ def test_a_lone_message_obeys_all_three_at_once(transactions: int) -> None:
 @pytest.mark.promise(5)
 def test_once_reserved_the_commit_record_fits_whatever_others_do() -> None:
     """After S3 nobody can take the room of the commit records: not writers, not openers."""
-    held = Space("q", 4096, None, RESERVE_MODE)
+    held = Space(QueueConfig(1, "q", "work", 4096, None, 0, 1), RESERVE_MODE)
     for _ in range(3):
         held.open()
     held.reserve()

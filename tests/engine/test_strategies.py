@@ -11,6 +11,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.reservation import Space
+from quire.engine.records.durable_state import QueueConfig
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull
 from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
@@ -22,7 +23,7 @@ C, OPEN = COMMIT_BYTES, OPEN_BYTES
 
 def space_with(strategy: Strategy, available: int, open_transactions: int, reserving: int) -> Space:
     """A queue's counters as they are in the middle of things."""
-    space = Space("q", 1 << 20, None, strategy)
+    space = Space(QueueConfig(1, "q", "work", 1 << 20, None, 0, 1), strategy)
     space.open_transactions = open_transactions
     space.reserving = reserving
     space.used = space.capacity - available
