@@ -133,7 +133,7 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return LtdsReader(self._env, self._ltds_directory, ref.address, self._store_id)
+        return self._open_file(ref.address, ref.count, ref.checksum)
 
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
@@ -187,19 +187,17 @@ class BlockReader:
                 "message is open"
             ) from error
 
+    def _open_file(self, ltds_id: int, count: int, checksum: int = 0) -> LtdsReader:
+        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
+        return reader.checked(count, checksum)
+
     def _file(self, ltds_id: int, count: int) -> LtdsReader:
-        """The file of a large transaction of so many messages; called under the files' lock."""
+        """One of the open files; called under their lock."""
         reader = self._readers.get(ltds_id)
         if reader is not None:
             self._readers.move_to_end(ltds_id)
             return reader
-        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
-        if reader.count != count:
-            reader.close()
-            raise StoreCorrupt(
-                f"{reader.path}: holds {reader.count} messages, its record says {count}"
-            )
-        self._readers[ltds_id] = reader
+        reader = self._readers[ltds_id] = self._open_file(ltds_id, count)
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader
