@@ -6,7 +6,6 @@ from .format import (
     GENERATION_BODY,
     GROUP_HEADER_BYTES,
     KIND_GENERATION,
-    RECORD_ALIGNMENT,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
     Geometry,
@@ -20,14 +19,12 @@ from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, RecoveryReport, Tail
 from .segment import Directory, list_segments, segment_path
-from .segments import JournalStatus
 from .verify import Finding, geometry_of, scan
 
 __all__ = [
     "GENERATION_BODY",
     "GROUP_HEADER_BYTES",
     "KIND_GENERATION",
-    "RECORD_ALIGNMENT",
     "RECORD_HEADER",
     "RECORD_HEADER_BYTES",
     "Apply",
@@ -38,7 +35,6 @@ __all__ = [
     "Group",
     "Hooks",
     "Journal",
-    "JournalStatus",
     "Record",
     "RecoveryReport",
     "Report",

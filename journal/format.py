@@ -106,8 +106,6 @@ assert RECORD_HEADER.size == RECORD_HEADER_BYTES
 assert GROUP_HEADER_BYTES % RECORD_ALIGNMENT == RECORD_HEADER_BYTES % RECORD_ALIGNMENT == 0
 assert MAX_SEGMENT_BYTES < 1 << 32
 
-GENERATION_RECORD_BYTES: Final = RECORD_HEADER_BYTES + GENERATION_BODY.size
-
 
 WholeRecord = bytes | bytearray | tuple[bytes | bytearray, ...]
 """A record with its header, in one piece or several."""
@@ -240,7 +238,3 @@ def padded_bytes(record: WholeRecord) -> int:
     """What a record takes in a group."""
     length = sum(map(len, record)) if isinstance(record, tuple) else len(record)
     return (length + RECORD_ALIGNMENT - 1) & -RECORD_ALIGNMENT
-
-
-def pack_generation_record(generation: int, opened_us: int) -> bytes:
-    return pack_record(KIND_GENERATION, 0, GENERATION_BODY.pack(generation, opened_us))

@@ -55,18 +55,19 @@ from quire.limits import (
 
 from .format import (
     CHECKSUM,
-    GENERATION_RECORD_BYTES,
+    GENERATION_BODY,
     GROUP_ENDS,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
     GROUP_START,
+    KIND_GENERATION,
     RECORD_HEADER_BYTES,
     RECORD_LENGTH,
     VERSION,
     VERSION_OF_UNSYNCED,
     WholeRecord,
     checked_geometry,
-    pack_generation_record,
+    pack_record,
     padded_bytes,
     round_up,
 )
@@ -121,7 +122,7 @@ class Journal:
         self._handles = ReadHandles(directory)
         store_id, self._segment_bytes, self._page_size = directory.geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._generation = generation = _next_generation(self._env, found.generation)
+        self.generation = generation = _next_generation(self._env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
         self._starts = (
@@ -143,7 +144,8 @@ class Journal:
         self._write = self._file.write
         self._refusal: QuireError | None = None
         try:
-            self._begin_generation()
+            record = GENERATION_BODY.pack(generation, self._env.now_us())
+            self.write_group([pack_record(KIND_GENERATION, 0, record)], relieving=True)
             with suppress(DiskFull):  # then it comes before the next group that needs it
                 segments.keep_back()
         except BaseException:
@@ -465,10 +467,6 @@ class Journal:
         return self._durable_end if self.unsynced_bytes else end
 
     @property
-    def generation(self) -> int:
-        return self._generation
-
-    @property
     def max_group_bytes(self) -> int:
         """The most bytes of records that one group takes, each rounded up to a multiple of 8."""
         return self._segment_bytes - self._page_size - GROUP_HEADER_BYTES
@@ -527,11 +525,6 @@ class Journal:
     def give_up(self, refusal: StoreFailed) -> None:
         """Write nothing any more, for another reason than J6; reads go on."""
         self._refusal = self._refusal or refusal
-
-    def _begin_generation(self) -> None:
-        record = pack_generation_record(self._generation, self._env.now_us())
-        assert len(record) == GENERATION_RECORD_BYTES
-        self.write_group([record], relieving=True)
 
     def _make_room(self, end: int) -> memoryview:
         """A buffer for a group of `end` bytes: the kept one, made larger, or one for this group."""

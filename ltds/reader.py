@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,15 @@ from quire.block import (
     HEADER_BYTES,
     Block,
     RowBlock,
+    StoredBlock,
     StreamedBlock,
     head_bytes,
-    read_columns,
     read_head,
 )
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.limits import HEAD_READ_BYTES, LTDS_WRITE_BYTES
+from quire.limits import LTDS_WRITE_BYTES
 from quire.payload_reader import Stream
 
 from .compression import codec_numbered, decompress
@@ -114,8 +114,8 @@ class LtdsReader:
 
         Raises StoreCorrupt.
         """
-        offset, first_index, length, count, expected, *compressed = self._entries[number].item()
-        where = f"{self.path}: block {number} at {offset}"
+        _, first_index, length, count, expected, *compressed = self._entries[number].item()
+        where = self._where(number)
         if compressed:
             length = compressed[0]
             stored = self._plain(number, stored)
@@ -144,7 +144,7 @@ class LtdsReader:
     def _plain(self, number: int, stored: memoryview) -> memoryview:
         """What `stored` gave of a file of version 2 or 3, verified and decompressed."""
         entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
+        where = self._where(number)
         if checksum(stored) != int(entry["checksum"]):
             raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
         return decompress(self.codec, stored, int(entry["plain_length"]), where)
@@ -185,30 +185,28 @@ class LtdsReader:
             index = stop
 
     def _content(self, number: int, stored: memoryview) -> memoryview:
-        entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
-        expected = int(entry["checksum"])
-        if self.codec:
-            is_whole = checksum(stored) == expected
-        else:  # the block's own, which is in its first bytes
-            is_whole = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected) and (
-                checksum(stored[CHECKSUM_BYTES:]) == expected
-            )
-        if not is_whole:
-            raise StoreCorrupt(f"{where} is not the one that the directory names")
-        if self.codec:
-            return decompress(self.codec, stored, int(entry["plain_length"]), where)
+        if self.version != PLAIN_VERSION:
+            return self._plain(number, stored)
+        # The directory repeats the block's own, which is in its first bytes.
+        expected = int(self._entries[number]["checksum"])
+        own = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected)
+        if not own or checksum(stored[CHECKSUM_BYTES:]) != expected:
+            raise StoreCorrupt(f"{self._where(number)} is not the one that the directory names")
         return stored
+
+    def _where(self, number: int) -> str:
+        return f"{self.path}: block {number} at {self._entries[number]['offset']}"
 
     def words_at(self, number: int) -> str | None:
         """The schema of the block's rows, in words; None: its messages are bytes.
 
         Raises StoreCorrupt.
         """
-        head = self.head(number)
-        if head is None:
+        part = self.part(number)
+        if part is None:
             block, _ = self.block_at(number)
             return block.words if isinstance(block, RowBlock) else None
+        head = part.head()
         if not head_bytes(head):
             return None
         return read_head(head, f"{self.path}: block {number}").words
@@ -218,31 +216,14 @@ class LtdsReader:
         entry = self._entries[number]
         return int(entry["first_index"]), int(entry["count"])
 
-    def head(self, number: int) -> memoryview | None:
-        """The head of the block, not verified, or the first bytes of one of bytes.
-
-        None where it is compressed, or too short.
-        """
-        entry = self._entries[number]
-        offset, length = int(entry["offset"]), int(entry["length"])
+    def part(self, number: int) -> StoredBlock | None:
+        """The block as it is in the file, to be read in part; None: it is compressed, or short."""
+        offset, _, length, _, stored_checksum, *_ = self._entries[number].tolist()
         if self.codec or length < HEADER_BYTES:
             return None
-        found = memoryview(self._file.read(offset, min(length, HEAD_READ_BYTES)))
-        needed = min(length, head_bytes(found))
-        return found if needed <= len(found) else memoryview(self._file.read(offset, needed))
-
-    def columns_of(self, number: int, names: Collection[str], head: memoryview) -> RowBlock | None:
-        """Block `number` with these columns alone, verified; None: it takes the whole block.
-
-        `head`: what `head` gave.
-        """
-        entry = self._entries[number]
-        offset = int(entry["offset"])
-        block = read_columns(head, names, lambda at, size: self._file.read(offset + at, size))
-        known = entry["count"], entry["length"], entry["checksum"]
-        if block is None or (block.count, block.length, block.checksum) != known:
-            return None
-        return block
+        return StoredBlock(
+            lambda at, size: self._file.read(offset + at, size), length, stored_checksum
+        )
 
     def locate(self, message_index: int) -> int:
         """The number of the block that holds the message."""

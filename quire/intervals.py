@@ -274,6 +274,13 @@ class IntervalSet:
         index = bisect_right(ends, x)
         return index < len(ends) and starts[index] <= x
 
+    def run_at(self, x: int) -> tuple[int, int] | None:
+        """The interval that holds the integer, or None."""
+        starts, ends = self._around(x) if self._lasts else (self._starts, self._ends)
+        index = bisect_right(ends, x)
+        held = index < len(ends) and starts[index] <= x
+        return (starts[index], ends[index]) if held else None
+
     def covers(self, lo: int, hi: int) -> bool:
         """Whether every integer of [lo, hi) is in the set."""
         if lo >= hi:

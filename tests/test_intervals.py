@@ -106,6 +106,7 @@ class IntervalModel(RuleBasedStateMachine):
         lo, hi = interval
         wanted, real = set(range(lo, hi)), self.real
         assert real.contains(x) == (x in real) == (x in self.model)
+        assert real.run_at(x) == next((run for run in real if run[0] <= x < run[1]), None)
         assert real.covers(lo, hi) == (wanted <= self.model)
         assert real.overlaps(lo, hi) == bool(wanted & self.model)
         assert list(real.intersection(lo, hi)) == runs(wanted & self.model)

@@ -14,6 +14,7 @@ interleave in the queue; when the buffer is full, the oldest transaction has to 
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from sortedcontainers import SortedDict
 
@@ -191,28 +192,20 @@ class WriteBuffers:
 
     def __init__(self, limit_bytes: int, limit_messages: int, *, per_queue: bool) -> None:
         self.per_queue = per_queue
-        self._limits = limit_bytes, limit_messages
-        self.common = WriteBuffer(*self._limits)  # of all queues; empty where each has its own
-        self._shared = None if per_queue else self.common
+        self._new = partial(WriteBuffer, limit_bytes, limit_messages)
+        self.common = common = self._new()  # of all queues; empty where each has its own
+        # Less than that a transaction need not tell any buffer (WB2).
+        self.light_bytes = 0 if per_queue else common.step_bytes
+        self.light_messages = 0 if per_queue else common.step_messages
         self._by_queue: dict[int, WriteBuffer] = {}
         self._lock = threading.Lock()
 
-    @property
-    def light_bytes(self) -> int:
-        """Less than that a transaction need not tell any buffer (WB2)."""
-        return 0 if self._shared is None else self._shared.step_bytes
-
-    @property
-    def light_messages(self) -> int:
-        """The same in messages."""
-        return 0 if self._shared is None else self._shared.step_messages
-
     def of(self, queue_id: int) -> WriteBuffer:
         """The buffer of a queue's messages."""
-        if self._shared is not None:
-            return self._shared
+        if not self.per_queue:
+            return self.common
         with self._lock:
-            return self._by_queue.setdefault(queue_id, WriteBuffer(*self._limits))
+            return self._by_queue.setdefault(queue_id, self._new())
 
     def forget(self, queue_id: int) -> None:
         """The queue was dropped."""
@@ -224,6 +217,4 @@ class WriteBuffers:
     @property
     def total_bytes(self) -> int:
         """What all open transactions have told."""
-        if self._shared is not None:
-            return self._shared.total_bytes
-        return sum(buffer.total_bytes for buffer in list(self._by_queue.values()))
+        return sum(buffer.total_bytes for buffer in [self.common, *self._by_queue.values()])

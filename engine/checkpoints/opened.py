@@ -288,7 +288,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Op
         if recovered.cut:
             _log.warning("%s", recovered.cut)
         opening.pop_all()
-    reader = BlockReader(env, journal, places, layout.ltds, checkpoint.store_id)
+    reader = BlockReader(env, journal, places, checkpoint.store_id)
     return Opened(
         env=env, layout=layout, options=options, settings=settings, store_id=checkpoint.store_id,
         ownership=ownership, journal=journal, state=state, places=places, reader=reader,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from quire.dump_items import Described, told
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.durable_state import LOST, DurableQueue, Nothing
+from quire.engine.records.durable_state import LOST, DurableQueue, QueueEffects
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
 
@@ -24,7 +24,7 @@ class TailRecord(NamedTuple):
     certain: bool
 
 
-class QueueState(Nothing):
+class QueueState(QueueEffects):
     """See the module. It stands beside the queue that is folded."""
 
     def __init__(self, durable: DurableQueue, lsn_at_hand: Callable[[], int]) -> None:

@@ -242,7 +242,10 @@ class DataFile:
         """
         self._check_pages(first, pages)
         with self._size_lock:
-            self._punch(first, first + pages)
+            with self._lock:
+                self._held.remove(first, first + pages)
+            with self._failing("punch"):
+                self._file.punch(first * self.page_size, pages * self.page_size)
 
     def shrink(self, pages: int) -> None:
         """Cut the file down to `pages` pages; nobody may need what lies beyond."""
@@ -298,12 +301,6 @@ class DataFile:
                 f"no room on the file system for {end - first} more pages of {self.page_size} bytes"
                 f" in {self.path}; free space there, then repeat the operation"
             ) from error
-
-    def _punch(self, first: int, end: int) -> None:
-        with self._lock:
-            self._held.remove(first, end)
-        with self._failing("punch"):
-            self._file.punch(first * self.page_size, (end - first) * self.page_size)
 
     def _check_pages(self, first: int, pages: int) -> None:
         self._check_usable()

@@ -48,8 +48,7 @@ class FreeSpace:
         self._lock = Lock()
         self._reserved_pages = reserved_pages
         self.total_pages = total_pages
-        self.free_pages = 0
-        self._length_by_first = SortedDict()  # the free extents: first page -> pages
+        self._free = IntervalSet()
         self._by_length = SortedList()  # the same as (pages, first page)
         self.pending = IntervalSet()
         self.deferred = IntervalSet()
@@ -68,13 +67,19 @@ class FreeSpace:
         """
         if extents.ndim != 2 or extents.shape[1] != 2:
             raise StoreCorrupt(f"free extents have shape {extents.shape} instead of (n, 2)")
-        merged = _checked(extents, reserved_pages, total_pages)
+        firsts, lengths = extents.astype(np.int64).T
+        ends = firsts + lengths
+        bounded = (firsts >= reserved_pages) & (lengths >= 1) & (lengths <= total_pages)
+        if not (bounded & (ends <= total_pages)).all() or (firsts[1:] < ends[:-1]).any():
+            raise StoreCorrupt(
+                f"the free extents of a file of {total_pages} pages overlap, are out of order or "
+                "leave the file"
+            )
         result = cls(reserved_pages, reserved_pages=reserved_pages)
         result.total_pages = total_pages
-        firsts, lengths = merged[:, 0].tolist(), merged[:, 1].tolist()
-        result._length_by_first.update(zip(firsts, lengths, strict=True))
-        result._by_length.update(zip(lengths, firsts, strict=True))
-        result.free_pages = sum(lengths)
+        runs = zip(firsts.tolist(), ends.tolist(), strict=True)
+        result._free = IntervalSet.from_list(runs)
+        result._by_length.update((end - first, first) for first, end in result._free)
         return result
 
     # Taking pages
@@ -97,7 +102,7 @@ class FreeSpace:
     def allocate_at(self, first: int, pages: int) -> bool:
         """Take exactly these pages, pending, if they are free."""
         with self._lock:
-            if first + pages > self.total_pages or not self._is_free(first, first + pages):
+            if first + pages > self.total_pages or not self._free.covers(first, first + pages):
                 return False
             self._take(first, first + pages)
             self.pending.add(first, first + pages)
@@ -118,7 +123,7 @@ class FreeSpace:
         """Take exactly these pages for good, as recovery does; they have to be free."""
         with self._lock:
             self._check_range("claim", first, pages)
-            if not self._is_free(first, first + pages):
+            if not self._free.covers(first, first + pages):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are claimed but are not free")
             self._take(first, first + pages)
 
@@ -135,7 +140,7 @@ class FreeSpace:
         with self._lock:
             self._check_range("free", first, pages)
             end = first + pages
-            if self._overlaps_free(first, end) or self.deferred.overlaps(first, end):
+            if self._free.overlaps(first, end) or self.deferred.overlaps(first, end):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but are free already")
             if self.pending.overlaps(first, end):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but not committed yet")
@@ -149,7 +154,7 @@ class FreeSpace:
         """
         with self._lock:
             self._check_range("pin", first, pages)
-            if self._overlaps_free(first, first + pages):
+            if self._free.overlaps(first, first + pages):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are pinned but are free")
             key = (first, pages)
             self._pins[key] = self._pins.get(key, 0) + 1
@@ -195,6 +200,10 @@ class FreeSpace:
     # Questions
 
     @property
+    def free_pages(self) -> int:
+        return self._free.total
+
+    @property
     def fragments(self) -> int:
         """In how many extents a checkpoint shows what is free, at most."""
         return len(self._by_length) + len(self.pending) + len(self.deferred)
@@ -222,8 +231,7 @@ class FreeSpace:
     def extents(self) -> NDArray[np.int64]:
         """What can be handed out now: rows (first page, pages), ascending and coalesced."""
         with self._lock:
-            by_length = list(self._by_length)
-        return _coalesced(_rows(by_length))
+            return _rows(self._free)
 
     def snapshot(self) -> tuple[int, NDArray[np.int64]]:
         """Page count and free extents for a checkpoint, as if nothing were pending or pinned (F4).
@@ -231,11 +239,9 @@ class FreeSpace:
         The extents are rows (first page, pages), ascending and coalesced, as for `from_extents`.
         """
         with self._lock:
-            total_pages = self.total_pages
-            by_length = list(self._by_length)
-            withheld = [*self.pending, *self.deferred]
-        by_length += [(hi - lo, lo) for lo, hi in withheld]
-        return total_pages, _coalesced(_rows(by_length))
+            total_pages, free = self.total_pages, self._free.to_list()
+            free += [*self.pending, *self.deferred]
+        return total_pages, _rows(IntervalSet.from_list(sorted(free)))
 
     # Inside the lock
 
@@ -248,58 +254,31 @@ class FreeSpace:
                 f" {self._reserved_pages} to {self.total_pages - 1}"
             )
 
-    def _extent_at_or_before(self, page: int) -> tuple[int, int] | None:
-        """The last free extent [first, end) that begins at `page` or before."""
-        index = self._length_by_first.bisect_right(page) - 1
-        if index < 0:
-            return None
-        first, pages = self._length_by_first.peekitem(index)
-        return first, first + pages
-
-    def _is_free(self, first: int, end: int) -> bool:
-        extent = self._extent_at_or_before(first)
-        return extent is not None and end <= extent[1]
-
-    def _overlaps_free(self, first: int, end: int) -> bool:
-        extent = self._extent_at_or_before(end - 1)
-        return extent is not None and extent[1] > first
-
     def _end_in_use(self) -> int:
-        last = self._extent_at_or_before(self.total_pages)
+        last = self._free.last()
         return self.total_pages if last is None or last[1] < self.total_pages else last[0]
 
     def _take(self, first: int, end: int) -> None:
         """Cut [first, end) out of the free extent that holds it."""
-        extent = self._extent_at_or_before(first)
+        extent = self._free.run_at(first)
         assert extent is not None, "the caller has looked"
         assert end <= extent[1], "the caller has looked"
-        self._drop(*extent)
+        self._free.remove(first, end)
+        self._by_length.remove((extent[1] - extent[0], extent[0]))
         if extent[0] < first:
-            self._keep(extent[0], first)
+            self._by_length.add((first - extent[0], extent[0]))
         if end < extent[1]:
-            self._keep(end, extent[1])
-        self.free_pages -= end - first
+            self._by_length.add((extent[1] - end, end))
 
     def _put(self, first: int, end: int) -> None:
         """Make [first, end) free, joined with the free extents that it touches."""
-        self.free_pages += end - first
-        before = self._extent_at_or_before(first)
-        if before is not None and before[1] == first:
-            self._by_length.remove((first - before[0], before[0]))  # it begins where it did
-            first = before[0]
-        after = self._length_by_first.get(end)
-        if after is not None:
-            self._drop(end, end + after)
-            end += after
-        self._keep(first, end)
-
-    def _keep(self, first: int, end: int) -> None:
-        self._length_by_first[first] = end - first
+        touching = self._free.run_at(first - 1), self._free.run_at(end)
+        self._free.add(first, end)
+        for extent in touching:
+            if extent is not None:
+                self._by_length.remove((extent[1] - extent[0], extent[0]))
+                first, end = min(first, extent[0]), max(end, extent[1])
         self._by_length.add((end - first, first))
-
-    def _drop(self, first: int, end: int) -> None:
-        del self._length_by_first[first]
-        self._by_length.remove((end - first, first))
 
     def _take_pending(self, doing: str, first: int, pages: int) -> None:
         self._check_range(doing, first, pages)
@@ -330,31 +309,8 @@ def _shown(first: int, pages: int) -> str:
     return f"{first} to {first + pages - 1}" if pages > 1 else f"{first}"
 
 
-def _rows(by_length: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """(pages, first page) in any order -> rows (first page, pages) in ascending order."""
-    rows = np.array(by_length, dtype=np.int64).reshape(-1, 2)[:, ::-1]
-    return rows[np.argsort(rows[:, 0])]
-
-
-def _coalesced(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Join rows (first page, pages), ascending and disjoint, where they touch."""
-    if not len(rows):
-        return rows
-    firsts = rows[:, 0]
-    ends = firsts + rows[:, 1]
-    begins = np.concatenate(([True], firsts[1:] != ends[:-1]))
-    lasts = np.concatenate((begins[1:], [True]))
-    return np.stack((firsts[begins], ends[lasts] - firsts[begins]), axis=1)
-
-
-def _checked(extents: NDArray[np.int64], lowest: int, end: int) -> NDArray[np.int64]:
-    """The extents of a checkpoint, coalesced, after checking that they make sense."""
-    rows = extents.astype(np.int64)
-    firsts, lengths = rows[:, 0], rows[:, 1]
-    ends = firsts + lengths
-    bounded = (firsts >= lowest) & (lengths >= 1) & (lengths <= end) & (ends <= end)
-    if not bounded.all() or (firsts[1:] < ends[:-1]).any():
-        raise StoreCorrupt(
-            f"the free extents of a file of {end} pages overlap, are out of order or leave the file"
-        )
-    return _coalesced(rows)
+def _rows(extents: IntervalSet) -> NDArray[np.int64]:
+    """As rows (first page, pages)."""
+    rows = np.array(extents.to_list(), dtype=np.int64).reshape(-1, 2)
+    rows[:, 1] -= rows[:, 0]
+    return rows

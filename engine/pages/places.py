@@ -65,7 +65,7 @@ class Places:
     ) -> None:
         """`ltds`: the held files and the queue of each, the state's own."""
         self._env = env
-        self._ltds_directory = ltds_directory
+        self.ltds_directory = ltds_directory
         self.data = data
         self.managers = [IoManager(*pair) for pair in zip(data, spaces, strict=True)]
         self.parallel = parallel
@@ -341,11 +341,11 @@ class Places:
         with self._naming:
             if self._naming_failed:
                 raise StoreFailed(
-                    f"a sync of {self._ltds_directory} has failed: close the store and open it "
+                    f"a sync of {self.ltds_directory} has failed: close the store and open it "
                     "again to recover"
                 )
             try:
-                self._env.sync_directory(self._ltds_directory)
+                self._env.sync_directory(self.ltds_directory)
             except OSError:
                 self._naming_failed = True
                 raise

@@ -72,10 +72,6 @@ class Prepared:
         """Whether it was prepared, durably; also when it is decided by now."""
         return self.phase is not Phase.PLACED
 
-    @property
-    def messages(self) -> int:
-        return self.record.messages
-
 
 class PreparedTransactions:
     """All of a store. See the module."""
@@ -113,10 +109,9 @@ class PreparedTransactions:
         return None
 
     def info(self, now_us: int) -> list[PreparedInfo]:
-        return [self._info(prepared, now_us) for prepared in self]
+        return [self._info(prepared.record, now_us) for prepared in self]
 
-    def _info(self, prepared: Prepared, now_us: int) -> PreparedInfo:
-        record = prepared.record
+    def _info(self, record: PrepareRecord, now_us: int) -> PreparedInfo:
         ids = {part.queue_id for part in record.parts} | {read.queue_id for read in record.reads}
         queues = (self._queues.get(queue_id) for queue_id in ids)
         return PreparedInfo(

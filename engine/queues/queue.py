@@ -30,6 +30,7 @@ from quire.engine.records.durable_state import (
     WORK,
     DurableQueue,
     DurableSubscription,
+    QueueEffects,
     Ranges,
 )
 from quire.engine.strategies import BothLocks, Strategy
@@ -78,8 +79,10 @@ class Taken(NamedTuple):
 new_taken: Final = partial(tuple.__new__, Taken)  # of all its fields; faster than `Taken`
 
 
-class Queue:
+class Queue(QueueEffects):
     """See the module."""
+
+    lock: threading.Lock
 
     def __init__(
         self,
@@ -371,7 +374,7 @@ class Queue:
         return not self.released.covers(ref.position, ref.position + ref.count)
 
     def seal(self, sealed: Sealed, logged: Sealing) -> list[BlockRef]:
-        """A checkpoint sealed the first records of the tail into new record pages.
+        """A checkpoint has sealed records of the tail into new record pages.
 
         `logged`: what goes from the log. Returns the blocks that are free by that: old ones, and
         the new ones that were released meanwhile, as the old ones were then. Keeps Q3: the charge

@@ -27,14 +27,14 @@ from quire.intervals import IntervalSet
 
 
 class Sealed(Protocol):
-    """What a checkpoint made of a queue's records, which are in new record pages by that."""
+    """What a checkpoint has made of the first `tail` records of a queue's tail."""
 
-    tail: int  # so many of the tail's first records
+    tail: int
     replaced: PageEntry | None  # the last page of before, written anew
-    entries: list[PageEntry]  # of the new pages
+    entries: list[PageEntry]  # the new pages
     rewritten: dict[PageEntry, PageEntry]  # other pages and those in their stead, in any order
-    moved: list[tuple[list[BlockRef], BlockRef]]  # old records, and the one in their stead
-    kept: list[BlockRef]  # the last of the records, for which there was no room (L5)
+    moved: list[tuple[list[BlockRef], BlockRef]]  # old records and the one in their stead
+    kept: list[BlockRef]  # the last of the records: for lack of room they stay in the tail (L5)
 
 
 class RecordList:

@@ -47,6 +47,8 @@ class Space:
 
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
         self.strategy = strategy
+        self.room: threading.Condition | None = None  # of commits that wait for space
+        self.limit(config)
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
         self.live_messages = 0  # committed, not yet read by every subscription
@@ -56,10 +58,8 @@ class Space:
         self.prepared = 0  # transactions that wait for their decision
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
-        self.room: threading.Condition | None = None  # of commits that wait for space
-        self.limit(config, "")
 
-    def limit(self, config: QueueConfig, stopped: str) -> None:
+    def limit(self, config: QueueConfig, stopped: str = "") -> None:
         """What may be taken is altered; what is taken stays, also where it is more than that.
 
         `stopped`: why nothing may be put, if so.
@@ -68,12 +68,11 @@ class Space:
         self.name = config.name
         self.capacity = config.capacity
         self.max_messages = config.max_messages
-        self.stopped = stopped
-        self.most_bytes = properties.max_message_bytes
-        self.is_typed = properties.schema is not None  # its messages are rows
         self.has_remedy = properties.has_remedy  # where there is no room, something may be done
-        # A put has more to pass than the capacity:
-        self.is_guarded = (
+        self.stopped = stopped
+        self.most_bytes = properties.max_message_bytes  # of a message
+        self.is_typed = properties.schema is not None  # its messages are rows
+        self.is_guarded = (  # a put has more to pass than the capacity
             self.max_messages is not None
             or bool(stopped)
             or self.most_bytes is not None

@@ -59,7 +59,7 @@ class State:
         self.ledger = durable.ledger
         self.values = StateValues(durable)
         self.prepared = prepared = PreparedTransactions(self.queues, places)
-        self.held, self.ended = prepared.hold, prepared.end  # beside the fold, too
+        self.held, self.ended = prepared.hold, prepared.end  # see `Effects`
         # What is in memory only: what is defined, but not durably, and the ids of messages of
         # volatile queues. Its queues are among the others.
         self.temporary = temporary = DurableState()

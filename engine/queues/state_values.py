@@ -30,11 +30,11 @@ class Found(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """What a change puts."""
+    """What a change that has its place in the order sets a key to."""
 
-    number: int  # of the entry; `NO_ENTRY`: it is deleted
-    by: object  # the change
-    xid: str | None  # that is to hold the key
+    number: int  # of the entry; NO_ENTRY: it deletes it
+    by: object
+    xid: str | None  # that is to hold it
 
 
 class StateValues:
@@ -158,18 +158,18 @@ class StateValues:
         placed: dict[StateKey, _Placed] = {}
         numbers: list[int] = []
         for name, key, is_put in sets:
-            number = self._number((name, key), is_put)
+            where = name, key
+            number = self._number(where, is_put)
             numbers.append(number)
-            placed[name, key] = _Placed(number if is_put else NO_ENTRY, by, xid)
+            placed[where] = _Placed(number if is_put else NO_ENTRY, by, xid)
         self._placed |= placed
         return numbers
 
     def _number(self, where: StateKey, is_put: bool) -> int:
-        placed, found = self._placed.get(where), self.find(*where)
-        if placed is not None:
-            number = placed.number
-        else:
-            number = NO_ENTRY if found is None else found.number
+        placed = self._placed.get(where)
+        number = NO_ENTRY if placed is None else placed.number
+        if placed is None and (found := self.find(*where)) is not None:
+            number = found.number
         return self.number() if is_put and number == NO_ENTRY else number
 
     def number(self) -> int:

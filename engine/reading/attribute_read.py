@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quire.block import Block
 from quire.info import Piece
 
 from .direct_read import PieceReader
@@ -31,22 +30,10 @@ def find_attribute(
     """A part for each block of the pieces. Raises PositionLost, StoreCorrupt."""
     key = name.encode()
     for piece in pieces:
-        position = piece.first_position - piece.start  # of the first message of the block or file
-        if piece.kind != "ltds":
-            block = reader.block(piece)
-            yield _part(block, piece.start, piece.stop, position, key)
-            continue
-        with reader.large(piece) as file:
-            index = piece.start
-            while index < piece.stop:
-                block, first = file.block_at(file.locate(index))
-                stop = min(piece.stop, first + block.count)
-                yield _part(block, index - first, stop - first, position + first, key)
-                index = stop
-
-
-def _part(block: Block, start: int, stop: int, position: int, key: bytes) -> AttributePart:
-    attributes = block.headers.attributes
-    found = [] if attributes is None else attributes.find(key, start, stop)
-    values = [(position + row, str(value, "utf-8")) for row, value in found]
-    return AttributePart(position + stop, block.length, values)
+        for each in reader.blocks(piece):
+            block = each.whole()
+            position = piece.first_position - piece.start + each.first  # of its first message
+            attributes = block.headers.attributes
+            found = () if attributes is None else attributes.find(key, each.start, each.stop)
+            values = [(position + row, str(value, "utf-8")) for row, value in found]
+            yield AttributePart(position + each.stop, block.length, values)

@@ -39,15 +39,12 @@ class BlockMoved(Exception):
 class BlockReader:
     """See the module. Thread-safe."""
 
-    def __init__(
-        self, env: Env, journal: Journal, places: Places, ltds_directory: str, store_id: int
-    ) -> None:
+    def __init__(self, env: Env, journal: Journal, places: Places, store_id: int) -> None:
         self._env = env
         self._journal = journal
-        self._data, self._memory, self._is_held = places.data, places.memory, places.holds
-        self._ltds_directory = ltds_directory
+        self._places = places
         self._store_id = store_id
-        cache = places.cache
+        self._data, self._memory, cache = places.data, places.memory, places.cache
         self._ltds_lock, self._readers = cache.files_lock, cache.files
         self._fresh, self._blocks = cache.fresh, cache.blocks
         self._get_fresh = cache.fresh.get
@@ -64,11 +61,11 @@ class BlockReader:
         parts = []
         while start < stop:
             block, first = self._ltds_block(ref, start) if is_large else (self.block(ref), 0)
-            end = min(stop, first + block.count)
-            first_id = ref.first_id + first
-            parts.append(
-                Delivered(block, start - first, end - first, first_id, ref.time_us, delivery_count)
+            end, first_id = min(stop, first + block.count), ref.first_id + first
+            part = Delivered(
+                block, start - first, end - first, first_id, ref.time_us, delivery_count
             )
+            parts.append(part)
             start = end
         return parts
 
@@ -133,7 +130,10 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return self._open_file(ref.address, ref.count, ref.checksum)
+        return self._open(ref.address).checked(ref.count, ref.checksum)
+
+    def _open(self, ltds_id: int) -> LtdsReader:
+        return LtdsReader(self._env, self._places.ltds_directory, ltds_id, self._store_id)
 
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
@@ -171,7 +171,7 @@ class BlockReader:
         """
         try:
             with self._ltds_lock:
-                if not self._is_held(stream.file):
+                if not self._places.holds(stream.file):
                     raise StoreCorrupt("the file is released")
                 reader = self._file(stream.file, 1)
                 if not 0 <= number < reader.chunk_count:
@@ -179,7 +179,7 @@ class BlockReader:
                 stored = reader.stored(number)
             return reader.parse_chunk(stream, number, stored)
         except StoreCorrupt as error:
-            if self._is_held(stream.file):
+            if self._places.holds(stream.file):
                 raise
             raise PositionLost(
                 "the message is not there any more, and its payload with it: it was read for good, "
@@ -187,17 +187,13 @@ class BlockReader:
                 "message is open"
             ) from error
 
-    def _open_file(self, ltds_id: int, count: int, checksum: int = 0) -> LtdsReader:
-        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
-        return reader.checked(count, checksum)
-
     def _file(self, ltds_id: int, count: int) -> LtdsReader:
-        """One of the open files; called under their lock."""
+        """Called under the lock of the readers."""
         reader = self._readers.get(ltds_id)
         if reader is not None:
             self._readers.move_to_end(ltds_id)
             return reader
-        reader = self._readers[ltds_id] = self._open_file(ltds_id, count)
+        reader = self._readers[ltds_id] = self._open(ltds_id).checked(count)
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader

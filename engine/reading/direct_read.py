@@ -8,20 +8,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from quire.block import (
-    HEADER_BYTES,
-    Block,
-    RowBlock,
-    StreamedBlock,
-    head_bytes,
-    read_columns,
-    slices_to_arrow,
-)
+from quire.block import Block, StoredBlock, StreamedBlock, slices_to_arrow
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
@@ -29,9 +23,22 @@ from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
 from quire.journal import segment_path
-from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, HEAD_READ_BYTES, LTDS_READERS
+from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
+
+
+class PieceBlock(NamedTuple):
+    """A block with messages of a piece: those of its rows from `start` to before `stop`."""
+
+    start: int
+    stop: int
+    messages: int  # so many it has at least
+    first: int  # the index of its first one in the piece's block or file
+    path: str
+    part: StoredBlock | None  # None: only the whole can be read
+    whole: Callable[[], Block]
+    """Read and verify it. Raises as `PieceReader.read`."""
 
 
 class PieceReader:
@@ -57,7 +64,7 @@ class PieceReader:
         """All pieces' messages in order; in batches of up to `BATCH_ROWS`, small ones joined."""
         slices: list[Delivered] = []
         rows = size = 0
-        for part in (part for piece in pieces for part in self._slices(piece)):
+        for part in self._slices(pieces):
             count = part.stop - part.start
             length = int(part.block.offsets[part.stop] - part.block.offsets[part.start])
             if slices and (rows + count > BATCH_ROWS or size + length > BATCH_BYTES):
@@ -74,41 +81,51 @@ class PieceReader:
             file.close()
         self._files.clear()
 
-    def _slices(self, piece: Piece) -> Iterator[Delivered]:
+    def _slices(self, pieces: Iterable[Piece]) -> Iterator[Delivered]:
+        for piece in pieces:
+            for found in self.blocks(piece):
+                block, first_id = found.whole(), piece.first_id + found.first
+                if isinstance(block, StreamedBlock):  # whoever reads pieces makes batches of them
+                    block = block.whole()
+                yield Delivered(block, found.start, found.stop, first_id, piece.time_us, 1)
+
+    def blocks(self, piece: Piece) -> Iterator[PieceBlock]:
+        """Where the piece's messages are, in order. Raises as `read`, also where they are read."""
         if piece.kind != "ltds":
-            yield Delivered(
-                self.block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
-            )
+            start, stop = piece.start, piece.stop
+            whole = partial(self._block, piece)
+            yield PieceBlock(start, stop, stop, 0, "a block", self._part(piece), whole)
             return
-        yield from self._ltds_slices(piece)
+        with self._large(piece):
+            file = LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id)
+        with file:
+            index = piece.start
+            while index < piece.stop:
+                number = file.locate(index)
+                first, count = file.messages_of(number)
+                stop = min(count, piece.stop - first)
+                whole = partial(self._block_of_file, piece, file, number)
+                part = file.part(number)
+                yield PieceBlock(index - first, stop, count, first, file.path, part, whole)
+                index = first + stop
+
+    def _block_of_file(self, piece: Piece, file: LtdsReader, number: int) -> Block:
+        with self._large(piece):
+            return file.block_at(number)[0]
 
     @contextmanager
-    def large(self, piece: Piece) -> Iterator[LtdsReader]:
-        """The file of a piece that is of one. Raises as `read`, also where it is read."""
-        path = path_of(self._layout.ltds, piece.address)
+    def _large(self, piece: Piece) -> Iterator[None]:
+        """While the piece's file is opened, or read. Raises PositionLost where it is gone."""
         try:
-            with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as file:
-                yield file
+            yield
         except StoreCorrupt as error:
+            path = path_of(self._layout.ltds, piece.address)
             if self._env.exists(path):
                 raise
             raise PositionLost(
                 f"{path}: the file is not there any more: the lease may have ended; plan the read "
                 "anew"
             ) from error
-
-    def _ltds_slices(self, piece: Piece) -> Iterator[Delivered]:
-        with self.large(piece) as reader:
-            start = piece.start
-            while start < piece.stop:
-                block, first = reader.block_at(reader.locate(start))
-                if isinstance(block, StreamedBlock):  # whoever reads pieces makes batches of them
-                    block = block.whole()
-                stop = min(piece.stop, first + block.count)
-                yield Delivered(
-                    block, start - first, stop - first, piece.first_id + first, piece.time_us, 1
-                )
-                start = stop
 
     def _place(self, piece: Piece) -> tuple[str, int]:
         """The file and the offset of a block."""
@@ -118,33 +135,16 @@ class PieceReader:
         number, offset = split_address(piece.address)
         return self._layout.data_file(number), offset
 
-    def head(self, piece: Piece) -> memoryview:
-        """The first bytes of a block that is in no file of its own, with its head; not verified."""
+    def _part(self, piece: Piece) -> StoredBlock | None:
         path, offset = self._place(piece)
-        try:
+        with suppress(FileNotFoundError):  # which the whole block tells
             file = self._file(path)
-            found = memoryview(file.read(offset, min(piece.length, HEAD_READ_BYTES)))
-            needed = min(piece.length, head_bytes(found)) if len(found) >= HEADER_BYTES else 0
-            return found if needed <= len(found) else memoryview(file.read(offset, needed))
-        except FileNotFoundError:
-            return memoryview(b"")
+            return StoredBlock(
+                lambda at, size: file.read(offset + at, size), piece.length, piece.checksum
+            )
+        return None
 
-    def columns_of(self, piece: Piece, names: Collection[str], head: memoryview) -> RowBlock | None:
-        """Such a block with these columns alone, verified; None: it takes the whole block.
-
-        `head`: what `head` gave.
-        """
-        path, offset = self._place(piece)
-        try:
-            file = self._file(path)
-            block = read_columns(head, names, lambda at, size: file.read(offset + at, size))
-        except FileNotFoundError:
-            return None
-        if block is None or block.checksum != piece.checksum or block.length != piece.length:
-            return None
-        return block if piece.stop <= block.count else None
-
-    def block(self, piece: Piece) -> Block:
+    def _block(self, piece: Piece) -> Block:
         """A block that is in no file of its own, verified.
 
         Raises PositionLost; StoreCorrupt for bytes that the disk does not give.

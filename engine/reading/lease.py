@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
@@ -32,7 +33,8 @@ class Leases:
         self._places = places
         self._journal = journal
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[float, list[BlockRef]]] = {}
+        # Until when, and what undoes their pins.
+        self._held: dict[int, tuple[float, ExitStack]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -49,26 +51,20 @@ class Leases:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
         if gaps:
             ranges = [_to_end(*each) for each in ranges]
-        pinned: list[BlockRef] = []
-        found: list[list[Pointer]] = []
-        try:
-            for queue, start, end in ranges:
-                found.append(self._pinned(queue, start, end, gaps, pinned))
-        except BaseException:
-            self._unpin(pinned)
-            raise
-        lease_id = self._env.random_u64() >> 1
-        with self._lock:
-            self._held[lease_id] = self._env.monotonic() + seconds, pinned
+        with ExitStack() as pinned:
+            found = [self._pinned(*each, gaps, pinned) for each in ranges]
+            lease_id = self._env.random_u64() >> 1
+            with self._lock:
+                self._held[lease_id] = self._env.monotonic() + seconds, pinned.pop_all()
         return [
             Lease(lease_id, queue.name, start, end, list(map(_piece, own)), queue.config.created_us)
             for (queue, start, end), own in zip(ranges, found, strict=True)
         ]
 
     def _pinned(
-        self, queue: Queue, start: int, end: int, gaps: bool, pinned: list[BlockRef]
+        self, queue: Queue, start: int, end: int, gaps: bool, pinned: ExitStack
     ) -> list[Pointer]:
-        """Where a range is; its blocks are added to `pinned` as they are pinned."""
+        """Where a range is; `pinned` undoes the pins of its blocks."""
         if queue.is_volatile:
             raise InvalidArgument(
                 f"queue {queue.name!r} is volatile: its messages are in its owner's memory, and "
@@ -93,8 +89,7 @@ class Leases:
                 else:
                     found = _together(queue.pointers(position, end), position)
                 for pointer in found:
-                    self._pin(pointer.ref)
-                    pinned.append(pointer.ref)
+                    self._pin(pointer.ref, pinned)
             pointers += found
             if found:
                 position = found[-1].end_position
@@ -120,7 +115,7 @@ class Leases:
         with self._lock:
             held = self._held.pop(lease_id, None)
         if held is not None:
-            self._unpin(held[1])
+            held[1].close()
 
     def expire(self) -> int:
         """End the leases whose time is over; how many."""
@@ -130,18 +125,14 @@ class Leases:
             self.release(lease_id)
         return len(late)
 
-    def _pin(self, ref: BlockRef) -> None:
+    def _pin(self, ref: BlockRef, pinned: ExitStack) -> None:
         if ref.kind == format.INLINE:
-            self._journal.pin(self._journal.segment_of(ref.address))
+            number = self._journal.segment_of(ref.address)
+            self._journal.pin(number)
+            pinned.callback(self._journal.unpin, number)
         else:
             self._places.pin(ref)
-
-    def _unpin(self, refs: list[BlockRef]) -> None:
-        for ref in refs:
-            if ref.kind == format.INLINE:
-                self._journal.unpin(self._journal.segment_of(ref.address))
-            else:
-                self._places.unpin(ref)
+            pinned.callback(self._places.unpin, ref)
 
 
 def _together(pointers: list[Pointer], position: int) -> list[Pointer]:

@@ -121,24 +121,8 @@ def _keys(keys: Any, count: int) -> Sequence[float | None] | NDArray[Any]:
 
 
 def _ranks_of(keys: Sequence[float | None] | NDArray[Any]) -> Ranks:
-    """The same as `number_rank` of each; of whole numbers within 64 bits, and floats, at once."""
-    if not isinstance(keys, np.ndarray) or keys.dtype == np.uint64:
-        rows = keys.tolist() if isinstance(keys, np.ndarray) else keys
-        ranks = np.empty(len(rows), object)
-        ranks[:] = [number_rank(row) for row in rows]
-        return ranks
-    near = keys.astype(np.float64) + 0.0
-    bits = near.view(np.uint64)
-    ordered = np.where(bits < np.uint64(SIGN), bits ^ np.uint64(SIGN), ~bits)
-    apart = np.zeros(len(keys), np.int64)
-    if keys.dtype.kind in "iu":
-        whole = keys.astype(np.int64)
-        is_top = near >= float(SIGN)  # no int64: the nearest float is one above all of them
-        inside = np.where(is_top, 0.0, near).astype(np.int64)
-        apart = np.where(is_top, whole - np.int64(SIGN - 1) - 1, whole - inside)
-        apart = np.clip(apart, -MIDDLE, MIDDLE - 1)
-    pairs = zip(ordered.tolist(), (apart + MIDDLE).tolist(), strict=True)
-    ranks = np.empty(len(keys), object)
-    ranks[:] = [high << APART_BITS | low for high, low in pairs]
-    ranks[np.isnan(near)] = LAST_RANK
+    """Of each."""
+    rows = keys.tolist() if isinstance(keys, np.ndarray) else keys
+    ranks = np.empty(len(rows), object)
+    ranks[:] = [number_rank(row) for row in rows]
     return ranks

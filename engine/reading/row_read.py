@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,11 @@ from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, header_arrays
 from quire.errors import StoreCorrupt
 from quire.info import Piece
 from quire.limits import HEADED_BYTES
-from quire.ltds import LtdsReader
+from quire.message import Delivered
 from quire.row_filter import Condition, chosen
 from quire.row_schema import META, nulls, schema_of_words
 
-from .direct_read import PieceReader
+from .direct_read import PieceBlock, PieceReader
 
 
 class Asked(NamedTuple):
@@ -56,15 +56,6 @@ class RowPart(NamedTuple):
     batch: pa.RecordBatch | None
 
 
-class _Slice(NamedTuple):
-    block: Block
-    start: int
-    stop: int
-    first_id: int
-    time_us: int
-    position: int  # of the block's first message
-
-
 def read_rows(
     reader: PieceReader, pieces: Sequence[Piece], asked: Asked, queue: str
 ) -> Iterator[RowPart]:
@@ -74,70 +65,43 @@ def read_rows(
     """
     needed = asked.needed()
     for piece in pieces:
-        position = piece.first_position - piece.start
-        if piece.kind == "ltds":
-            with reader.large(piece) as file:
-                yield from _of_file(file, piece, asked, needed, queue)
-            continue
-        stop = position + piece.stop
-        block: Block | None = None
-        if (asked.where is not None or needed is not None) and piece.length >= HEADED_BYTES:
-            head = reader.head(piece)
-            if not _may(asked.where, head, piece.stop, "a block"):
-                yield RowPart(piece.first_position, stop, None)
-                continue
-            if needed is not None:
-                block = reader.columns_of(piece, needed, head)
-        if block is None:
-            block = reader.block(piece)
-        found = _Slice(block, piece.start, piece.stop, piece.first_id, piece.time_us, position)
-        yield RowPart(piece.first_position, stop, _rows(found, asked, queue))
+        for each in reader.blocks(piece):
+            position = piece.first_position - piece.start + each.first  # of its first message
+            block = _needed(each, asked.where, needed)
+            batch = None
+            if block is not None:
+                first_id = piece.first_id + each.first
+                found = Delivered(block, each.start, each.stop, first_id, piece.time_us, 1)
+                batch = _rows(found, position, asked, queue)
+            yield RowPart(position + each.start, position + each.stop, batch)
 
 
-def _of_file(
-    file: LtdsReader, piece: Piece, asked: Asked, needed: set[str] | None, queue: str
-) -> Iterator[RowPart]:
-    first_position = piece.first_position - piece.start
-    index = piece.start
-    while index < piece.stop:
-        number = file.locate(index)
-        first, count = file.messages_of(number)
-        stop = min(piece.stop, first + count)
-        batch = None
-        is_whole = asked.where is None and needed is None
-        head = None if is_whole else file.head(number)
-        if head is None or _may(asked.where, head, count, file.path):
-            block: Block | None = None
-            if head is not None and needed is not None:
-                block = file.columns_of(number, needed, head)
-            if block is None:
-                block, _ = file.block_at(number)
-            found = _Slice(
-                block,
-                index - first,
-                stop - first,
-                piece.first_id + first,
-                piece.time_us,
-                first_position + first,
-            )
-            batch = _rows(found, asked, queue)
-        yield RowPart(first_position + index, first_position + stop, batch)
-        index = stop
+def _needed(
+    found: PieceBlock, where: Condition | None, names: Collection[str] | None
+) -> Block | None:
+    """The block, of these columns only if that is less; None: nothing of it is asked for."""
+    part = found.part
+    if (where is None and names is None) or part is None or part.length < HEADED_BYTES:
+        return found.whole()
+    head = part.head()
+    if not _may(where, head, found):
+        return None
+    block = None if names is None else part.columns_of(names, head)
+    return found.whole() if block is None or block.count < found.stop else block
 
 
-def _may(where: Condition | None, head: memoryview, count: int, path: str) -> bool:
+def _may(where: Condition | None, head: memoryview, found: PieceBlock) -> bool:
     """Whether a block may have rows that are asked for; of one that is damaged its bytes tell."""
     try:
         if where is None or len(head) < HEADER_BYTES or not head_bytes(head):
             return True
-        reaches = reaches_of(head, path)
+        return where.may(reaches_of(head, found.path), found.messages)
     except StoreCorrupt:
         return True
-    return where.may(reaches, count)
 
 
-def _rows(found: _Slice, asked: Asked, queue: str) -> pa.RecordBatch | None:
-    """The chosen rows of a slice."""
+def _rows(found: Delivered, position: int, asked: Asked, queue: str) -> pa.RecordBatch | None:
+    """The chosen rows of a part of a block whose first message has the position."""
     block = found.block
     if not isinstance(block, RowBlock):
         raise StoreCorrupt(f"queue {queue!r}: there are bytes where rows are read")
@@ -147,14 +111,14 @@ def _rows(found: _Slice, asked: Asked, queue: str) -> pa.RecordBatch | None:
 
     def column(name: str) -> pa.Array:
         if name.startswith(f"{META}."):
-            return _meta(found, (name[len(META) + 1 :],), queue)[0]
+            return _meta(found, position, (name[len(META) + 1 :],), queue)[0]
         place = rows.schema.get_field_index(name)
         return nulls(count, schema.field(name).type) if place < 0 else rows.column(place)
 
     arrays = [column(name) for name in asked.columns]
     names = list(asked.columns)
     if asked.meta:
-        own = _meta(found, asked.meta, queue)
+        own = _meta(found, position, asked.meta, queue)
         names.append(META)
         arrays.append(pa.StructArray.from_arrays(own, names=list(asked.meta)))
     if not arrays:  # only how many they are is asked for
@@ -169,9 +133,9 @@ def _rows(found: _Slice, asked: Asked, queue: str) -> pa.RecordBatch | None:
     return batch if wanted == count else batch.filter(mask)
 
 
-def _meta(found: _Slice, names: Sequence[str], queue: str) -> list[pa.Array]:
-    """Header fields of a slice's messages."""
-    block, start, stop, first_id, time_us, position = found
+def _meta(found: Delivered, position: int, names: Sequence[str], queue: str) -> list[pa.Array]:
+    """Header fields of its messages."""
+    block, start, stop, first_id, time_us = found[:5]
     arrays = header_arrays_of(block, start, stop, first_id=first_id, time_us=time_us)
     made = []
     for name in names:

@@ -266,10 +266,6 @@ def _put_store(state: DurableState, effects: Effects, key: int, body: Body, wher
         raise ValueError("the store is neither stopped nor not")
 
 
-def _delete_store(state: DurableState, effects: Effects, key: int) -> None:
-    """All is on, as it is without an entry."""
-
-
 def _put_state(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     known = state.catalog[STATE].get(key)
     state.values.put(key, None if known is None else known.body, body)
@@ -292,8 +288,8 @@ def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, w
     state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row, too
 
 
-def _delete_schedule(state: DurableState, effects: Effects, key: int) -> None:
-    """The ledger keeps what it has put: its entries are never removed. No number comes again."""
+def _delete(state: DurableState, effects: Effects, key: int) -> None:
+    """Nothing but the entry goes. What a schedule has put, the ledger keeps."""
 
 
 TYPES: Final = {
@@ -302,7 +298,7 @@ TYPES: Final = {
         MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
     ),
     ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
-    STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete_store),
+    STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),
     STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
-    SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete_schedule),
+    SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from quire.block import EncodedBlock, checked_one, plain_one
 from quire.block.format import CHECKSUM_BYTES
@@ -15,6 +15,9 @@ from quire.message import Fields
 
 from . import format
 from .local_tail import pack_tail
+
+if TYPE_CHECKING:
+    from .durable_state import DurableQueue
 
 ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
 # The payload of a message alone is told from its block by this much more than the block's address,
@@ -80,27 +83,15 @@ class Read(NamedTuple):
 ReadRow = tuple[int, int, int, int, *tuple[Any, ...]]  # begins with the fields of a `Read`
 
 
-class Target(Protocol):
-    """A queue, as far as a record is concerned."""
-
-    @property
-    def queue_id(self) -> int:
-        """Its number."""
-
-
-T = TypeVar("T", bound=Target)
-T_co = TypeVar("T_co", bound=Target, covariant=True)
-
-
-class Put(Protocol[T_co]):
+class Put(Protocol):
     """What messages were put to."""
 
     @property
-    def durable(self) -> T_co:
+    def durable(self) -> DurableQueue:
         """The queue of the durable state."""
 
 
-class LoneMessage(Protocol[T_co]):
+class LoneMessage(Protocol):
     """The only message of a transaction for a queue."""
 
     payload: bytes
@@ -108,7 +99,7 @@ class LoneMessage(Protocol[T_co]):
     charge: int  # without the control records
 
     @property
-    def queue(self) -> Put[T_co]:
+    def queue(self) -> Put:
         """Where it goes."""
 
 
@@ -118,7 +109,7 @@ class LoneMessage(Protocol[T_co]):
 Packed = tuple[
     WholeRecord,
     bytearray,
-    Sequence[tuple[T, Sequence[PartRow]]],
+    Sequence[tuple["DurableQueue", Sequence[PartRow]]],
     Sequence[tuple[int, bytes | bytearray]],
     int,
 ]
@@ -163,10 +154,10 @@ ReadMore = Callable[[memoryview, str], Sequence[Any]]
 
 def pack_light(
     transaction_id: int,
-    lone: Collection[LoneMessage[T]],
+    lone: Collection[LoneMessage],
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
-) -> Packed[T]:
+) -> Packed:
     """The record of a small transaction, with one message at most for each queue: as most are.
 
     It has the bytes that `pack` makes, in half the time and with fewer objects (a test compares
@@ -187,7 +178,7 @@ def pack_light(
         offset += len(keys)
     pieces: list[bytes | bytearray] = [b""]
     inline: list[bytes | bytearray] = []
-    groups: list[tuple[T, Sequence[PartRow]]] = []
+    groups: list[tuple[DurableQueue, Sequence[PartRow]]] = []
     blocks: list[tuple[int, bytes | bytearray]] = []
     for message in lone:
         payload, fields = message.payload, message.fields
@@ -231,8 +222,8 @@ def pack_light(
 
 
 def pack_lone(
-    transaction_id: int, queue: T, payload: bytes, fields: Fields | None, charge: int
-) -> Packed[T]:
+    transaction_id: int, queue: DurableQueue, payload: bytes, fields: Fields | None, charge: int
+) -> Packed:
     """The same for one message and nothing else."""
     queue_id = queue.queue_id
     charge += CONTROL_BYTES
@@ -263,7 +254,7 @@ def pack_lone(
     return record, record, ((queue, (part,)),), (known,), 1
 
 
-def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[T]:
+def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed:
     """The same for one run of messages that were read, and nothing else."""
     record = bytearray(
         _pack_read_head(
@@ -276,12 +267,12 @@ def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[T]:
 
 def pack(
     transaction_id: int,
-    groups: Sequence[tuple[Put[T], list[EncodedBlock | Part]]],
+    groups: Sequence[tuple[Put, list[EncodedBlock | Part]]],
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
     more: Sequence[bytes | bytearray] = (),
     mark: int = 0,
-) -> Packed[T]:
+) -> Packed:
     """The record of any transaction. Blocks become inline parts: `groups` hold parts only then.
 
     `more`: the pieces of its further sections, which stay pieces, and may be filled in later; with
@@ -295,7 +286,7 @@ def pack(
         offset += _PART_BYTES * len(pieces)
     head: list[bytes | bytearray] = [b""]
     blocks: list[tuple[int, bytes | bytearray]] = []
-    by_queue: list[tuple[T, Sequence[Part]]] = []
+    by_queue: list[tuple[DurableQueue, Sequence[Part]]] = []
     messages = parts = attached = 0
     places: list[int] = []
     for target, own in groups:

@@ -102,16 +102,18 @@ class DurableSubscription:
         self.attempts = Attempts()
 
 
-class QueueEffects(Protocol):
-    """What stands beside a queue of the state, and takes what changes bring about (see `Nothing`).
+class QueueEffects:
+    """What stands beside a queue of the state, and takes what changes bring about.
 
-    But for `placed` and `free` all is called with its lock held, once the queue is changed. What
-    releases positions returns the blocks that are free by that.
+    Here nothing does: the queue's state is all that is asked for. But for `placed` and `free` all
+    is called with its lock held, once the queue is changed. What releases positions returns the
+    blocks that are free by that.
     """
 
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while the queue is changed."""
+    lock: AbstractContextManager[Any] = nullcontext()
+    """Held while the queue is changed."""
+    free: Callable[[Sequence[BlockRow]], None] = staticmethod(lambda freed: None)
+    """Called with the blocks that are free, if there are any."""
 
     def appended(
         self, start: int, end: int, charge: int, held_by: str, transaction_id: int
@@ -127,59 +129,25 @@ class QueueEffects(Protocol):
 
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
         """A commit has read; `read`: what the fold was given for it."""
+        return ()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         """A subscription was moved."""
+        return ()
 
     def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
         """A subscription was made."""
+        return ()
 
     def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         """It was removed."""
+        return ()
 
     def altered(self) -> None:
         """The queue has another name, other limits or properties."""
 
-    @property
-    def free(self) -> Callable[[Sequence[BlockRow]], None]:
-        """Called with the blocks that are free, if there are any."""
 
-
-class Nothing:
-    """What stands beside a queue that nobody uses: its state is all that is asked for."""
-
-    __slots__ = ()
-
-    lock: Final[AbstractContextManager[Any]] = nullcontext()
-
-    def appended(
-        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
-    ) -> None:
-        """No space is counted."""
-
-    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
-        """Nobody writes pages."""
-
-    def acknowledged(self, read: object, released: Ranges) -> Sequence[BlockRow]:
-        return ()
-
-    def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
-        return ()
-
-    def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
-        return ()
-
-    def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
-        return ()
-
-    def altered(self) -> None:
-        """Nobody waits."""
-
-    def free(self, freed: Sequence[BlockRow]) -> None:
-        """Nobody holds any."""
-
-
-NOTHING: Final = Nothing()
+NOTHING: Final = QueueEffects()
 
 
 class DurableQueue:

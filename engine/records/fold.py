@@ -254,18 +254,13 @@ class Fold:
             self._effects.fault(where, f"transaction {record.xid!r} is prepared twice")
         groups = self.groups(record.parts, where)
         state.prepared[record.xid] = record
-        if record.sets:
-            self.hold_values(record, where)
+        try:
+            state.values.hold(record.xid, record.sets)
+        except ValueError as error:
+            self._effects.fault(where, f"contradictory ({error!r})")
         for queue, parts in groups:
             queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
-
-    def hold_values(self, record: PrepareRecord, where: str) -> None:
-        """A prepared transaction sets values of states."""
-        try:
-            self.state.values.hold(record.xid, record.sets)
-        except ValueError as error:
-            self._effects.fault(where, f"contradictory ({error!r})")
 
     def decide(self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
         """A prepared transaction is committed, or rolled back."""
@@ -283,10 +278,9 @@ class Fold:
                 held_by=PREPARED, transaction_id=transaction_id,
             )  # fmt: skip
         del state.prepared[decision.xid]
-        if record.sets:
-            state.values.let_go(decision.xid, record.sets)
-            if commit:
-                Values(record.sets).fold(self, stamp, where)
+        state.values.let_go(decision.xid, record.sets)
+        if commit:
+            Values(record.sets).fold(self, stamp, where)
         self._effects.ended(record, groups, stamp.first_id if commit else None)
         if not commit:
             for part in record.parts:

@@ -56,23 +56,23 @@ class KeyValues:
                 raise ValueError(f"sets key {key!r} of state {name!r} as another one's entry")
             self.delete(before)
         self.numbers.setdefault(name, {})[key] = number
-        self.charges[name] = self.charges.get(name, 0) + charge
-        self.total += charge
-        self.keys += 1
-        self.saved_bytes += _saved_bytes(body)
+        self._count(body, charge, 1)
         self.next_number = max(self.next_number, number + 1)
 
     def delete(self, body: Mapping[str, Any]) -> None:
         """An entry goes."""
         name, key = body["name"], body["key"]
         del self.numbers[name][key]
-        charge = charge_of(key, _bytes_of(body["value"]))
-        self.charges[name] -= charge
-        self.total -= charge
-        self.keys -= 1
-        self.saved_bytes -= _saved_bytes(body)
+        self._count(body, charge_of(key, _bytes_of(body["value"])), -1)
         if not self.numbers[name]:
             del self.numbers[name], self.charges[name]
+
+    def _count(self, body: Mapping[str, Any], charge: int, sign: int) -> None:
+        name = str(body["name"])
+        self.charges[name] = self.charges.get(name, 0) + sign * charge
+        self.total += sign * charge
+        self.keys += sign
+        self.saved_bytes += sign * _saved_bytes(body)
 
     def hold(self, xid: str, sets: Sequence[ValueSet]) -> None:
         """A prepared transaction sets these. Raises ValueError."""

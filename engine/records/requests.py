@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from quire.limits import CHECKPOINT_REQUEST_BYTES, MAX_REQUESTS
@@ -22,12 +22,10 @@ Known = tuple[int, int]  # of a request id: its message's id, its commit time
 class Requests:
     """See the module. The oldest come first."""
 
-    __slots__ = ("_known", "_order", "checkpoint_bytes")
+    __slots__ = ("_known", "checkpoint_bytes")
 
     def __init__(self, known: Iterable[tuple[str, Known]] = ()) -> None:
-        self._known: dict[str, Known] = {}
-        # The ids again: a dict looks through all that was removed to find its oldest key.
-        self._order: deque[str] = deque()
+        self._known: OrderedDict[str, Known] = OrderedDict()
         self.checkpoint_bytes = 0  # that they take there, at most
         for request_id, of_it in known:
             self._add(request_id, of_it)
@@ -46,7 +44,6 @@ class Requests:
         """A message was put with the id (RQ1)."""
         self._trim(MAX_REQUESTS, properties.oldest_request_us(time_us))
         if request_id in self._known:  # the clock was set back, and it is not known any more
-            self._order.remove(request_id)
             self._forget(request_id)
         self._add(request_id, (message_id, time_us))
         self._trim(properties.most_requests, 0)
@@ -57,17 +54,16 @@ class Requests:
 
     def copy_known(self) -> dict[str, Known]:
         """All of them, the oldest first."""
-        return self._known.copy()
+        return dict(self._known)
 
     def _trim(self, most: int, oldest_us: int) -> None:
         """Forget the oldest: those above a number, and those from before a time."""
-        order, known = self._order, self._known
-        while order and (len(order) > most or known[order[0]][1] < oldest_us):
-            self._forget(order.popleft())
+        known = self._known
+        while known and (len(known) > most or next(iter(known.values()))[1] < oldest_us):
+            self._forget(next(iter(known)))
 
     def _add(self, request_id: str, known: Known) -> None:
         self._known[request_id] = known
-        self._order.append(request_id)
         self.checkpoint_bytes += _checkpoint_bytes(request_id)
 
     def _forget(self, request_id: str) -> None:

@@ -11,7 +11,7 @@ from .pack import Part, pack, slices_to_arrow, split, with_payloads
 from .row_block import RowBlock, head_bytes, header_arrays_of, no_rows, reaches_of, read_head
 from .row_builder import RowBuilder
 from .row_input import Rows, is_row, one_row, rows_of, rows_of_block
-from .row_part import read_columns
+from .row_part import StoredBlock, read_columns
 from .single import checked_one, encode_one, encode_streamed, payload_of_one, plain_one
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RowBlock",
     "RowBuilder",
     "Rows",
+    "StoredBlock",
     "StreamedBlock",
     "check_block",
     "checked_one",

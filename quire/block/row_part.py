@@ -8,20 +8,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt
+from quire.limits import HEAD_READ_BYTES
 from quire.row_schema import schema_of_words
 
 from .column_sums import Part, read_sums
 from .columns import Buffer
 from .format import HEADER, HEADER_BYTES, MAGIC, SUMS_VERSION, padded
-from .row_block import RowBlock, read_head, rows_of_message
+from .row_block import RowBlock, head_bytes, read_head, rows_of_message
 
 Read = Callable[[int, int], Buffer]
 """Bytes of a block: from where, and how many."""
+
+
+class StoredBlock(NamedTuple):
+    """A block in a file, of which a part can be read: its head, or a few of its columns."""
+
+    read: Read
+    length: int
+    checksum: int
+
+    def head(self) -> memoryview:
+        """Its first bytes, with its head if it is of rows; not verified."""
+        found = memoryview(self.read(0, min(self.length, HEAD_READ_BYTES)))
+        needed = min(self.length, head_bytes(found)) if len(found) >= HEADER_BYTES else 0
+        return found if needed <= len(found) else memoryview(self.read(0, needed))
+
+    def columns_of(self, names: Collection[str], head: memoryview) -> RowBlock | None:
+        """It with these columns alone, verified; None: it takes the whole block."""
+        block = read_columns(head, names, self.read)
+        known = self.length, self.checksum
+        return block if block is not None and (block.length, block.checksum) == known else None
 
 
 def read_columns(head: memoryview, names: Collection[str], read: Read) -> RowBlock | None:

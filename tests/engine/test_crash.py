@@ -277,7 +277,7 @@ def test_canary_hands_out_a_used_page(
     def careless(space: FreeSpace, pages: int) -> int | None:
         for first in range(1, space.total_pages - pages + 1):
             end = first + pages
-            if not space._overlaps_free(first, end) and not space.pending.overlaps(first, end):
+            if not space._free.overlaps(first, end) and not space.pending.overlaps(first, end):
                 handed_out.append(first)
                 space.pending.add(first, end)
                 return first

@@ -213,7 +213,7 @@ def test_the_section_is_read_as_it_was_written() -> None:
     for wrong in (pieces[:-1], pieces[:16], pieces[:16] + bytes(48), pieces[:16] + b"\xff" * 48):
         with pytest.raises(StoreCorrupt, match="here"):
             decode(format.COMMIT_MORE, memoryview(bytes(32) + wrong), "here")
-    body = format.HANDOUT_HEADER.pack(2, 0) + pieces[16:]
+    body = format.SECTIONS_HEADER.pack(2, 0) + pieces[16:]
     said = decode(format.HANDED_OUT, memoryview(body), "here")
     assert isinstance(said, CommitRecord)
     assert said.sections == (Deliveries(runs),)

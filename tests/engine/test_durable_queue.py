@@ -16,8 +16,8 @@ from quire.engine.records.durable_state import (
     TOPIC,
     WORK,
     DurableQueue,
-    Nothing,
     QueueConfig,
+    QueueEffects,
     Ranges,
 )
 
@@ -25,7 +25,7 @@ END = 60
 BUILT_IN = 7  # the subscription of a work queue
 
 
-class Told(Nothing):
+class Told(QueueEffects):
     """Notes what is told of changes."""
 
     def __init__(self) -> None:

@@ -15,7 +15,8 @@ from quire.block import Block
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.queue_log import MESSAGES, Entry
+from quire.engine.queues.queue_log import MESSAGES
+from quire.engine.records.commit_record import Part
 from quire.testing import SimEnv
 
 
@@ -253,10 +254,10 @@ def figure_4(fig: Figure) -> None:
         transaction.leave(None)
 
 
-def sublist(queue: Queue, transaction_id: int) -> list[Entry]:
-    """What stands for a transaction's messages in the queue, until it is delivered."""
-    entries = [entry for entry in queue.log.entries if entry.part is not None]
-    return [entry for entry in entries if entry.transaction_id == transaction_id]
+def sublist(queue: Queue, transaction_id: int) -> list[Part]:
+    """Pointers to the messages that a transaction has in the queue's log."""
+    entries = [each for each in queue.log.entries if each.transaction_id == transaction_id]
+    return [each.part for each in entries if each.part is not None]
 
 
 def test_figure_4() -> None:

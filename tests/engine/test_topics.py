@@ -19,8 +19,8 @@ from quire.engine.records.durable_state import (
     SHARED,
     DurableQueue,
     DurableState,
-    Nothing,
     QueueConfig,
+    QueueEffects,
     Ranges,
 )
 from quire.engine.records.fold import Fold, decode
@@ -235,7 +235,7 @@ def check_kept(env: SimEnv, seen: Seen) -> None:
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 def test_promise_1_2_power_failure_while_what_is_kept_goes(seed: int, spread: int) -> None:
-    """Nothing goes that is to be kept, and nothing is kept for ever that is not."""
+    """QueueEffects goes that is to be kept, and nothing is kept for ever that is not."""
     cases = enumerate_crashes(keep, check_kept, Seen, seed=seed, rounds=2, every=spread + 1)
     assert cases > 50
 
@@ -433,7 +433,7 @@ def test_promise_5_moves_on_a_full_disk_never_end(seed: int) -> None:
     store.close()
 
 
-class Released(Nothing):
+class Released(QueueEffects):
     """Notes what the latest move has released."""
 
     def sought(self, subscription_id: int, released: Ranges) -> tuple[()]:

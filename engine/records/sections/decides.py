@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from quire.engine.records import format
 
-from .held import xid_in
+from .held import Holding, HoldingOrder, xid_in
 from .section import Folding, PendingSection, Section, Stamp
 
 
@@ -43,26 +43,6 @@ class Decides(Section):
         fold.decide(self, stamp, where)
 
 
-class Decided(Protocol):
-    """What the store holds for the transaction (see `queues.prepared`)."""
-
-    transaction_id: int
-
-    @property
-    def messages(self) -> int:
-        """How many it puts."""
-
-
-class DecisionOrder(Protocol):
-    """What is prepared, and is decided next."""
-
-    def decide(self, xid: str, expected: Any) -> Decided:
-        """A decision takes its place. Raises TransactionNotFound."""
-
-    def undecide(self, prepared: Any) -> None:
-        """It was not written."""
-
-
 class DecidesSection(PendingSection):
     """The same on its way into the journal. `expected`: this one only, not a later one of its xid.
 
@@ -77,23 +57,23 @@ class DecidesSection(PendingSection):
 
     def __init__(
         self,
-        order: DecisionOrder,
+        order: HoldingOrder,
         changing: AbstractContextManager[Any],
         fold: Folding,
         said: Decides,
-        expected: Decided | None,
+        expected: Holding | None,
     ) -> None:
         super().__init__(fold, said)
         self._order = order
         self._changing = changing
         self._expected = expected
-        self._prepared: Decided | None = None
+        self._prepared: Holding | None = None
         self._stamp = Stamp(0, 0, 0)
         self.messages = 0
 
     def check(self) -> None:
         self._prepared = prepared = self._order.decide(self.said.xid, self._expected)
-        self.said = said = replace(self.said, messages=prepared.messages)
+        self.said = said = replace(self.said, messages=prepared.record.messages)
         if said.commit:
             self.messages = said.messages
 

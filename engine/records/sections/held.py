@@ -76,16 +76,23 @@ class Holding(Protocol):
     """What the store holds for the transaction (see `queues.prepared`)."""
 
     record: PrepareRecord
+    transaction_id: int
 
 
 class HoldingOrder(Protocol):
-    """What is prepared, and is to be prepared next."""
+    """What is prepared, and is prepared or decided next."""
 
     def place(self, prepared: Any) -> None:
         """It takes its place. Raises XidExists."""
 
     def withdraw(self, prepared: Any) -> None:
         """Its record was not written."""
+
+    def decide(self, xid: str, expected: Any) -> Holding:
+        """A decision takes its place. Raises TransactionNotFound."""
+
+    def undecide(self, prepared: Any) -> None:
+        """It was not written."""
 
 
 class HeldSection(PendingSection):
