@@ -57,10 +57,13 @@ class BlockReader:
     def deliver(self, pointer: Pointer, delivery_count: int) -> list[Delivered]:
         """The messages that a pointer names. Raises `BlockMoved` or `StoreCorrupt`."""
         ref, start, stop = pointer
-        is_large = ref.kind == format.LTDS
+        if ref.kind != format.LTDS:
+            return [
+                Delivered(self.block(ref), start, stop, ref.first_id, ref.time_us, delivery_count)
+            ]
         parts = []
         while start < stop:
-            block, first = self._ltds_block(ref, start) if is_large else (self.block(ref), 0)
+            block, first = self._ltds_block(ref, start)
             end, first_id = min(stop, first + block.count), ref.first_id + first
             part = Delivered(
                 block, start - first, end - first, first_id, ref.time_us, delivery_count
