@@ -65,7 +65,8 @@ class Delivery:
             due = math.inf if subscription.is_plain else self.look(queue, subscription)
             runs = self._take(asking, limit, min(timeout, due))
             if runs:
-                self._hand_out(queue, subscription, runs)
+                if subscription.most:  # no call else, which an interrupt could come before
+                    self._hand_out(queue, subscription, runs)
                 return runs
             if not wanted():
                 return []
@@ -75,9 +76,7 @@ class Delivery:
                 return runs
 
     def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
-        """Note deliveries before they happen, where they count."""
-        if not subscription.most:
-            return
+        """Note deliveries before they happen."""
         more = runs[HANDOUT_RUNS:]
         del runs[HANDOUT_RUNS:]
         self.give_back(queue, subscription, more)
@@ -151,7 +150,7 @@ class Delivery:
                     and subscription.take_scheduled(position, due_us, group, holder)
                 ):
                     runs.append((position, position + 1, subscription.deliveries(position)))
-        if runs:
+        if runs and subscription.most:
             self._hand_out(queue, subscription, runs)
         return runs
 
