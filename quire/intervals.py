@@ -62,8 +62,14 @@ class IntervalSet:
 
     def to_list(self) -> list[tuple[int, int]]:
         """The intervals in ascending order."""
-        chunks = (*self._before, (self._starts, self._ends))
-        return [pair for chunk in chunks for pair in zip(*chunk, strict=True)]
+        return list(zip(*self.bounds(), strict=True))
+
+    def bounds(self) -> tuple[list[int], list[int]]:
+        """Where the intervals begin, and where they end."""
+        if not self._before:
+            return self._starts.copy(), self._ends.copy()
+        chunks = [*self._before, (self._starts, self._ends)]
+        return [x for starts, _ in chunks for x in starts], [x for _, ends in chunks for x in ends]
 
     def copy(self) -> IntervalSet:
         result = IntervalSet()

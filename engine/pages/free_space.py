@@ -239,9 +239,11 @@ class FreeSpace:
         The extents are rows (first page, pages), ascending and coalesced, as for `from_extents`.
         """
         with self._lock:
-            total_pages, free = self.total_pages, self._free.to_list()
-            free += [*self.pending, *self.deferred]
-        return total_pages, _rows(IntervalSet.from_list(sorted(free)))
+            total_pages, free = self.total_pages, self._free.copy()
+            for withheld in (self.pending, self.deferred):
+                for first, end in withheld:
+                    free.add(first, end)
+        return total_pages, _rows(free)
 
     # Inside the lock
 
@@ -311,6 +313,5 @@ def _shown(first: int, pages: int) -> str:
 
 def _rows(extents: IntervalSet) -> NDArray[np.int64]:
     """As rows (first page, pages)."""
-    rows = np.array(extents.to_list(), dtype=np.int64).reshape(-1, 2)
-    rows[:, 1] -= rows[:, 0]
-    return rows
+    firsts, ends = (np.array(column, np.int64) for column in extents.bounds())
+    return np.stack((firsts, ends - firsts), axis=1)
