@@ -104,9 +104,10 @@ class Written:
     def _drain(self) -> list[EncodedBlock]:
         """What is collected leaves the buffer."""
         blocks = self.buffer.drain(self.queue.block_bytes)
-        self.buffer.account.shrink(
-            sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
-        )
+        if blocks:  # else its lock is not asked for: a commit may hold those of writers
+            self.buffer.account.shrink(
+                sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
+            )
         return blocks
 
     @property

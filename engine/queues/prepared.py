@@ -19,6 +19,7 @@ commit records in particular have their space from then on: "Managing message qu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -57,21 +58,14 @@ class Participant(Protocol):
         """The object cannot be used any more."""
 
 
+@dataclass(slots=True, eq=False)
 class Prepared:
     """One of them. A queue that it has written to stays."""
 
-    __slots__ = ("participant", "phase", "record", "transaction_id")
-
-    def __init__(
-        self,
-        record: PrepareRecord,
-        participant: Participant | None = None,
-        transaction_id: int = 0,
-    ) -> None:
-        self.transaction_id = transaction_id  # by which the queues' logs know it; 0 after recovery
-        self.record = record
-        self.participant = participant
-        self.phase = Phase.PLACED
+    record: PrepareRecord
+    participant: Participant | None = None
+    transaction_id: int = 0  # by which the queues' logs know it; 0 after recovery
+    phase: Phase = Phase.PLACED
 
     @property
     def stands(self) -> bool:

@@ -92,8 +92,10 @@ class Queue(QueueEffects):
         self.released = durable.released
         self.space = Space(config, strategy)
         self._switches = ALL_ON
+        self.dropped = False
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
+        self._shut()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.releases = Releases(durable, self.records, self.space, self.lock)
@@ -105,8 +107,6 @@ class Queue(QueueEffects):
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self.gave_way = 0  # messages of a volatile queue, to later ones
-        self.dropped = False
-        self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
@@ -155,25 +155,25 @@ class Queue(QueueEffects):
 
     def subscription(self, name: str | None) -> Subscription:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
-        if self.config.kind == WORK and name is None:
-            return self.subscriptions[self.config.subscription_id]
-        subscription = self.named.get(name) if name is not None else None
-        if subscription is not None and self.config.kind == TOPIC:
-            return subscription
+        if self.config.kind == WORK:
+            if name is None:
+                return self.subscriptions[self.config.subscription_id]
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
+                f"{self.name!r}"
+            )
         if name is None:
             raise SubscriptionNotFound(
                 f"queue {self.name!r} is a topic: read it through a subscription, as "
                 f'"{self.name}/NAME" (make one with subscribe({self.name!r}, NAME))'
             )
-        if self.config.kind == WORK:
+        subscription = self.named.get(name)
+        if subscription is None:
             raise SubscriptionNotFound(
-                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
-                f"{self.name!r}"
+                f"queue {self.name!r} has no subscription {name!r}: make it with "
+                f"subscribe({self.name!r}, {name!r})"
             )
-        raise SubscriptionNotFound(
-            f"queue {self.name!r} has no subscription {name!r}: make it with "
-            f"subscribe({self.name!r}, {name!r})"
-        )
+        return subscription
 
     def readers(self) -> list[Subscription]:
         """All subscriptions but the keeper."""
@@ -266,18 +266,22 @@ class Queue(QueueEffects):
             self.wake_all()
 
     def _limit(self) -> None:
-        config = self.config
-        properties, stopped = config.properties, self.stopped
-        if not stopped and not self._switches.puts:
-            stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
-        elif not stopped and not properties.puts:
-            stopped = (
-                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
-                "lets them in again"
-            )
-        self.limits_expiry = properties.limits_expiry
+        self.limits_expiry = self.config.properties.limits_expiry
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
-        self.space.limit(config, stopped)
+        self.space.limit(self.config, self._why_not("puts"))
+
+    def _why_not(self, what: str) -> str:
+        """Why there can be no "puts", or no "gets", in words; "": there can."""
+        if self.stopped:
+            return self.stopped
+        if not getattr(self._switches, what):
+            return f"the store is stopped for {what}: store.enable({what}=True) lets them go on"
+        if not getattr(self.config.properties, what):
+            return (
+                f"queue {self.name!r} is stopped for {what}: alter_queue({self.name!r}, "
+                f"{what}=True) lets them go on"
+            )
+        return ""
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
@@ -299,8 +303,7 @@ class Queue(QueueEffects):
             self.wake_all()
 
     def _shut(self) -> None:
-        is_open = self.config.properties.gets and self._switches.gets and not self.stopped
-        self.is_shut = self.dropped or not is_open
+        self.is_shut = self.dropped or bool(self._why_not("gets"))  # nothing can be got
 
     def check_there(self, subscription: Subscription) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
@@ -310,17 +313,8 @@ class Queue(QueueEffects):
             raise SubscriptionNotFound(
                 f"subscription {subscription.name!r} of {self.name!r} was removed"
             )
-        if self.stopped:
-            raise QueueDisabled(self.stopped)
-        if self.is_shut and not self._switches.gets:
-            raise QueueDisabled(
-                "the store is stopped for gets: store.enable(gets=True) lets them go on"
-            )
         if self.is_shut:
-            raise QueueDisabled(
-                f"queue {self.name!r} is stopped for gets: alter_queue({self.name!r}, gets=True) "
-                "lets them go on"
-            )
+            raise QueueDisabled(self._why_not("gets"))
 
     def drop(self) -> None:
         """It is in no list any more."""

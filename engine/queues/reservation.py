@@ -119,8 +119,9 @@ class Space:
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
+        available = self.capacity - self.used
         plenty = COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
-        if self.capacity - self.used < plenty and not self.may_commit():
+        if available < plenty and available < self._need(COMMIT, 0, 0):
             why = "the commit records of its open transactions do not fit"
             raise self._full(why, (COMMIT, 0, 0))
         self.reserving += 1
@@ -128,10 +129,6 @@ class Space:
     def unreserve(self) -> None:
         self.reserving -= 1
         self._freed()
-
-    def may_commit(self) -> bool:
-        """Whether `reserve` would find room."""
-        return self.capacity - self.used >= self._need(COMMIT, 0, 0)
 
     def lack(self, full: QueueFull) -> tuple[int, int]:
         """What is missing now for what was refused: bytes, and messages that are too many."""
@@ -202,10 +199,7 @@ class Space:
 
     def abandon_whole(self, charge: int) -> None:
         """What `whole` took is given back."""
-        self.used -= charge + CONTROL_BYTES
-        self.pending_bytes -= charge + CONTROL_BYTES
-        self.pending_messages -= 1
-        self._freed()
+        self.unwrite(charge + CONTROL_BYTES, 1)
 
     def commit(self, charge: int, messages: int) -> None:
         """The queue's commit record is written: T and R go down, the messages are the queue's.
@@ -221,50 +215,38 @@ class Space:
         if self.room is not None:
             self.room.notify_all()
 
+    def prepare(self, charge: int, messages: int) -> None:
+        """The same of one that is prepared: the commit record is taken, the messages wait."""
+        self.commit(charge, messages)
+        self.live_messages -= messages
+        self.keep_prepared(charge, messages)
+
     def recovered(self, charge: int, messages: int) -> None:
         """A commit that is read from the journal."""
         self.used += charge
         self.live_messages += messages
-
-    def prepare(self, charge: int, messages: int) -> None:
-        """The transaction is prepared: its commit record is taken now, so T and R go down.
-
-        `charge` includes the control records.
-        """
-        self.used += COMMIT_BYTES
-        self.pending_bytes -= charge - COMMIT_BYTES
-        self.open_transactions -= 1
-        self.reserving -= 1
-        self.pending_messages -= messages
-        self.keep_prepared(charge, messages)
-        self._freed()
 
     def recovered_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction that is read from the journal."""
         self.used += charge
         self.keep_prepared(charge, messages)
 
-    def keep_prepared(self, charge: int, messages: int) -> None:
-        """Of what is used, so much is a prepared transaction's."""
-        self.prepared += 1
+    def keep_prepared(self, charge: int, messages: int, transactions: int = 1) -> None:
+        """Of what is used, so much more is prepared transactions'."""
+        self.prepared += transactions
         self.prepared_bytes += charge
         self.prepared_messages += messages
 
     def commit_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction is committed; that needs no space (promise 5)."""
-        self._decided(charge, messages)
+        self.keep_prepared(-charge, -messages, -1)
         self.live_messages += messages
 
     def rollback_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction is rolled back."""
-        self._decided(charge, messages)
+        self.keep_prepared(-charge, -messages, -1)
         self.used -= charge
         self._freed()
-
-    def _decided(self, charge: int, messages: int) -> None:
-        self.prepared -= 1
-        self.prepared_bytes -= charge
-        self.prepared_messages -= messages
 
     def abandon(self, charge: int, messages: int) -> None:
         """An open transaction is rolled back; `charge` is what it had written."""

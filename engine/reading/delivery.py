@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -65,7 +65,8 @@ class Delivery:
             due = math.inf if subscription.is_plain else self.look(queue, subscription)
             runs = self._take(asking, limit, min(timeout, due))
             if runs:
-                self._hand_out(queue, subscription, runs)
+                if subscription.most:  # no call else, which an interrupt could come before
+                    self._hand_out(queue, subscription, runs)
                 return runs
             if not wanted():
                 return []
@@ -75,9 +76,7 @@ class Delivery:
                 return runs
 
     def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
-        """Note deliveries before they happen, where they count."""
-        if not subscription.most:
-            return
+        """Note deliveries before they happen."""
         more = runs[HANDOUT_RUNS:]
         del runs[HANDOUT_RUNS:]
         self.give_back(queue, subscription, more)
@@ -151,13 +150,13 @@ class Delivery:
                     and subscription.take_scheduled(position, due_us, group, holder)
                 ):
                     runs.append((position, position + 1, subscription.deliveries(position)))
-        if runs:
+        if runs and subscription.most:
             self._hand_out(queue, subscription, runs)
         return runs
 
     def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
         """When the message says that it is due, and its group's number; 0: it does not say."""
-        for part in self._at(queue, position):
+        for _, part in self.parts(queue, position, position + 1):
             due = part.block.headers.fixed.get(Column.DELIVER_AT)
             return 0 if due is None else int(due[part.start]), group_of(part)
         return 0, 0
@@ -169,12 +168,7 @@ class Delivery:
             selection = subscription.selection
             done = subscription.done
             positions = [] if selection is None else selection.next_scheduled(done, most)
-        return [part for position in positions for part in self._at(queue, position)]
-
-    def _at(self, queue: Queue, position: int) -> list[Delivered]:
-        """The message there, if the queue keeps it."""
-        pointers = queue.kept(position, position + 1)
-        return [part for pointer in pointers for part in self.fetch(queue, pointer, 1)]
+        return [part for start in positions for _, part in self.parts(queue, start, start + 1)]
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
@@ -294,6 +288,16 @@ class Delivery:
                     parts += found
                 start = pointers[-1].end_position if pointers else stop
         return parts
+
+    def parts(self, queue: Queue, start: int, end: int) -> Iterator[tuple[int, Delivered]]:
+        """The messages of [start, end) that are kept, and the position where each part begins."""
+        while pointers := queue.kept(start, end):
+            for pointer in pointers:
+                start = pointer.position
+                for part in self.fetch(queue, pointer, 1):
+                    yield start, part
+                    start += part.stop - part.start
+            start = pointers[-1].end_position
 
     def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
         """One pointer's messages; a block that is not there is looked up anew.

@@ -71,23 +71,36 @@ class Leases:
                 "cannot be read from files (as Spark does); read it by get, or let a persistent "
                 "queue have them"
             )
-        with queue.lock:
-            self._check_range(queue, start, end)
         pointers: list[Pointer] = []
         position = start
-        while position < end:
+        while True:
             with queue.lock:
-                self._check_range(queue, start, end)
+                if queue.dropped:
+                    raise QueueNotFound(f"queue {queue.name!r} was dropped")
+                if end > queue.end_position:
+                    raise PositionLost(
+                        f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, "
+                        f"{end}) is not in it"
+                    )
+                if position >= end:
+                    return pointers
                 if gaps:
                     found = queue.deliverable(None, position, end)
-                    position = found[-1].end_position if found else end
                 else:
-                    found = queue.pointers(position, end)
-                    position = self._check_whole(queue, found, position, end)
+                    found = _together(queue.pointers(position, end), position)
                 for pointer in found:
                     self._pin(pointer.ref, pinned)
             pointers += found
-        return pointers
+            if found:
+                position = found[-1].end_position
+            elif gaps:
+                position = end
+            else:
+                raise PositionLost(
+                    f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any "
+                    f"more, the first that is gone is {position}; they have been read by every "
+                    "subscription"
+                )
 
     def renew(self, lease_id: int, seconds: float) -> None:
         """Let it end in so many seconds from now. Raises `PositionLost` if it has ended."""
@@ -112,30 +125,6 @@ class Leases:
             self.release(lease_id)
         return len(late)
 
-    def _check_range(self, queue: Queue, start: int, end: int) -> None:
-        if queue.dropped:
-            raise QueueNotFound(f"queue {queue.name!r} was dropped")
-        if end > queue.end_position:
-            raise PositionLost(
-                f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) "
-                "is not in it"
-            )
-
-    def _check_whole(self, queue: Queue, pointers: list[Pointer], start: int, end: int) -> int:
-        """Where the blocks end, which have to follow each other from start on."""
-        position = start
-        for pointer in pointers:
-            if pointer.ref.position > position:
-                break
-            position = pointer.end_position
-        else:
-            if pointers:
-                return position
-        raise PositionLost(
-            f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any more, "
-            f"the first that is gone is {position}; they have been read by every subscription"
-        )
-
     def _pin(self, ref: BlockRef, pinned: ExitStack) -> None:
         if ref.kind == format.INLINE:
             number = self._journal.segment_of(ref.address)
@@ -144,6 +133,17 @@ class Leases:
         else:
             self._places.pin(ref)
             pinned.callback(self._places.unpin, ref)
+
+
+def _together(pointers: list[Pointer], position: int) -> list[Pointer]:
+    """Those that follow each other from the position on."""
+    found: list[Pointer] = []
+    for pointer in pointers:
+        if pointer.position > position:
+            break
+        found.append(pointer)
+        position = pointer.end_position
+    return found
 
 
 def _to_end(queue: Queue, start: int, end: int) -> tuple[Queue, int, int]:

@@ -394,19 +394,11 @@ class Gets:
         _, _, lo, hi, queue, _, record, epoch = taken
         if record is not None and epoch == queue.epoch:
             return lo if record[1] == message_id else -1
-        while lo < hi:
-            with queue.lock:
-                pointers = queue.pointers(lo, hi)
-            for pointer in pointers:
-                lo = pointer.position
-                for part in self._context.delivery.fetch(queue, pointer, 1):
-                    ids = part.block.ids(part.first_id, part.start, part.stop)
-                    if ids[0] <= message_id <= ids[-1]:
-                        found = np.searchsorted(ids, message_id)
-                        return lo + int(found) if ids[found] == message_id else -1
-                    lo += len(ids)
-            if not pointers:
-                break
+        for start, part in self._context.delivery.parts(queue, lo, hi):
+            ids = part.block.ids(part.first_id, part.start, part.stop)
+            if ids[0] <= message_id <= ids[-1]:
+                found = np.searchsorted(ids, message_id)
+                return start + int(found) if ids[found] == message_id else -1
         return -1
 
     def _note(
