@@ -15,10 +15,11 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.intervals import IntervalSet
-from quire.limits import LET_GO_AT_ONCE, PURGED_AT_ONCE
+from quire.limits import PURGED_AT_ONCE
 
-from .own_transaction import OwnTransaction
+from .own_transaction import OwnTransaction, pass_by
 
 
 def purge(
@@ -36,7 +37,11 @@ def purge(
         pass
     keeper = queue.keeper
     if subscription is None and keeper is not None:
-        _let_go(context, queue, keeper, end, gone)
+        for start, stop in pass_by(context, "purge", queue, keeper, end):
+            with queue.lock:
+                released = list(queue.released.intersection(start, stop))
+            for lo, hi in released:
+                gone.add(lo, hi)
     return gone.total
 
 
@@ -53,30 +58,13 @@ def _take(
     taken: list[tuple[int, int]] = []
     with OwnTransaction(context, "purge") as txn:
         for each in some:
-            runs = txn.take_waiting(queue, each, left, end)
+            runs = txn.getting(Gets.waiting, queue, each, left, end)
             left -= sum(hi - lo for lo, hi in runs)
             taken += runs
         txn.commit()
     for lo, hi in taken:
         gone.add(lo, hi)
     return bool(taken)
-
-
-def _let_go(
-    context: Context, queue: Queue, keeper: Subscription, end: int, gone: IntervalSet
-) -> None:
-    """What all have read and the topic keeps."""
-    position = keeper.position
-    while position < end and not (queue.dropped or keeper.removed):
-        stop = min(position + LET_GO_AT_ONCE, end)
-        with OwnTransaction(context, "purge") as txn:
-            txn.pass_to(queue, keeper, stop)
-            txn.commit()
-        with queue.lock:
-            released = list(queue.released.intersection(position, stop))
-        for lo, hi in released:
-            gone.add(lo, hi)
-        position = stop
 
 
 def _release(definitions: Definitions, queue: Queue, end: int) -> int:

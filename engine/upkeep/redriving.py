@@ -17,6 +17,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import places_of
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.message import GROUP_KEY, SETTABLE, Message, Messages
@@ -99,7 +100,7 @@ def _move(
         if is_there
     }
     with OwnTransaction(context, "redrive") as txn:
-        taken = txn.take_chosen(queue, subscription, list(there))
+        taken = txn.getting(Gets.chosen, queue, subscription, list(there))
         for position in taken:
             letter = there[position]
             _put(txn, str(target_of(letter, to)), letter)

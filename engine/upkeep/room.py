@@ -25,6 +25,7 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
@@ -104,7 +105,7 @@ class Room:
         """Some of them, in one commit; how many."""
         key = DROPPED_KEY.format(queue.queue_id)
         with OwnTransaction(self._context, "overflow") as txn:
-            taken = txn.take_oldest(queue, subscriptions, oldest)
+            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
             if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
@@ -119,7 +120,7 @@ class Room:
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
         with OwnTransaction(context, "overflow") as txn:
-            taken = txn.take_oldest(queue, subscriptions, oldest)
+            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             for start, end in taken:
                 letters = context.delivery.browse(queue, None, start, end - start, end)
                 for message in Messages(queue.name, letters):

@@ -192,10 +192,11 @@ def test_promise_8_recovery_reads_what_came_after_the_checkpoint(seed: int) -> N
             with store.transaction() as transaction:
                 transaction.put_many("work", [b"x" * 400] * 20)
         store.checkpoint()
+        saved = store._context.sequencer.number
         store.put("work", b"the last")
         after = env.crash(outcome="lost")
         store = open_store(after)
-        assert store.recovered.records == 1
+        assert store.recovered.number - saved == 1  # counted as they are read
         spares = after.calls.count("read", "*.spare")  # the headers of a few files of the journal
         reads.append(after.calls.count("read") - spares)
         assert store.queue("work").messages == backlog * 20 + 1
