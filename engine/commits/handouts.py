@@ -8,7 +8,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
-from quire.engine.records.sections import DeliveriesSection
+from quire.engine.records.sections import Deliveries, DeliveriesSection
 
 from .committer import Committer
 
@@ -29,4 +29,4 @@ class Handouts:
         if queue.is_volatile:
             self._state.memory.hand_out(reads)
         else:
-            self._committer.record(DeliveriesSection(self._state.fold, reads))
+            self._committer.record(DeliveriesSection(self._state.fold, Deliveries(reads)))

@@ -101,6 +101,8 @@ class MemorySection(PendingSection):
         "comes_first", "first_id", "written",
     )  # fmt: skip
 
+    body = b""
+
     def __init__(
         self,
         volatile: Volatile,

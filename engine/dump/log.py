@@ -70,7 +70,7 @@ class Log:
 
     def read(self) -> Iterator[Decoded | Finding]:
         """All records, in order, and what is wrong between them."""
-        env, directory, geometry = self._source.journal
+        env, directory, geometry, _ = self._source.journal
         oldest = self.segments[0] * geometry.segment_bytes if self.segments else 0
         for found in scan(
             env,
@@ -94,7 +94,7 @@ class Log:
         """Whether the owner has, since: the journal has a group now behind the last one read."""
         if self._went_on:
             return True
-        chain = Chain(*self._source.journal, self._last_lsn, set(self._source.segments()))
+        chain = Chain(self._source.journal, self._last_lsn, self._source.segments())
         with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
         return False
@@ -124,7 +124,7 @@ class Log:
         It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
         below that is pinned: its messages are needed.
         """
-        env, directory, geometry = self._source.journal
+        env, directory, geometry, _ = self._source.journal
         size, checkpoints = geometry.segment_bytes, self._source.layout.checkpoints
         try:
             newest = read_checkpoint(env, checkpoints, list_checkpoints(env, checkpoints)[-1])

@@ -24,7 +24,7 @@ from quire.engine.records.commit_record import Part
 from quire.engine.records.durable_state import PageEntry
 from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
-from quire.journal import Geometry, list_segments, read_at, segment_path
+from quire.journal import Directory, Geometry, list_segments, read_at, segment_path
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import LtdsReader
 
@@ -45,9 +45,9 @@ class Source:
         self.close = self._closing.close
 
     @property
-    def journal(self) -> tuple[Env, str, Geometry]:
-        """Where it is, as what reads it wants to know it."""
-        return self.env, self.layout.journal, self.geometry
+    def journal(self) -> Directory:
+        """As what reads it wants to know it."""
+        return Directory(self.env, self.layout.journal, self.geometry)
 
     def relative(self, path: str) -> str:
         """As items name the file."""
