@@ -56,18 +56,19 @@ class Checkpointer:
         self.count = 0
         self.moved_bytes = 0
 
-    def run(self) -> None:
-        """Make a checkpoint of the present state."""
-        with self._lock:
-            self._run()
+    def run(self, *, waits: bool = True) -> None:
+        """Make a checkpoint of the present state.
 
-    def run_unless_running(self) -> None:
-        """The same, for who must not wait for one that is under way (or for `verify`)."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._run()
-            finally:
-                self._lock.release()
+        `waits`: also for one that is under way, or for `verify`; else nothing is done meanwhile.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return
+        try:
+            self._make(sparing=False)
+        except DiskFull:
+            self._make(sparing=True)
+        finally:
+            self._lock.release()
 
     @property
     def is_worthwhile(self) -> bool:
@@ -78,12 +79,6 @@ class Checkpointer:
     def reorganised_bytes(self) -> int:
         """What was moved within data files, record pages included."""
         return self._reorganiser.moved_bytes
-
-    def _run(self) -> None:
-        try:
-            self._make(sparing=False)
-        except DiskFull:
-            self._make(sparing=True)
 
     def _make(self, *, sparing: bool) -> None:
         """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""

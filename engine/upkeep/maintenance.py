@@ -159,7 +159,7 @@ class Maintenance:
         since = self._journal.bytes_since(checkpointer.last_lsn)
         # On a full disk a checkpoint gives back what was read, as far as that is.
         if since >= (self._journal.segment_space >> 1 if full else options.checkpoint_bytes):
-            checkpointer.run_unless_running()
+            checkpointer.run(waits=False)
         if self._env.monotonic() >= self._trim_at:
             self._give_space_back()
         if full is not None:
@@ -206,7 +206,7 @@ class Maintenance:
         checkpointer = self._checkpointer
         if checkpointer.is_worthwhile:
             before = checkpointer.reorganised_bytes
-            checkpointer.run_unless_running()
+            checkpointer.run(waits=False)
             if checkpointer.reorganised_bytes > before:  # there may be more
                 self._trim_at = self._env.monotonic() + min(REORGANISE_SECONDS, TRIM_SECONDS)
 

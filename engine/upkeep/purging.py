@@ -19,7 +19,7 @@ from quire.engine.transactions.gets import Gets
 from quire.intervals import IntervalSet
 from quire.limits import PURGED_AT_ONCE
 
-from .own_transaction import OwnTransaction, pass_by
+from .own_transaction import OwnTransaction, Runs, pass_by
 
 
 def purge(
@@ -33,8 +33,9 @@ def purge(
     if subscription is None and not queue.subscriptions:
         return _release(definitions, queue, end)
     gone = IntervalSet()
-    while _take(context, queue, subscription, end, gone):
-        pass
+    while taken := _take(context, queue, subscription, end):
+        for lo, hi in taken:
+            gone.add(lo, hi)
     keeper = queue.keeper
     if subscription is None and keeper is not None:
         for start, stop in pass_by(context, "purge", queue, keeper, end):
@@ -45,26 +46,15 @@ def purge(
     return gone.total
 
 
-def _take(
-    context: Context,
-    queue: Queue,
-    subscription: Subscription | None,
-    end: int,
-    gone: IntervalSet,
-) -> bool:
-    """One commit; whether there was anything."""
-    some = queue.readers() if subscription is None else [subscription]
-    left = PURGED_AT_ONCE
-    taken: list[tuple[int, int]] = []
+def _take(context: Context, queue: Queue, subscription: Subscription | None, end: int) -> Runs:
+    """What one commit takes; nothing: there is no more."""
+    taken: Runs = []
     with OwnTransaction(context, "purge") as txn:
-        for each in some:
-            runs = txn.getting(Gets.waiting, queue, each, left, end)
-            left -= sum(hi - lo for lo, hi in runs)
-            taken += runs
+        for each in queue.readers() if subscription is None else [subscription]:
+            left = PURGED_AT_ONCE - sum(hi - lo for lo, hi in taken)
+            taken += txn.getting(Gets.waiting, queue, each, left, end)
         txn.commit()
-    for lo, hi in taken:
-        gone.add(lo, hi)
-    return bool(taken)
+    return taken
 
 
 def _release(definitions: Definitions, queue: Queue, end: int) -> int:
