@@ -84,9 +84,7 @@ class Checkpointer:
         """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
         with self._sequencer.fail_stop("a checkpoint"):
             self._opened.check_place()
-        taken: list[Snapshot] = []
-        self._sequencer.exclusive(lambda: taken.append(self._take()))
-        snapshot = taken[0]
+        snapshot = self._sequencer.exclusive(self._take)
         mover = Mover(self._places, self._opened.reader, Pace(self._opened.env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):

@@ -65,25 +65,22 @@ class _Check:
 
     def state(self, *, contents: bool) -> None:
         """Which record the state is of, and its hash; the digest of the messages then."""
-        found: list[tuple[int, Values]] = []
-        held: list[Contents] = []
         sequencer, durable = self._context.sequencer, self._context.state.durable
 
-        def look() -> None:
-            found.append((sequencer.number, values_of(durable)))
-            if contents:
-                held.append(Contents.hold(self._context))
+        def look() -> tuple[int, Values, Contents | None]:
+            values = values_of(durable)
+            return sequencer.number, values, Contents.hold(self._context) if contents else None
 
-        sequencer.exclusive(look)
-        number, values = found[0]
+        number, values, held = sequencer.exclusive(look)
         self._checked.update(number=number, state_hash=hash_of(values))
-        for each in held:
-            try:
-                self._checked["contents"] = each.digest()
-            except (BlockMoved, QuireError, OSError) as error:
-                self._find(f"the contents have no digest: {error}")
-            finally:
-                each.let_go()
+        if held is None:
+            return
+        try:
+            self._checked["contents"] = held.digest()
+        except (BlockMoved, QuireError, OSError) as error:
+            self._find(f"the contents have no digest: {error}")
+        finally:
+            held.let_go()
 
     def checkpoint(self) -> int | None:
         """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""
@@ -177,9 +174,8 @@ class _Check:
         """Pages in use are those that records, record pages and open work refer to."""
         places = self._opened.places
         owned = {manager: IntervalSet() for manager in places.managers}
-        spaces: list[SpaceSnapshot] = []
 
-        def look() -> None:
+        def look() -> list[SpaceSnapshot]:
             for extent, whose in self._extents_in_use():
                 manager, first, pages = places.located(*extent)
                 own, end = owned[manager], first + pages
@@ -188,9 +184,9 @@ class _Check:
                     self._find(f"{path}: pages {first} to {end} ({whose}) have two owners")
                 own.add(first, end)
             self._held()
-            spaces.extend(manager.space.snapshot() for manager in places.managers)
+            return [manager.space.snapshot() for manager in places.managers]
 
-        self._context.sequencer.exclusive(look)
+        spaces = self._context.sequencer.exclusive(look)
         for (manager, own), (total, extents) in zip(owned.items(), spaces, strict=True):
             path = manager.data.path
             free = free_runs(extents)

@@ -239,8 +239,8 @@ def test_a_dropped_queue_leaves_its_record(tmp_path: Path) -> None:
 def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that only remembers them is caught."""
     monkeypatch.setattr(
-        "quire.engine.commits.handouts.Handouts.note",
-        lambda handouts, queue, subscription, runs: [
+        "quire.engine.commits.committer.Committer.hand_out",
+        lambda committer, queue, subscription, runs: [
             queue.durable.hand_out((queue.queue_id, subscription.subscription_id, *run[:2]))
             for run in runs
         ],
