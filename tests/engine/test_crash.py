@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine.checkpoints import checkpoint
+from quire.engine.checkpoints import snapshot
 from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import checkpoint_file
@@ -337,7 +337,7 @@ def test_canary_switches_before_the_checkpoint_is_durable(
         finally:
             env.sync_directory = known  # type: ignore[method-assign]
 
-    monkeypatch.setattr(checkpoint, "write_checkpoint", hasty)
+    monkeypatch.setattr(snapshot, "write_checkpoint", hasty)
     with pytest.raises(Exception):  # noqa: B017, PT011
         crash_several(range(seed, seed + 20), every=5)
 
