@@ -57,7 +57,10 @@ class Room:
         if not properties.has_remedy or self._context.sequencer.is_together:
             return False
         with self._one_at_a_time:
-            if self._has_room(queue, full) or self._has_grown(queue, full):
+            with queue.lock:
+                has_room = queue.space.lack(full) == (0, 0)
+            may_grow = properties.grow_to is not None
+            if has_room or (may_grow and self._definitions.grow(queue, full)):
                 return True
             if self._is_making:  # its own commits are refused (RO5)
                 return False
@@ -68,14 +71,6 @@ class Room:
                 return False
             finally:
                 self._is_making = False
-
-    def _has_grown(self, queue: Queue, full: QueueFull) -> bool:
-        grow_to = queue.config.properties.grow_to
-        return grow_to is not None and self._definitions.grow(queue, full)
-
-    def _has_room(self, queue: Queue, full: QueueFull) -> bool:
-        with queue.lock:
-            return queue.space.lack(full) == (0, 0)
 
     def _gives_way(self, queue: Queue, full: QueueFull) -> bool:
         """The oldest messages, as many as there is no room for; whether there were any."""
