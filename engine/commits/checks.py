@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from quire.engine.queues.queue import Queue
@@ -82,11 +83,6 @@ def entry_of(state: State, queue: Queue) -> dict[str, Any]:
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
 
 
-def properties_by_name(state: State) -> dict[str, Properties]:
-    """Of all queues, by name and alias."""
-    return {name: queue.config.properties for name, queue in state.names.items()}
-
-
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
@@ -102,17 +98,18 @@ def check_unnamed(state: State, queue: Queue) -> None:
 
 
 def check_queue(
+    state: State,
     name: str,
     kind: str,
     properties: Properties,
-    others: Mapping[str, Properties],
+    made: Mapping[str, Properties] = MappingProxyType({}),
     *,
     is_volatile: bool,
     before: Properties | None = None,
 ) -> None:
     """What a queue is to be, at its making or after (`before`). Raises InvalidArgument.
 
-    `others`: of all queues that there are to be. Raises QueueNotFound where its dead-letter queue
+    `made`: of the queues that are made with it. Raises QueueNotFound where its dead-letter queue
     is none of these.
     """
     order, target = properties.order, properties.dead_letter
@@ -147,17 +144,19 @@ def check_queue(
         return
     if target == name:
         raise feeds_itself(name)
-    if target not in others:
+    there = state.names.get(target)
+    theirs = made.get(target) if there is None else there.config.properties
+    if theirs is None:
         raise QueueNotFound(
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
         )
-    if properties.persistent and not others[target].persistent:
+    if properties.persistent and not theirs.persistent:
         raise InvalidArgument(
             f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
             "give one that stays"
         )
-    check_letters(name, properties, others[target].schema)
+    check_letters(name, properties, theirs.schema)
 
 
 def feeds_itself(name: str) -> InvalidArgument:

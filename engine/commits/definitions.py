@@ -155,20 +155,17 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            now, names = self._env.now_us(), set(state.names)
-            others = {
-                **checks.properties_by_name(state),
-                **{queue.name: queue.properties for queue in queues},
-            }
+            now, made = self._env.now_us(), {queue.name: queue.properties for queue in queues}
+            names: set[str] = set()
             changes = []
             for queue in queues:
                 properties = queue.properties
-                if queue.name in names:
+                if queue.name in state.names or queue.name in names:
                     raise checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
                 checks.check_queue(
-                    queue.name, queue.kind, properties, others, is_volatile=is_volatile
+                    state, queue.name, queue.kind, properties, made, is_volatile=is_volatile
                 )
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
@@ -220,7 +217,7 @@ class Definitions:
                     )
             check_grows(queue.name, before.schema, after.schema)
             checks.check_queue(
-                queue.name, queue.config.kind, after, checks.properties_by_name(state),
+                state, queue.name, queue.config.kind, after,
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = checks.entry_of(state, queue)
