@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE
@@ -99,9 +100,7 @@ def check_unnamed(state: State, queue: Queue) -> None:
 
 def check_queue(
     state: State,
-    name: str,
-    kind: str,
-    properties: Properties,
+    queue: NewQueue,
     made: Mapping[str, Properties] = MappingProxyType({}),
     *,
     is_volatile: bool,
@@ -112,6 +111,7 @@ def check_queue(
     `made`: of the queues that are made with it. Raises QueueNotFound where its dead-letter queue
     is none of these.
     """
+    name, properties = queue.name, queue.properties
     order, target = properties.order, properties.dead_letter
     if isinstance(order, str) and by_code(order) and (before is None or before.order != order):
         order_named(order)
@@ -125,7 +125,7 @@ def check_queue(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
             f"way: overflow {properties.overflow!r} is not for it"
         )
-    if properties.keeps and kind != TOPIC:
+    if properties.keeps and queue.kind != TOPIC:
         raise InvalidArgument(
             f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
             "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from quire.arguments import NewQueue
+from quire.arguments import NewQueue, check_kind
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
@@ -164,9 +164,7 @@ class Definitions:
                     raise checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
-                checks.check_queue(
-                    state, queue.name, queue.kind, properties, made, is_volatile=is_volatile
-                )
+                checks.check_queue(state, queue, made, is_volatile=is_volatile)
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -217,7 +215,7 @@ class Definitions:
                     )
             check_grows(queue.name, before.schema, after.schema)
             checks.check_queue(
-                state, queue.name, queue.config.kind, after,
+                state, NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = checks.entry_of(state, queue)

@@ -176,16 +176,11 @@ class TransactionLife:
                         self._commit()
                     except QueueFull as full:
                         self._with_room(full, self._commit, self._seconds(timeout))
-                except (AlreadyCommitted, StateConflict):
-                    self._undo()
-                    raise
                 except BaseException as error:
                     if self.stands:
                         self._settle()
-                    elif isinstance(error, StoreFailed) or self._context.committer.failed:
-                        self._end(TransactionState.IN_DOUBT)
-                    elif self._puts is not None and self._puts.broken:
-                        self._lose()
+                    else:
+                        self._refused(error)
                     raise
                 self._settle()
         finally:
@@ -322,6 +317,15 @@ class TransactionLife:
             except BaseException:
                 self.rollback()
                 raise
+
+    def _refused(self, error: BaseException) -> None:
+        """It is neither committed nor prepared."""
+        if isinstance(error, (AlreadyCommitted, StateConflict)):
+            self._undo()
+        elif isinstance(error, StoreFailed) or self._context.committer.failed:
+            self._end(TransactionState.IN_DOUBT)
+        elif self._puts is not None and self._puts.broken:
+            self._lose()
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""
@@ -478,14 +482,9 @@ class TransactionLife:
                     action()
                 except QueueFull as full:
                     self._with_room(full, action, self._seconds(timeout))
-            except (AlreadyCommitted, StateConflict):
-                self._undo()
-                raise
-            except BaseException:
-                if self._context.committer.failed and not self.is_prepared:
-                    self._end(TransactionState.IN_DOUBT)
-                elif self._puts is not None and self._puts.broken:
-                    self._lose()
+            except BaseException as error:
+                if not self.is_prepared:
+                    self._refused(error)
                 raise
             finally:
                 if self.is_prepared:

@@ -162,6 +162,10 @@ class Puts:
         ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
         return ids[0]
 
+    def once(self, request_id: str | None, queue: str, put: Callable[[], MessageId]) -> MessageId:
+        """What `put` puts or, where the request id is known, what was put with it."""
+        return put() if request_id is None else self.known().once(request_id, queue, put)
+
     def known(self) -> OwnRequests:
         """Those that were put with a request id, and what is known of request ids."""
         if self.requests is None:

@@ -62,19 +62,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _again(
-    puts: Puts,
-    request_id: str | None,
-    queue: str,
-    content: bytes,
-    fields: Fields | None,
-    charge: int,
-) -> Callable[[], MessageId]:
-    """The put of one message that was refused."""
-    put = partial(puts.one, queue, content, fields, charge)
-    return put if request_id is None else partial(puts.known().once, request_id, queue, put)
-
-
 @documented_by(Transaction)
 class EmbeddedTransaction(TransactionLife, TransactionCalls):
     """A transaction. Made by `store.transaction()`; may be used by one thread at a time."""
@@ -116,12 +103,14 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 puts = self._puts or self._begin_puts()
                 try:
                     try:
-                        if request_id is not None:
-                            return _again(puts, request_id, queue, payload, checked, charge)()
-                        return puts.one(queue, payload, checked, charge)
+                        if request_id is None:
+                            return puts.one(queue, payload, checked, charge)
+                        put = partial(puts.one, queue, payload, checked, charge)
+                        return puts.once(request_id, queue, put)
                     except QueueFull as full:
-                        put = _again(puts, request_id, queue, payload, checked, charge)
-                        return self._put_with_room(full, put, timeout)
+                        put = partial(puts.one, queue, payload, checked, charge)
+                        again = partial(puts.once, request_id, queue, put)
+                        return self._put_with_room(full, again, timeout)
                 except BaseException:
                     if puts.lost:
                         self._lose()
@@ -139,12 +128,10 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             timeout = check_timeout(timeout)
         request_id = check_request_id(fields.pop("request_id", None))
         checked = Fields.of(**from_now(fields, self._context.env.now_us)) if fields else None
-
-        def action(puts: Puts) -> MessageId:
-            put = partial(puts.row, queue, row, checked)
-            return put() if request_id is None else puts.known().once(request_id, queue, put)
-
-        return self.putting(action, timeout)
+        return self.putting(
+            lambda puts: puts.once(request_id, queue, partial(puts.row, queue, row, checked)),
+            timeout,
+        )
 
     def put_many(
         self,
