@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
-from itertools import chain
-from typing import TypeGuard
+from itertools import chain, groupby
+from typing import Final, TypeGuard
 
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.checkpoint_file import Numbers, write_checkpoint
 from quire.engine.records.durable_state import PageEntry
 from quire.errors import DiskFull, StoreFailed
 
@@ -34,40 +34,41 @@ from .opened import Opened
 from .pace import Pace
 from .reorganise import Reorganisation, Reorganiser
 from .snapshot import QueueSnapshot, Snapshot
-from .space_maps import spaces_after, spaces_document
+from .space_maps import spaces_after
+
+# What becomes of a block.
+_STAYS: Final = "stays"
+_WHOLE: Final = "whole"
+_PARTLY_READ: Final = "partly read"
 
 
 class Checkpointer:
     """Makes checkpoints of one store, one at a time."""
 
     def __init__(self, opened: Opened, sequencer: Sequencer) -> None:
-        self._kept_back = opened.kept_back
-        self._env = opened.env
-        self._directory = opened.layout.checkpoints
-        self._settings, self._store_id = opened.settings, opened.store_id
+        self._opened = opened
         self._journal, self._sequencer = opened.journal, sequencer
-        self._state = opened.state
-        self._places, self._pages = opened.places, opened.state.pages
-        self._reader = opened.reader
-        self._check_place = opened.check_place
+        self._state, self._pages = opened.state, opened.state.pages
+        self._places = opened.places
         self._reorganiser = Reorganiser(opened.places, opened.state.pages, opened.reader)
         self._lock = threading.Lock()
         self.last_lsn = opened.checkpoint_lsn
         self.count = 0
         self.moved_bytes = 0
 
-    def run(self) -> None:
-        """Make a checkpoint of the present state."""
-        with self._lock:
-            self._run()
+    def run(self, *, waits: bool = True) -> None:
+        """Make a checkpoint of the present state.
 
-    def run_unless_running(self) -> None:
-        """The same, for who must not wait for one that is under way (or for `verify`)."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._run()
-            finally:
-                self._lock.release()
+        `waits`: also for one that is under way, or for `verify`; else nothing is done meanwhile.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return
+        try:
+            self._make(sparing=False)
+        except DiskFull:
+            self._make(sparing=True)
+        finally:
+            self._lock.release()
 
     @property
     def is_worthwhile(self) -> bool:
@@ -79,20 +80,12 @@ class Checkpointer:
         """What was moved within data files, record pages included."""
         return self._reorganiser.moved_bytes
 
-    def _run(self) -> None:
-        try:
-            self._make(sparing=False)
-        except DiskFull:
-            self._make(sparing=True)
-
     def _make(self, *, sparing: bool) -> None:
         """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
         with self._sequencer.fail_stop("a checkpoint"):
-            self._check_place()
-        taken: list[Snapshot] = []
-        self._sequencer.exclusive(lambda: taken.append(self._take()))
-        snapshot = taken[0]
-        mover = Mover(self._places, self._reader, Pace(self._env, self._sequencer))
+            self._opened.check_place()
+        snapshot = self._sequencer.exclusive(self._take)
+        mover = Mover(self._places, self._opened.reader, Pace(self._opened.env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
                 reorganisation = self._reorganiser.begin(snapshot, mover, sparing=sparing)
@@ -113,11 +106,11 @@ class Checkpointer:
         self.count += 1
         self.moved_bytes += mover.moved_bytes
         with self._sequencer.fail_stop("removing an old checkpoint"):
-            segment_bytes = self._settings["segment_bytes"]
+            segment_bytes = self._opened.settings["segment_bytes"]
             keep = {n for q in snapshot.queues for n in q.kept_segments(segment_bytes)}
             self._journal.release(snapshot.restart_lsn, keep)
             self._places.trim()
-            self._kept_back.renew(snapshot.lsn)
+            self._opened.kept_back.renew(snapshot.lsn)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
     def paused(self) -> AbstractContextManager[object]:
@@ -130,9 +123,7 @@ class Checkpointer:
             raise StoreFailed("the store has failed: close it and open it again to recover")
         journal.sync()  # (K9)
         self._places.withhold()
-        return Snapshot.of(
-            self._state, self._places, journal.end_lsn, journal.last_lsn, self._sequencer.number
-        )
+        return Snapshot.of(self._state, journal.end_lsn, journal.last_lsn, self._sequencer.number)
 
     def _move_all(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
         """Move blocks and write record pages, as far as there is room."""
@@ -169,19 +160,13 @@ class Checkpointer:
 
     def _write(self, snapshot: Snapshot, mover: Mover) -> None:
         """Write the checkpoint's file."""
-        numbers = Numbers()
-        document = {
-            **self._settings,
-            **snapshot.document(numbers),
-            **self._space(snapshot, mover, numbers),
-        }
+        spaces = self._spaces(snapshot, mover)
         self._places.discarded.sync()
         self._sequencer.sync()  # (K9)
-        self._check_place()
-        with self._kept_back.in_use():
-            write_checkpoint(
-                self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
-            )
+        opened = self._opened
+        opened.check_place()
+        with opened.kept_back.in_use():
+            snapshot.write(opened.env, opened.layout, opened.store_id, opened.settings, spaces)
 
     def _plan(
         self, queue: QueueSnapshot, mover: Mover, reorganisation: Reorganisation
@@ -197,26 +182,22 @@ class Checkpointer:
             for ref in mover.pace.over(chain(refs, records.tail.between(0, queue.tail)))
             if not queue.released.covers(ref.position, ref.end)
         ]
-        block_bytes = queue.queue.block_bytes
+        size = queue.queue.block_bytes
         plan: list[BlockRef | Placed] = []
-        run: list[BlockRef] = []
-        for ref in mover.pace.over(refs):
-            if ref.kind == format.INLINE and self._unread(queue, ref):
-                if queue.released.overlaps(ref.position, ref.end):  # partly read: not merged
-                    plan += self._move(run, mover, block_bytes)
-                    plan += mover.move([ref], block_bytes)
-                    run = []
-                else:
-                    run.append(ref)
+        ways = groupby(mover.pace.over(refs), lambda ref: self._way(queue, ref))
+        for way, some in ways:
+            if way == _STAYS:
+                plan += [reorganisation.move(queue, ref) for ref in some]
                 continue
-            plan += self._move(run, mover, block_bytes)
-            run = []
-            plan.append(reorganisation.move(queue, ref))
-        plan += self._move(run, mover, block_bytes)
+            runs = consecutive(some) if way == _WHOLE else ([ref] for ref in some)
+            plan += [placed for run in runs for placed in mover.move(run, size)]
         return plan
 
-    def _move(self, run: list[BlockRef], mover: Mover, block_bytes: int) -> list[Placed]:
-        return [placed for part in consecutive(run) for placed in mover.move(part, block_bytes)]
+    def _way(self, queue: QueueSnapshot, ref: BlockRef) -> str:
+        """What becomes of a record's block; one that is partly read is not merged with others."""
+        if ref.kind != format.INLINE or not self._unread(queue, ref):
+            return _STAYS
+        return _PARTLY_READ if queue.released.overlaps(ref.position, ref.end) else _WHOLE
 
     def _unread(self, queue: QueueSnapshot, ref: BlockRef) -> bool:
         """Now, not at the snapshot: what was read meanwhile need not be moved (M1)."""
@@ -230,7 +211,7 @@ class Checkpointer:
         queue.moved.append((record.refs, ref))
         return ref
 
-    def _space(self, snapshot: Snapshot, mover: Mover, numbers: Numbers) -> dict[str, object]:
+    def _spaces(self, snapshot: Snapshot, mover: Mover) -> list[FreeSpace]:
         """The free-space maps as they are with this checkpoint."""
         freed = [(page, 1) for page in snapshot.retired]
         for queue in snapshot.queues:
@@ -240,8 +221,7 @@ class Checkpointer:
             for old, _ in queue.moved:
                 if old[0].kind == format.DATA:
                     freed += [self._places.extent_of(ref) for ref in old]
-        spaces = spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
-        return spaces_document(spaces, numbers)
+        return spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
 
     def _switch(self, snapshot: Snapshot, mover: Mover) -> None:
         """The checkpoint counts: the live state takes its places."""

@@ -40,12 +40,10 @@ from quire.engine.pages.places import Places
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records.checkpoint_file import (
-    Numbers,
     list_checkpoints,
     read_checkpoint,
     remove_older,
     settle,
-    write_checkpoint,
 )
 from quire.engine.records.checkpoint_spares import keep_spares, spares
 from quire.engine.strategies import strategy_named
@@ -58,7 +56,6 @@ from quire.loggers import logger
 from .kept_back import KeptBack
 from .recovery import Recovered, new_state, replay, restore
 from .snapshot import Snapshot
-from .space_maps import spaces_document
 
 
 class Asked(NamedTuple):
@@ -223,18 +220,10 @@ def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
     spaces = [FreeSpace(file.pages) for file in data]
     strategy = strategy_named(options.strategy)
     state = new_state(env, layout.ltds, data, spaces, strategy, parallel=False)
-    numbers = Numbers()
-    snapshot = Snapshot.of(state, state.places, journal.end_lsn, journal.last_lsn, 0)
-    document = snapshot.document(numbers)
-    document |= {
-        "page_size": options.page_size,
-        "segment_bytes": options.segment_bytes,
-        "data_files": options.data_files,
-        "created_us": env.now_us(),
-        **spaces_document(spaces, numbers),
-    }
+    snapshot = Snapshot.of(state, journal.end_lsn, journal.last_lsn, 0)
+    settings = {name: getattr(options, name) for name in FIXED} | {"created_us": env.now_us()}
     ownership.check()
-    write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
+    snapshot.write(env, layout, store_id, settings, spaces)
     remove_older(env, layout.checkpoints, journal.end_lsn)
     data.close()
     journal.close()
@@ -264,7 +253,12 @@ def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Op
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
         strategy = strategy_named(options.strategy)
-        state = restore(env, checkpoint, layout.ltds, data, strategy, parallel=asked.background)
+        state = restore(
+            checkpoint,
+            lambda spaces: new_state(
+                env, layout.ltds, data, spaces, strategy, parallel=asked.background
+            ),
+        )
         places, kept_back = state.places, KeptBack(env, layout.checkpoints, state)
 
         def admit() -> int:

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.free_space import FreeSpace
@@ -29,18 +29,11 @@ from .snapshot import load
 from .space_maps import read_spaces
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """What recovery read and what it dropped."""
 
-    records: int = 0
-    number: int = 0  # of the latest record (see `Sequencer.number`)
-    journal: RecoveryReport | None = None
-
-    @property
-    def cut(self) -> str:
-        """What was cut off the journal's end, in words; empty: nothing."""
-        return "" if self.journal is None else self.journal.words
+    number: int  # of the latest record (see `Sequencer.number`)
+    cut: str  # off the journal's end, in words; empty: nothing
 
 
 def new_state(
@@ -58,19 +51,10 @@ def new_state(
     return State(env, durable, places, RecordPages(data), strategy)
 
 
-def restore(
-    env: Env,
-    checkpoint: Checkpoint,
-    ltds_directory: str,
-    data: DataFiles,
-    strategy: Strategy,
-    *,
-    parallel: bool,
-) -> State:
-    """The state at the checkpoint's LSN."""
+def restore(checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], State]) -> State:
+    """The state at the checkpoint's LSN; `state_on` makes an empty one with this free space."""
     try:
-        spaces = read_spaces(checkpoint)
-        state = new_state(env, ltds_directory, data, spaces, strategy, parallel=parallel)
+        state = state_on(read_spaces(checkpoint))
         load(checkpoint, state.fold, state)
         released = checkpoint.document.get("released", ())
         state.places.remember_released(int(name, 16) for name in released)
@@ -88,19 +72,17 @@ def replay(
 
     No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
-
-    recovered = Recovered()
+    number = int(checkpoint.document.get("number", 0))
+    reports: list[RecoveryReport] = []
 
     def apply(record: Record) -> None:
+        nonlocal number
         if record.address < checkpoint.lsn:
             return
-        recovered.records += 1
+        number += 1
         where = f"{directory}: record at LSN {record.address:#x}"
         said = decode_record(record, where)
         state.fold.take(record.kind, record.sequence, record.address, said, where)
-
-    def report(found: RecoveryReport) -> None:
-        recovered.journal = found
 
     journal = Journal.recover(
         env,
@@ -111,10 +93,9 @@ def replay(
         restart_lsn=checkpoint.document["restart_lsn"],
         durable_lsn=checkpoint.lsn,
         apply=apply,
-        report=report,
+        report=reports.append,
         hooks=hooks,
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
-    recovered.number = int(checkpoint.document.get("number", 0)) + recovered.records
-    return journal, recovered
+    return journal, Recovered(number, reports[-1].words)

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from heapq import heappop, heappush
+from heapq import nlargest
 from itertools import islice
 
 from quire.engine.pages.data_files import split_page
@@ -138,21 +138,18 @@ class Reorganisation:
 
     def choose(self, snapshot: Snapshot, entries: list[tuple[QueueSnapshot, PageEntry]]) -> None:
         """The last of what lies beyond the cuts, as much as the limits allow (Z1)."""
-        limit = REORGANISE_BYTES // self._page_size
-        last: list[tuple[int, int, int]] = []  # a heap of (page, pages, index of its record page)
-        total = 0
-        for page, pages, index in self._beyond(snapshot, entries):
-            heappush(last, (page, pages, index))
-            total += pages
-            while len(last) > 1 and (total > limit or len(last) > REORGANISE_BLOCKS):
-                total -= heappop(last)[1]
-                self.left_out = True
-        for page, _, index in last:
+        left = REORGANISE_BYTES // self._page_size
+        beyond = nlargest(REORGANISE_BLOCKS + 1, self._beyond(snapshot, entries))
+        for page, pages, index in beyond[:REORGANISE_BLOCKS]:
+            left -= pages
+            if left < 0 and self._chosen:
+                break
             self._chosen.add(page)
             self.chosen_in.add(split_page(page, self._page_size)[0])
-            if index >= 0:
+            if index >= 0:  # that of its record page
                 queue, entry = entries[index]
                 self._rewritten[entry] = queue
+        self.left_out = len(self._chosen) < len(beyond)
 
     def _beyond(
         self, snapshot: Snapshot, entries: list[tuple[QueueSnapshot, PageEntry]]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from quire.engine.pages.places import Places
+from quire.engine.layout import Layout
+from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
@@ -28,7 +29,13 @@ from quire.engine.records.catalog import (
     subscription_form,
     type_named,
 )
-from quire.engine.records.checkpoint_file import Checkpoint, Numbers, to_numbers, to_texts
+from quire.engine.records.checkpoint_file import (
+    Checkpoint,
+    Numbers,
+    to_numbers,
+    to_texts,
+    write_checkpoint,
+)
 from quire.engine.records.durable_state import (
     CatalogEntry,
     DurableQueue,
@@ -43,9 +50,10 @@ from quire.engine.records.packed_records import PackedRecords
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.requests import Known, Requests
 from quire.engine.records.sections import pack_prepared
+from quire.env import Env
 from quire.intervals import IntervalSet
 
-from .space_maps import SpaceSnapshot
+from .space_maps import SpaceSnapshot, spaces_document
 
 # Of the durable state and of the document, by the same names.
 _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
@@ -135,9 +143,13 @@ class QueueSnapshot:
             self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
         ]
         tail = {"tail": numbers.add(to_array(self.kept).view("<i8"))} if self.kept else {}
+        requests: dict[str, Any] = {}
+        if self.requests is not None:
+            ids, rows = to_numbers(self.requests), self.requests.values()
+            requests["requests"] = {"ids": numbers.add(ids), "rows": numbers.add(rows)}
         return (
             tail
-            | self._requests_document(numbers)
+            | requests
             | {
                 "queue_id": self.queue.queue_id,
                 "end_position": self.end_position,
@@ -154,16 +166,6 @@ class QueueSnapshot:
                 ],
             }
         )
-
-    def _requests_document(self, numbers: Numbers) -> dict[str, Any]:
-        if self.requests is None:
-            return {}
-        return {
-            "requests": {
-                "ids": numbers.add(to_numbers(self.requests)),
-                "rows": numbers.add(self.requests.values()),
-            }
-        }
 
 
 @dataclass(slots=True)
@@ -182,9 +184,9 @@ class Snapshot:
     volatile: list[QueueSnapshot]
 
     @classmethod
-    def of(cls, state: State, places: Places, lsn: int, restart_lsn: int, number: int) -> Snapshot:
+    def of(cls, state: State, lsn: int, restart_lsn: int, number: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
-        durable = state.durable
+        durable, places = state.durable, state.places
         queues = [QueueSnapshot.of(q) for q in state.queues.values() if not q.is_temporary]
         return cls(
             lsn=lsn,
@@ -218,6 +220,19 @@ class Snapshot:
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
             "queues": [queue.document(numbers) for queue in (*self.queues, *self.volatile)],
         }
+
+    def write(
+        self,
+        env: Env,
+        layout: Layout,
+        store_id: int,
+        settings: dict[str, int],
+        spaces: list[FreeSpace],
+    ) -> None:
+        """The checkpoint's file, with these free pages. Raises as `write_checkpoint`."""
+        numbers = Numbers()
+        document = settings | self.document(numbers) | spaces_document(spaces, numbers)
+        write_checkpoint(env, layout.checkpoints, store_id, self.lsn, document, numbers)
 
 
 def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:

@@ -38,12 +38,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
 from quire.uninterrupted import nested
+
+R = TypeVar("R")
 
 
 class Change(Protocol):
@@ -222,9 +224,11 @@ class Sequencer:
         for turn in turns[1:]:
             self._go_through(turn)
 
-    def exclusive(self, action: Callable[[], None]) -> None:
+    def exclusive(self, action: Callable[[], R]) -> R:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
-        self._wait_in_line(_Exclusive(action))
+        found: list[R] = []
+        self._wait_in_line(_Exclusive(lambda: found.append(action())))
+        return found[0]
 
     def sync(self) -> None:
         """Return when all that was applied before is durable (C2). Raises StoreFailed."""

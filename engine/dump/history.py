@@ -74,12 +74,13 @@ class History:
         if checkpoint is not None:
             load(checkpoint, self._fold, self)
             document, self._since_lsn = checkpoint.document, checkpoint.lsn
-            sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
-            source.geometry = geometry = Geometry(checkpoint.store_id, *sizes)
-            if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
-                raise StoreCorrupt(f"{checkpoint.path}: impossible sizes {geometry}")
             restart_lsn = int(document["restart_lsn"])
             self._created_us = int(document["created_us"])
+            sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
+            geometry = Geometry(checkpoint.store_id, *sizes)
+            if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
+                raise StoreCorrupt(f"{checkpoint.path}: impossible sizes {geometry}")
+            source.geometry = geometry
         if until_lsn is not None and until_lsn < self._since_lsn:
             until_lsn = None  # the owner has gone on since it was asked
         self._log = Log(source, restart_lsn, self._since_lsn, until_lsn)

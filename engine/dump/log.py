@@ -94,7 +94,7 @@ class Log:
         """Whether the owner has, since: the journal has a group now behind the last one read."""
         if self._went_on:
             return True
-        chain = Chain(self._source.journal, self._last_lsn, set(self._source.segments()))
+        chain = Chain(self._source.journal, self._last_lsn, self._source.segments())
         with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
         return False

@@ -46,7 +46,7 @@ class Source:
 
     @property
     def journal(self) -> Directory:
-        """Where it is, as what reads it wants to know it."""
+        """As what reads it wants to know it."""
         return Directory(self.env, self.layout.journal, self.geometry)
 
     def relative(self, path: str) -> str:

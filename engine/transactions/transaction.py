@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from quire.arguments import (
     Bytes,
@@ -58,6 +58,7 @@ from .streaming import StreamPut
 
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -317,11 +318,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._context.after_reject(queue, subscription)
 
     @call
-    def getting(self, action: Callable[[Gets], R]) -> R:
+    def getting(
+        self, action: Callable[Concatenate[Gets, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Do something with what it has got."""
         with self._lock:
             self._check_open()
-            return action(self._reading())
+            return action(self._reading(), *args, **kwargs)
 
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         checked = check_ends(positions)

@@ -19,11 +19,13 @@ from typing import Any
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import InvalidArgument, QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE, STUCK_AT_ONCE
 from quire.message import SETTABLE, Message
 from quire.moving import TIME, joined, origin, put_again
 from quire.typed_message import ARROW_STREAM, TypedMessage
+from quire.uninterrupted import nested
 
 from .own_transaction import OwnTransaction
 
@@ -46,7 +48,7 @@ class DeadLetters:
             for subscription in queue.readers():
                 self._context.delivery.look(queue, subscription)
                 with suppress(QuireError):  # the others go on
-                    self.move(queue, subscription)
+                    nested(self.move, queue, subscription)
 
     def after_reject(self, queue: Queue, subscription: Subscription) -> None:
         """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.
@@ -88,7 +90,7 @@ class DeadLetters:
                 if len(stuck) == STUCK_AT_ONCE or self._may_take(queue, error):
                     raise
                 stuck.append(OwnTransaction(self._context, "maintenance"))
-                stuck[-1].take_gone(queue, subscription, 1)
+                stuck[-1].getting(Gets.gone, queue, subscription, 1)
                 most, never = DEAD_LETTERS_AT_ONCE, error
         if never is not None:
             raise never
@@ -101,7 +103,7 @@ class DeadLetters:
     def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
         with OwnTransaction(self._context, "maintenance") as txn:
-            count, letters = txn.take_gone(queue, subscription, most)
+            count, letters = txn.getting(Gets.gone, queue, subscription, most)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False

@@ -113,7 +113,8 @@ class Maintenance:
         """
         if self._journal.end_lsn < self._due:
             if self._thread is None:
-                self._do_small_things()
+                with suppress(StoreFailed):
+                    self._do_small_things()
             return
         if self._thread is not None:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
@@ -144,38 +145,30 @@ class Maintenance:
 
     def step(self) -> None:
         """Do what is due."""
-        options = self._context.options
+        context, checkpointer = self._context, self._checkpointer
+        options, fail_stop = context.options, context.sequencer.fail_stop
         look_around()
-        with self._context.sequencer.fail_stop("maintenance"):
+        with fail_stop("maintenance"):
             self._check_place()
         self.when_in_place()
-        self._sync()
-        self._expire()
-        self._context.delivery.bring_back()
-        self._dead_letters.move_all()
-        self._schedules.put_due()
-        self._temporary.end()
-        self._retention.let_go()
+        self._do_small_things()
         self._leases.expire()
-        with self._context.sequencer.fail_stop("removing a file"):
-            self._context.places.sweep(sliced=self._thread is not None)
+        with fail_stop("removing a file"):
+            context.places.sweep(sliced=self._thread is not None)
         full = self._prepare_journal()
-        since = self._journal.bytes_since(self._checkpointer.last_lsn)
+        since = self._journal.bytes_since(checkpointer.last_lsn)
         # On a full disk a checkpoint gives back what was read, as far as that is.
         if since >= (self._journal.segment_space >> 1 if full else options.checkpoint_bytes):
-            self._checkpointer.run_unless_running()
+            checkpointer.run(waits=False)
         if self._env.monotonic() >= self._trim_at:
             self._give_space_back()
         if full is not None:
             raise full
-        self._empty_buffers()  # takes space, which may fail: after all that gives it back
-        self._set_due(
-            self._journal.end_lsn
-            + min(
-                options.checkpoint_bytes - self._journal.bytes_since(self._checkpointer.last_lsn),
-                self._pace_bytes,
-            )
-        )
+        # Takes space, which may fail: after all that gives it back.
+        if options.write_buffer_seconds < math.inf:
+            context.registry.leave_buffer(self._env.monotonic() - options.write_buffer_seconds)
+        left = options.checkpoint_bytes - self._journal.bytes_since(checkpointer.last_lsn)
+        self._set_due(self._journal.end_lsn + min(left, self._pace_bytes))
 
     def _prepare_journal(self) -> DiskFull | None:
         """Have the next segment before it is needed; what there is no room for."""
@@ -187,18 +180,16 @@ class Maintenance:
         return None
 
     def _do_small_things(self) -> None:
-        """What is due at any time, where no thread does it."""
-        if self._journal.unsynced_bytes:
-            with suppress(StoreFailed):
-                self._sync()
-        if self._context.registry.open:
-            self._expire()
-        self._context.delivery.bring_back()
-        if self._context.state.ruled:
-            nested(self._dead_letters.move_all)
-            nested(self._retention.let_go)
+        """What is due at any time, also where no thread does it."""
+        context = self._context
+        self._sync()
+        if context.registry.open:
+            context.registry.expire(self._env.monotonic())
+        context.delivery.bring_back()
+        self._dead_letters.move_all()
         self._schedules.put_due()
         self._temporary.end()
+        self._retention.let_go()
 
     def _sync(self) -> None:
         """Make durable what was committed without a sync, if that is due."""
@@ -208,15 +199,6 @@ class Maintenance:
             if age + INTERVAL_SECONDS > UNSYNCED_SECONDS:  # the next look would be too late
                 self._context.sequencer.sync()
 
-    def _expire(self) -> None:
-        self._context.registry.expire(self._env.monotonic())
-
-    def _empty_buffers(self) -> None:
-        """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
-        seconds = self._context.options.write_buffer_seconds
-        if seconds < math.inf:
-            self._context.registry.leave_buffer(self._env.monotonic() - seconds)
-
     def _give_space_back(self) -> None:
         self._trim_at = self._env.monotonic() + TRIM_SECONDS
         with self._context.sequencer.fail_stop("giving space back"):
@@ -224,7 +206,7 @@ class Maintenance:
         checkpointer = self._checkpointer
         if checkpointer.is_worthwhile:
             before = checkpointer.reorganised_bytes
-            checkpointer.run_unless_running()
+            checkpointer.run(waits=False)
             if checkpointer.reorganised_bytes > before:  # there may be more
                 self._trim_at = self._env.monotonic() + min(REORGANISE_SECONDS, TRIM_SECONDS)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.message import Message
+from quire.limits import LET_GO_AT_ONCE
 
 Runs = list[tuple[int, int]]  # of positions
 
 
 class OwnTransaction(EmbeddedTransaction):
-    """See the module. It waits for no room; and it takes what no user gets, as `Gets` says."""
+    """See the module. It waits for no room; and by `getting` it takes what no user gets."""
 
     __slots__ = ()
 
@@ -23,26 +25,20 @@ class OwnTransaction(EmbeddedTransaction):
     def commit(self, timeout: float | None = 0.0) -> None:
         super().commit(timeout)
 
-    def take_gone(
-        self, queue: Queue, subscription: Subscription, most: int
-    ) -> tuple[int, list[tuple[Message, str]]]:
-        """Take messages that nobody else gets any more (see `Gets.gone`)."""
-        return self.getting(lambda gets: gets.gone(queue, subscription, most))
-
-    def take_waiting(self, queue: Queue, subscription: Subscription, most: int, end: int) -> Runs:
-        """Take what waits and deliver nothing of it (see `Gets.waiting`)."""
-        return self.getting(lambda gets: gets.waiting(queue, subscription, most, end))
-
-    def take_oldest(self, queue: Queue, subscriptions: list[Subscription], runs: Runs) -> Runs:
-        """Take these, as far as nobody holds them, and deliver nothing (see `Gets.oldest`)."""
-        return self.getting(lambda gets: gets.oldest(queue, subscriptions, runs))
-
-    def take_chosen(
-        self, queue: Queue, subscription: Subscription, positions: list[int]
-    ) -> list[int]:
-        """Take these, as far as they are there to get, and deliver nothing (see `Gets.chosen`)."""
-        return self.getting(lambda gets: gets.chosen(queue, subscription, positions))
-
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """The same as `read_to` for a subscription that has no name."""
         self.getting(lambda gets: gets.passes.append((queue, subscription, position)))
+
+
+def pass_by(
+    context: Context, owner: str, queue: Queue, keeper: Subscription, target: int
+) -> Iterator[tuple[int, int]]:
+    """Move what keeps a topic's messages up to the position: the parts that it has passed."""
+    position = keeper.position
+    while position < target and not (queue.dropped or keeper.removed):
+        stop = min(position + LET_GO_AT_ONCE, target)
+        with OwnTransaction(context, owner) as txn:
+            txn.pass_to(queue, keeper, stop)
+            txn.commit()
+        yield position, stop
+        position = stop

@@ -15,10 +15,11 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.intervals import IntervalSet
-from quire.limits import LET_GO_AT_ONCE, PURGED_AT_ONCE
+from quire.limits import PURGED_AT_ONCE
 
-from .own_transaction import OwnTransaction
+from .own_transaction import OwnTransaction, Runs, pass_by
 
 
 def purge(
@@ -32,51 +33,28 @@ def purge(
     if subscription is None and not queue.subscriptions:
         return _release(definitions, queue, end)
     gone = IntervalSet()
-    while _take(context, queue, subscription, end, gone):
-        pass
+    while taken := _take(context, queue, subscription, end):
+        for lo, hi in taken:
+            gone.add(lo, hi)
     keeper = queue.keeper
     if subscription is None and keeper is not None:
-        _let_go(context, queue, keeper, end, gone)
+        for start, stop in pass_by(context, "purge", queue, keeper, end):
+            with queue.lock:
+                released = list(queue.released.intersection(start, stop))
+            for lo, hi in released:
+                gone.add(lo, hi)
     return gone.total
 
 
-def _take(
-    context: Context,
-    queue: Queue,
-    subscription: Subscription | None,
-    end: int,
-    gone: IntervalSet,
-) -> bool:
-    """One commit; whether there was anything."""
-    some = queue.readers() if subscription is None else [subscription]
-    left = PURGED_AT_ONCE
-    taken: list[tuple[int, int]] = []
+def _take(context: Context, queue: Queue, subscription: Subscription | None, end: int) -> Runs:
+    """What one commit takes; nothing: there is no more."""
+    taken: Runs = []
     with OwnTransaction(context, "purge") as txn:
-        for each in some:
-            runs = txn.take_waiting(queue, each, left, end)
-            left -= sum(hi - lo for lo, hi in runs)
-            taken += runs
+        for each in queue.readers() if subscription is None else [subscription]:
+            left = PURGED_AT_ONCE - sum(hi - lo for lo, hi in taken)
+            taken += txn.getting(Gets.waiting, queue, each, left, end)
         txn.commit()
-    for lo, hi in taken:
-        gone.add(lo, hi)
-    return bool(taken)
-
-
-def _let_go(
-    context: Context, queue: Queue, keeper: Subscription, end: int, gone: IntervalSet
-) -> None:
-    """What all have read and the topic keeps."""
-    position = keeper.position
-    while position < end and not (queue.dropped or keeper.removed):
-        stop = min(position + LET_GO_AT_ONCE, end)
-        with OwnTransaction(context, "purge") as txn:
-            txn.pass_to(queue, keeper, stop)
-            txn.commit()
-        with queue.lock:
-            released = list(queue.released.intersection(position, stop))
-        for lo, hi in released:
-            gone.add(lo, hi)
-        position = stop
+    return taken
 
 
 def _release(definitions: Definitions, queue: Queue, end: int) -> int:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import places_of
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.message import GROUP_KEY, SETTABLE, Message, Messages
@@ -52,7 +54,9 @@ def put_back(
     if chosen is not None:
         wanted = set(chosen.ids)
         letters = [message for message in letters if message.id in wanted]
-    count, moved = _move_what_fits(context, queue, subscription, letters[:most], to)
+    count, moved = _what_fits(
+        letters[:most], lambda some: _move(context, queue, subscription, some, to)
+    )
     if not seen and chosen is None:
         return Redriven(moved, end)
     if count < len(letters):
@@ -63,13 +67,7 @@ def put_back(
     return Redriven(moved, max(position + is_there, start + 1))
 
 
-def _move_what_fits(
-    context: Context,
-    queue: Queue,
-    subscription: Subscription,
-    letters: list[Message],
-    to: str | None,
-) -> tuple[int, int]:
+def _what_fits(letters: list[Message], move: Callable[[list[Message]], int]) -> tuple[int, int]:
     """As many of the first as there is room for (RDP3): how many, and how many of them have moved.
 
     Raises QueueFull where that is none.
@@ -77,7 +75,7 @@ def _move_what_fits(
     most = len(letters)
     while most:
         try:
-            return most, _move(context, queue, subscription, letters[:most], to)
+            return most, move(letters[:most])
         except QueueFull:
             if most == 1:
                 raise
@@ -99,7 +97,7 @@ def _move(
         if is_there
     }
     with OwnTransaction(context, "redrive") as txn:
-        taken = txn.take_chosen(queue, subscription, list(there))
+        taken = txn.getting(Gets.chosen, queue, subscription, list(there))
         for position in taken:
             letter = there[position]
             _put(txn, str(target_of(letter, to)), letter)

@@ -19,9 +19,10 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import position_at
 from quire.engine.transactions.context import Context
 from quire.errors import QueueFull, QuireError
-from quire.limits import LET_GO_AT_ONCE, LET_GO_PART, POINTERS_AT_ONCE
+from quire.limits import LET_GO_PART, POINTERS_AT_ONCE
+from quire.uninterrupted import nested
 
-from .own_transaction import OwnTransaction
+from .own_transaction import pass_by
 
 
 class _Kept:
@@ -56,7 +57,7 @@ class Retention:
                 continue
             if queue.config.properties.lets_go:
                 try:
-                    self._pass(queue, keeper, self._target(queue, keeper))
+                    nested(self._pass, queue, keeper, self._target(queue, keeper))
                 except QuireError as error:  # the others go on
                     self.last_error = f"what {queue.name!r} keeps: {error}"
         for queue in [queue for queue in self._kept if queue not in ruled]:
@@ -85,18 +86,14 @@ class Retention:
 
     def _pass(self, queue: Queue, keeper: Subscription, target: int) -> None:
         """Move the keeper."""
-        position = keeper.position
-        if position < target:
+        if keeper.position < target:
             self._forget(queue, target)
-        while position < target and not (queue.dropped or keeper.removed):
-            position = min(position + LET_GO_AT_ONCE, target)
-            self._moving.is_here = True
-            try:
-                with OwnTransaction(self._context, "maintenance") as txn:
-                    txn.pass_to(queue, keeper, position)
-                    txn.commit()
-            finally:
-                self._moving.is_here = False
+        self._moving.is_here = True
+        try:
+            for _ in pass_by(self._context, "maintenance", queue, keeper, target):
+                pass
+        finally:
+            self._moving.is_here = False
 
     def _target(self, queue: Queue, keeper: Subscription) -> int:
         """Below it nothing is to be kept."""

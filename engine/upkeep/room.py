@@ -25,6 +25,7 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
@@ -56,7 +57,10 @@ class Room:
         if not properties.has_remedy or self._context.sequencer.is_together:
             return False
         with self._one_at_a_time:
-            if self._has_room(queue, full) or self._has_grown(queue, full):
+            with queue.lock:
+                has_room = queue.space.lack(full) == (0, 0)
+            may_grow = properties.grow_to is not None
+            if has_room or (may_grow and self._definitions.grow(queue, full)):
                 return True
             if self._is_making:  # its own commits are refused (RO5)
                 return False
@@ -67,14 +71,6 @@ class Room:
                 return False
             finally:
                 self._is_making = False
-
-    def _has_grown(self, queue: Queue, full: QueueFull) -> bool:
-        grow_to = queue.config.properties.grow_to
-        return grow_to is not None and self._definitions.grow(queue, full)
-
-    def _has_room(self, queue: Queue, full: QueueFull) -> bool:
-        with queue.lock:
-            return queue.space.lack(full) == (0, 0)
 
     def _gives_way(self, queue: Queue, full: QueueFull) -> bool:
         """The oldest messages, as many as there is no room for; whether there were any."""
@@ -104,7 +100,7 @@ class Room:
         """Some of them, in one commit; how many."""
         key = DROPPED_KEY.format(queue.queue_id)
         with OwnTransaction(self._context, "overflow") as txn:
-            taken = txn.take_oldest(queue, subscriptions, oldest)
+            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
             if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
@@ -119,7 +115,7 @@ class Room:
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
         with OwnTransaction(context, "overflow") as txn:
-            taken = txn.take_oldest(queue, subscriptions, oldest)
+            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             for start, end in taken:
                 letters = context.delivery.browse(queue, None, start, end - start, end)
                 for message in Messages(queue.name, letters):

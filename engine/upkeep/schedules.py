@@ -105,9 +105,7 @@ class Schedules:
         ]
 
     def _info(self, number: int, entry: CatalogEntry, now_us: int) -> ScheduleInfo:
-        body, plan = entry.body, self._plans.get(number)
-        if plan is None or plan.version != entry.version:
-            plan = self._plan(number, entry)
+        body, plan = entry.body, self._plan(number, entry)
         queue = self._context.state.queues.get(body["queue_id"])
         return ScheduleInfo(
             id=number,
@@ -152,9 +150,7 @@ class Schedules:
         plans, error = {}, None
         left = PUT_AT_ONCE
         for number, entry in entries.items():
-            plan = self._plans.get(number)
-            if plan is None or plan.version != entry.version:
-                plan = self._plan(number, entry)
+            plan = self._plan(number, entry)
             if plan.next_us <= now_us and left > 0:
                 plan, count = self._put(number, entry, plan, now_us, left)
                 left -= count
@@ -168,7 +164,9 @@ class Schedules:
 
     def _plan(self, number: int, entry: CatalogEntry) -> _Plan:
         """When it is due next, if that is to be put."""
-        body = entry.body
+        body, known = entry.body, self._plans.get(number)
+        if known is not None and known.version == entry.version:
+            return known
         try:
             times = DueTimes(body["cron"], body["timezone"])
         except InvalidArgument as error:  # another time zone data base than where it was made

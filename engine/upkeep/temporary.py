@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.state import State
@@ -26,6 +28,7 @@ from quire.starts import Start, check_starts
 from quire.uninterrupted import nested
 
 Name = tuple[str, str]  # of the queue, of the subscription
+_BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)
 
 
 class Temporary:
@@ -42,14 +45,11 @@ class Temporary:
         self._changing = threading.RLock()
         self._lock = threading.Lock()
         self._holders: dict[int, set[object]] = {}  # by the subscription's number
-        self._names: dict[int, Name] = {}
         self._ending: set[int] = set()
         for number, entry in state.durable.catalog[SUBSCRIPTION].items():
-            queue = state.queues.get(entry.body["queue_id"])
-            if queue is not None and not subscription_form(entry.body).durable:
-                self._names[number] = queue.name, entry.body["name"]
-        self._unclaimed = set(self._names)
-        self._claim_until = env.monotonic() + CLAIM_SECONDS if self._unclaimed else 0.0
+            if entry.body["queue_id"] in state.queues and not subscription_form(entry.body).durable:
+                self._holders[number] = {_BEFORE}
+        self._claim_until = env.monotonic() + CLAIM_SECONDS if self._holders else math.inf
 
     def subscribe(
         self,
@@ -93,10 +93,8 @@ class Temporary:
                 continue
             number = found.subscription_id
             with self._lock:
-                self._names[number] = name, subscription
-                self._holders.setdefault(number, set()).add(holder)
+                self._holders[number] = self._holders.get(number, set()) - {_BEFORE} | {holder}
                 self._ending.discard(number)
-                self._unclaimed.discard(number)
 
     def let_go(self, holder: object) -> None:
         """The holder is gone; short: `end` removes what nobody holds then."""
@@ -109,12 +107,9 @@ class Temporary:
 
     def end(self) -> None:
         """Remove what nobody holds, as far as it can be removed now."""
-        if not self._names:
-            return
-        if self._unclaimed and self._env.monotonic() >= self._claim_until:
-            with self._lock:
-                self._ending |= self._unclaimed
-                self._unclaimed.clear()
+        if self._claim_until < math.inf and self._env.monotonic() >= self._claim_until:
+            self._claim_until = math.inf
+            self.let_go(_BEFORE)
         if not self._ending:
             return
         with self._changing:
@@ -126,17 +121,14 @@ class Temporary:
             if number not in self._ending:
                 return
             self._ending.discard(number)  # what follows may come here again
-            queue, subscription = self._names[number]
-        for each in list(self._state.queues.values()):
-            if number in each.subscriptions:
-                queue = each.name  # it may have another one by now
-        try:
-            self._definitions.unsubscribe(queue, subscription, number)
-        except (QueueNotFound, SubscriptionNotFound):
-            pass  # somebody removed it
-        except QuireError:
-            with self._lock:
-                self._ending.add(number)
-            return
-        with self._lock:
-            self._names.pop(number, None)
+        for queue in list(self._state.queues.values()):
+            found = queue.subscriptions.get(number)
+            if found is None:
+                continue
+            try:
+                self._definitions.unsubscribe(queue.name, found.name, number)
+            except (QueueNotFound, SubscriptionNotFound):
+                pass  # somebody removed it
+            except QuireError:
+                with self._lock:
+                    self._ending.add(number)

@@ -13,13 +13,14 @@ from quire.block import Block, StreamedBlock
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot, free_runs
-from quire.engine.pages.io_manager import IoManager
+from quire.engine.pages.places import Extent
 from quire.engine.queues.prepared import Prepared, ref_of
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
+from quire.engine.records.commit_record import Part
 from quire.engine.records.state_hash import Values, hash_of, values_of
 from quire.engine.transactions.context import Context
 from quire.errors import QuireError
@@ -64,25 +65,22 @@ class _Check:
 
     def state(self, *, contents: bool) -> None:
         """Which record the state is of, and its hash; the digest of the messages then."""
-        found: list[tuple[int, Values]] = []
-        held: list[Contents] = []
         sequencer, durable = self._context.sequencer, self._context.state.durable
 
-        def look() -> None:
-            found.append((sequencer.number, values_of(durable)))
-            if contents:
-                held.append(Contents.hold(self._context))
+        def look() -> tuple[int, Values, Contents | None]:
+            values = values_of(durable)
+            return sequencer.number, values, Contents.hold(self._context) if contents else None
 
-        sequencer.exclusive(look)
-        number, values = found[0]
+        number, values, held = sequencer.exclusive(look)
         self._checked.update(number=number, state_hash=hash_of(values))
-        for each in held:
-            try:
-                self._checked["contents"] = each.digest()
-            except (BlockMoved, QuireError, OSError) as error:
-                self._find(f"the contents have no digest: {error}")
-            finally:
-                each.let_go()
+        if held is None:
+            return
+        try:
+            self._checked["contents"] = held.digest()
+        except (BlockMoved, QuireError, OSError) as error:
+            self._find(f"the contents have no digest: {error}")
+        finally:
+            held.let_go()
 
     def checkpoint(self) -> int | None:
         """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""
@@ -174,21 +172,21 @@ class _Check:
 
     def space(self) -> None:
         """Pages in use are those that records, record pages and open work refer to."""
-        managers = self._opened.places.managers
-        owned = {manager: IntervalSet() for manager in managers}
-        spaces: list[SpaceSnapshot] = []
+        places = self._opened.places
+        owned = {manager: IntervalSet() for manager in places.managers}
 
-        def look() -> None:
-            for manager, first, pages, whose in self._extents_in_use():
+        def look() -> list[SpaceSnapshot]:
+            for extent, whose in self._extents_in_use():
+                manager, first, pages = places.located(*extent)
                 own, end = owned[manager], first + pages
                 if own.overlaps(first, end):
                     path = manager.data.path
                     self._find(f"{path}: pages {first} to {end} ({whose}) have two owners")
                 own.add(first, end)
             self._held()
-            spaces.extend(manager.space.snapshot() for manager in managers)
+            return [manager.space.snapshot() for manager in places.managers]
 
-        self._context.sequencer.exclusive(look)
+        spaces = self._context.sequencer.exclusive(look)
         for (manager, own), (total, extents) in zip(owned.items(), spaces, strict=True):
             path = manager.data.path
             free = free_runs(extents)
@@ -203,31 +201,33 @@ class _Check:
             if last is not None and last[1] > total:
                 self._find(f"{path}: page {last[1] - 1} is in use and not there")
 
-    def _extents_in_use(self) -> Iterator[tuple[IoManager, int, int, str]]:
-        """(the data file's I/O manager, first page, pages, who has them)."""
-        places = self._opened.places
+    def _extents_in_use(self) -> Iterator[tuple[Extent, str]]:
+        """With each, who has it."""
+        state, extent_of = self._context.state, self._opened.places.extent_of
+        for page in state.pages.retired:
+            yield Extent(page, 1), "record page out of use"
+        for queue in state.queues.values():
+            with queue.lock:
+                for entry in queue.records.directory:
+                    yield Extent(entry.page, 1), f"records of {queue.name!r}"
+        for block, whose in self._blocks_in_use():
+            if block.kind == format.DATA:
+                yield extent_of(block), whose
+
+    def _blocks_in_use(self) -> Iterator[tuple[BlockRef | Part, str]]:
         for queue in self._context.state.queues.values():
             with queue.lock:
                 try:
-                    for entry in queue.records.directory:
-                        yield *places.located(entry.page, 1), f"records of {queue.name!r}"
                     for ref in queue.records.stored():
-                        if ref.kind == format.DATA and queue.unreleased(ref):
-                            extent = places.extent_of(ref)
-                            yield *places.located(*extent), f"queue {queue.name!r}"
+                        if queue.unreleased(ref):
+                            yield ref, f"queue {queue.name!r}"
                 except QuireError as error:
                     self._find(f"queue {queue.name!r}: {error}")
-        for ref in list(places.held):
-            if ref.kind == format.DATA:
-                extent = places.extent_of(ref)
-                yield *places.located(*extent), "released, not yet durably"
-        for page in self._context.state.pages.retired:
-            yield *places.located(page, 1), "record page out of use"
+        for ref in list(self._opened.places.held):
+            yield ref, "released, not yet durably"
         for prepared in self._context.state.prepared:
             for part in prepared.record.parts:
-                if part.kind == format.DATA:
-                    extent = places.extent_of(part)
-                    yield *places.located(*extent), f"prepared {prepared.record.xid!r}"
+                yield part, f"prepared {prepared.record.xid!r}"
 
     def _held(self) -> None:
         """The queues' counters against what prepared transactions hold (H1)."""

@@ -12,6 +12,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import BY_RULE, Subscription
 from quire.engine.reading.delivery import Asking
+from quire.engine.transactions.gets import Gets
 from quire.engine.upkeep.own_transaction import OwnTransaction
 from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
@@ -79,7 +80,7 @@ def test_what_expires_is_not_got_while_it_is_moved(env: SimEnv) -> None:
     queue, subscription = store._context.state.queue("q"), inside(store)
     store._context.delivery.look(queue, subscription)
     mover, other = OwnTransaction(store._context, "a test"), store.transaction()
-    assert mover.take_gone(queue, subscription, 10)[0] == 1
+    assert mover.getting(Gets.gone, queue, subscription, 10)[0] == 1
     assert other.get("q") is None
     store.alter_queue("q", timed=False)
     assert other.get("q") is None

@@ -50,6 +50,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -402,7 +403,7 @@ def main(target: str, kind: str | None = None) -> None:
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:
                 txn.record("in another segment", 1)
-            store._checkpointer._env = FullDisk()
+            store._checkpointer._opened = replace(store._opened, env=FullDisk())
             store._checkpointer._make(sparing=True)
         fragment = LtdsWriter(
             OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
