@@ -30,7 +30,7 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
-from quire.uninterrupted import look_around, nested
+from quire.uninterrupted import as_call, look_around, nested
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -144,18 +144,26 @@ class Maintenance:
 
     def step(self) -> None:
         """Do what is due."""
-        options = self._context.options
         look_around()
+        as_call(self._look_after)
+        self._dead_letters.move_all()
+        self._schedules.put_due()
+        self._temporary.end()
+        self._retention.let_go()
+        as_call(self._make_room)
+
+    def _look_after(self) -> None:
+        """What makes no calls of its own is one: what is run in its midst waits for nothing."""
         with self._context.sequencer.fail_stop("maintenance"):
             self._check_place()
         self.when_in_place()
         self._sync()
         self._expire()
         self._context.delivery.bring_back()
-        self._dead_letters.move_all()
-        self._schedules.put_due()
-        self._temporary.end()
-        self._retention.let_go()
+
+    def _make_room(self) -> None:
+        """The same of what follows, which others have given back."""
+        options = self._context.options
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
