@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from quire.errors import DiskFull
+from quire.uninterrupted import as_call
 
 Action = Callable[[], None]
 
@@ -97,6 +98,10 @@ class IoWorker:
                 self._thread = thread
 
     def _run(self) -> None:
+        """A commit waits for this thread: what is run in its midst is not to wait for a commit."""
+        as_call(self._do_jobs)
+
+    def _do_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
 

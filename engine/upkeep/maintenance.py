@@ -30,7 +30,7 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
-from quire.uninterrupted import look_around, nested
+from quire.uninterrupted import as_call, look_around, nested
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -114,7 +114,8 @@ class Maintenance:
         if self._journal.end_lsn < self._due:
             if self._thread is None:
                 with suppress(StoreFailed):
-                    self._do_small_things()
+                    self._bring_back()
+                    self._move()
             return
         if self._thread is not None:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
@@ -145,13 +146,22 @@ class Maintenance:
 
     def step(self) -> None:
         """Do what is due."""
-        context, checkpointer = self._context, self._checkpointer
-        options, fail_stop = context.options, context.sequencer.fail_stop
         look_around()
-        with fail_stop("maintenance"):
+        as_call(self._look_after)
+        self._move()
+        as_call(self._make_room)
+
+    def _look_after(self) -> None:
+        """What makes no calls of its own is one: what is run in its midst waits for nothing."""
+        with self._context.sequencer.fail_stop("maintenance"):
             self._check_place()
         self.when_in_place()
-        self._do_small_things()
+        self._bring_back()
+
+    def _make_room(self) -> None:
+        """The same of what follows, which others have given back."""
+        context, checkpointer = self._context, self._checkpointer
+        options, fail_stop = context.options, context.sequencer.fail_stop
         self._leases.expire()
         with fail_stop("removing a file"):
             context.places.sweep(sliced=self._thread is not None)
@@ -179,13 +189,16 @@ class Maintenance:
             return error
         return None
 
-    def _do_small_things(self) -> None:
+    def _bring_back(self) -> None:
         """What is due at any time, also where no thread does it."""
         context = self._context
         self._sync()
         if context.registry.open:
             context.registry.expire(self._env.monotonic())
         context.delivery.bring_back()
+
+    def _move(self) -> None:
+        """The same, in commits of its own."""
         self._dead_letters.move_all()
         self._schedules.put_due()
         self._temporary.end()

@@ -20,8 +20,12 @@ import pytest
 
 import quire
 from quire import uninterrupted
+from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.pages.io_worker import Job
+from quire.engine.pages.places import Places
 from quire.env import OsEnv
 from quire.errors import ReentrantCall
+from quire.journal.segments import SegmentSet
 from quire.store import Store
 from tests.engine.kit import WAIT
 
@@ -160,6 +164,55 @@ def test_a_finaliser_that_puts(store: Store, rng: Random, *, elsewhere: bool) ->
         gc.collect()
     tells.check(TIMES)
     assert tells.refused > 0
+
+
+@pytest.mark.promise(2)
+def test_a_finaliser_that_puts_in_a_thread_of_the_store(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold a lock, or be waited for by a commit: who waits for it there waits for ever."""
+    refused: set[str] = set()
+    told: list[str] = []
+
+    def tell(where: str) -> None:
+        name = threading.current_thread().name
+        try:
+            owned.put("told", b"told")
+            told.append(f"{where} in {name}")
+        except ReentrantCall:
+            refused.add(name.partition(" ")[0])
+
+    def in_its_midst(kind: type, name: str) -> None:
+        real = getattr(kind, name)
+
+        def method(*arguments: Any, **named: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                Cyclic(lambda: tell(name))
+                gc.collect()
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(kind, name, method)
+
+    options: dict[str, Any] = {"segment_bytes": 1 << 20, "checkpoint_bytes": 2 << 20}
+    with quire.open(store_path, share=False, data_files=2, **options) as owned, done_in_time():
+        for number in range(2):
+            owned.create_queue(f"work{number}", kind="work", data_file=number)
+        owned.create_queue("told", kind="work")
+        in_its_midst(
+            SegmentSet, "prepare_next"
+        )  # holds the lock that a full segment's commit takes
+        in_its_midst(Checkpointer, "run_unless_running")
+        in_its_midst(Places, "trim")
+        in_its_midst(Job, "run")
+        while refused < {"quire-maintenance", "quire-io"}:
+            with owned.transaction() as txn:
+                for number in range(2):
+                    txn.put_many(f"work{number}", [bytes(1000)] * 400)
+            for number in range(2):
+                owned.get_many(f"work{number}")
+        assert told == []
+        monkeypatch.undo()
+        assert owned.verify().ok
 
 
 @pytest.mark.promise(2)
