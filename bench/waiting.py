@@ -199,7 +199,8 @@ def _retry(store: Store, times: Times) -> None:
         txn.reject(message, delay=0.000_001)
     with store.transaction() as txn:
         again = txn.get("q")
-        assert again is not None and (again.id, again.delivery_count) == (message.id, 2)
+        assert again is not None
+        assert (again.id, again.delivery_count) == (message.id, 2)
     times.add(time.process_time() - begun)
 
 
