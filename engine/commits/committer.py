@@ -16,6 +16,10 @@ The order of a commit (DESIGN: one write, one sync):
 One that need not be `durable` when it returns takes the same steps; in step 4 its record is
 written, and synced later. What it writes to other files is synced in steps 1 and 3 all the same: a
 record never becomes durable before the blocks that it names.
+
+One that is prepared (two-phase commit) takes them too, so that all that can fail fails here. Its
+record is held, and its blocks always go to the data files, from which no checkpoint has to move
+them. The decision is a record of its own. Message ids are given with it, in commit order.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from quire.engine.pages.places import Extent, Places
 from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
@@ -47,6 +52,10 @@ from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
     Attachment,
+    Decides,
+    DecidesSection,
+    Deliveries,
+    DeliveriesSection,
     Held,
     HeldSection,
     MovesSection,
@@ -234,37 +243,45 @@ class Committer:
             extents += self.place(groups, self.inline_limit if held is None else 0)
         attached = attached_bytes(groups)
         attachment = self._places.new_id() if attached else 0
-        if held is not None:
-            sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)
+        if held is not None:  # its blocks have become parts, all of them
+            state = self._state
+            parts = [each for _, own in groups for each in own if isinstance(each, Part)]
+            record = PrepareRecord(
+                held.xid, held.taken, 0, parts, [Read(*read[:4]) for read in reads], entries,
+                attachment=attachment,
+            )  # fmt: skip
+            transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
+            values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+            holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
+            sections = (*sections, holding)
         if memory is not None and not (groups or reads or entries or len(sections) > 1):
             return None, sections
         mark = mark_of(self._journal.generation)
         more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
         return pack(transaction.id, groups, reads, entries, more, mark), sections
 
-    def _hold(
-        self,
-        transaction: Committing,
-        held: Held,
-        groups: Pieces,
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        sections: Sequence[PendingSection],
-        attachment: int,
-    ) -> Sequence[PendingSection]:
-        """The sections of one that is prepared. There are no blocks any more."""
-        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
-        taken = [Read(*read[:4]) for read in reads]
-        record = PrepareRecord(
-            held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
-        )
-        transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
-        values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+    def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
+        """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         state = self._state
-        holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
-        return [*sections, holding]
+        said = Decides(xid, commit, 0)
+        with state.releasing(state.prepared.reads_of(xid) if commit else ()):
+            self._record(
+                DecidesSection(state.prepared, state.values.changing, state.fold, said, expected)
+            )
+        self.after_commit()
 
-    def record(self, section: PendingSection) -> None:
+    def hand_out(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
+        ids = queue.queue_id, subscription.subscription_id
+        reads = [Read(*ids, start, end) for start, end, _ in runs]
+        if queue.is_volatile:
+            self._state.memory.hand_out(reads)
+        else:
+            self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
+
+    def _record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
         packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
         self.sequencer.submit(
