@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,17 +109,22 @@ class LtdsReader:
         offset, _, length, *_ = self._entries[number].item()
         return memoryview(self._file.read_block(offset, length))
 
-    def parse(self, number: int, stored: memoryview) -> tuple[Block, int]:
+    def parse(
+        self,
+        number: int,
+        stored: memoryview,
+        parse: Callable[[memoryview, str], Block] = Block.parse,
+    ) -> tuple[Block, int]:
         """What `stored` gave, verified, and the index of its first message; the file may be closed.
 
-        Raises StoreCorrupt.
+        `parse`: by `Block.opened` some of it later. Raises StoreCorrupt.
         """
         _, first_index, length, count, expected, *compressed = self._entries[number].item()
         where = self._where(number)
         if compressed:
             length = compressed[0]
             stored = self._plain(number, stored)
-        block = Block.parse(stored, where)
+        block = parse(stored, where)
         if (block.count, block.length) != (count, length) or (
             self.version == PLAIN_VERSION and block.checksum != expected
         ):

@@ -9,6 +9,8 @@
   Blocks of one message are not kept: nobody takes a second message from them.
 - B4: of a fresh message with nothing but a payload that is kept, as its put gave it: nothing is to
   be verified, and its block is made of it anew where it is asked for.
+- B5: of a block that is handed out the checksum is verified, and its structure as it is looked at
+  (BL1 of `quire.block.block`). One with a right checksum and a wrong structure was written so.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class BlockReader:
         cached = self._blocks.get(key)
         if cached is not None:
             return cached[0]
-        block = self.read(ref)
+        block = self._verified(ref, Block.opened)[0]
         self._keep(key, block, 0)
         return block
 
@@ -106,11 +108,13 @@ class BlockReader:
         """The block's bytes, a copy, verified. Raises `BlockMoved`."""
         return self._verified(ref)[1]
 
-    def _verified(self, ref: BlockRef) -> tuple[Block, Bytes]:
+    def _verified(
+        self, ref: BlockRef, parse: Callable[[Bytes, str], Block] = Block.parse
+    ) -> tuple[Block, Bytes]:
         where = self.where(ref)
         try:
             data = self.raw(ref)
-            block = Block.parse(data, where)
+            block = parse(data, where)
         except PositionLost as error:
             raise BlockMoved(where) from error
         except StoreCorrupt as error:
@@ -160,7 +164,7 @@ class BlockReader:
                 return cached
             stored = reader.stored(number)
         # Other threads need not wait for this, and may close the reader meanwhile.
-        block, first = reader.parse(number, stored)
+        block, first = reader.parse(number, stored, Block.opened)
         if isinstance(block, StreamedBlock):
             block.read_chunk = self.chunk
         else:

@@ -1,7 +1,8 @@
 """Blocks as read: verified views over their bytes.
 
 BL1. `Block.parse` accepts only bytes whose checksum, lengths, offsets and UTF-8 all agree; whatever
-    a block returns afterwards lies within its buffer.
+    a block returns afterwards lies within its buffer. `Block.opened` verifies the checksum, and the
+    rest when it is looked at: of one message alone, or of all.
 BL2. A block never copies its buffer; what is handed out as `bytes` or by `to_arrow(copy=True)` does
     not refer to it.
 """
@@ -32,13 +33,12 @@ from .format import (
     HEADER_BYTES,
     MAGIC,
     ROWS_VERSIONS,
-    TABLE_ENTRY_BYTES,
     VERSION,
     Column,
     padded,
     section_count,
 )
-from .sections import check_offsets, read_headers
+from .unread import Unread, sections_of
 
 _unpack_header = HEADER.unpack_from
 _NO_HEADERS = Headers()
@@ -53,7 +53,16 @@ _SECTION_BYTES = 230
 class Block:
     """`count` messages; the payload of message `i` lies at `offsets[i]` to `offsets[i + 1]`."""
 
-    __slots__ = ("checksum", "columns", "count", "headers", "length", "offsets", "payload")
+    __slots__ = (
+        "checksum",
+        "columns",
+        "count",
+        "headers",
+        "length",
+        "offsets",
+        "payload",
+        "unread",
+    )
 
     checksum: int
     columns: int
@@ -62,6 +71,7 @@ class Block:
     headers: Headers
     offsets: NDArray[np.int32]
     payload: memoryview
+    unread: Unread | None  # its offsets and headers are there when they are asked for
 
     @classmethod
     def parse(cls, buffer: Buffer, where: str) -> Block:
@@ -69,6 +79,13 @@ class Block:
 
         Raises `StoreCorrupt` or `StoreVersion`, whose message names `where`.
         """
+        block = cls.opened(buffer, where)
+        block.look()
+        return block
+
+    @classmethod
+    def opened(cls, buffer: Buffer, where: str) -> Block:
+        """The same; offsets and headers are verified when somebody looks at them (BL1)."""
         view = memoryview(buffer)
         if view.nbytes < HEADER_BYTES:
             raise StoreCorrupt(f"{where}: {view.nbytes} bytes are too few for a block")
@@ -87,7 +104,7 @@ class Block:
             if version in ROWS_VERSIONS and not flags and not columns & ~ALL_COLUMNS:
                 from .row_block import RowBlock  # which is a block, too
 
-                rows = RowBlock.opened(view, columns, count, length, payload_bytes, where)
+                rows = RowBlock.of_rows(view, columns, count, length, payload_bytes, where)
                 rows.checksum = stored_checksum
                 return rows
             raise StoreVersion(
@@ -99,24 +116,36 @@ class Block:
         self.columns = columns
         self.count = count
         self.length = length
-        offsets_at = HEADER_BYTES
-        if columns:
-            offsets_at += TABLE_ENTRY_BYTES * section_count(columns)
-        sections_at = offsets_at + padded(4 * (count + 1))
+        sections_at = sections_of(columns, count)
         payload_at = length - padded(payload_bytes)
         if not count or not sections_at <= payload_at:
             raise StoreCorrupt(f"{where}: the block's sections do not fit its {length} bytes")
-        self.offsets = np.frombuffer(view, "<i4", count + 1, offsets_at)
         self.payload = view[payload_at : payload_at + payload_bytes]
-        check_offsets(self.offsets, payload_bytes, where)
-        self.headers = _NO_HEADERS
-        if columns:
-            self.headers = read_headers(view[:payload_at], columns, count, sections_at, where)
-            if payload_bytes and columns & Column.STREAM:
-                raise StoreCorrupt(f"{where}: a streamed message has a payload in its block")
-        elif sections_at != payload_at:
+        self.unread = Unread(view, columns, count, payload_at, where)
+        if not columns and sections_at != payload_at:
             raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
+        if columns & Column.STREAM:
+            self.look()
+            if payload_bytes:
+                raise StoreCorrupt(f"{where}: a streamed message has a payload in its block")
         return self
+
+    def look(self) -> None:
+        """Verify offsets and headers, unless that was done. Raises StoreCorrupt."""
+        unread = self.unread
+        if unread is not None:
+            self.offsets = unread.offsets(self.payload.nbytes)
+            self.headers = unread.headers() if self.columns else _NO_HEADERS
+            self.unread = None  # last: another thread may look at the same time
+
+    def __getattr__(self, name: str) -> Any:
+        """Offsets and headers, when they are asked for first. Raises StoreCorrupt."""
+        unread = self.unread if name in ("offsets", "headers") else None
+        if unread is not None and name == "offsets":
+            self.offsets = unread.offsets(self.payload.nbytes)
+        elif unread is not None:
+            self.headers = unread.headers() if self.columns else _NO_HEADERS
+        return object.__getattribute__(self, name)
 
     @property
     def is_packed(self) -> bool:
@@ -200,7 +229,29 @@ class Block:
         delivery_count: int,
         failed_count: int | None = None,
     ) -> Message:
-        """Message `row` of the block."""
+        """Message `row` of the block. Raises StoreCorrupt where it is not verified yet (BL1)."""
+        unread = self.unread
+        if unread is not None and not unread.is_asked:
+            unread.is_asked = True  # who asks for more of them has all
+            payload, header = unread.row(row, self.payload.nbytes)
+            found = header.get
+            return Message(
+                found(Column.ID, first_id + row),
+                queue,
+                payload,
+                found(Column.PRIORITY, 0),
+                found(Column.GROUP, 0),
+                found(Column.TIME, time_us),
+                found(Column.SENDER),
+                found(Column.CORRELATION_ID),
+                found(Column.REPLY_TO),
+                found(Column.CONTENT_TYPE),
+                _said(found(Column.EXPIRES_AT)),
+                _said(found(Column.DELIVER_AT)),
+                delivery_count,
+                found(Column.ATTRIBUTES, NO_ATTRIBUTES),
+                failed_count,
+            )
         if not self.columns:
             return Message(
                 first_id + row,
@@ -297,6 +348,7 @@ class StreamedBlock(Block):
         block.count, block.length = 1, self.length + len(payload)
         block.offsets = np.array([0, len(payload)], np.int32)
         block.payload, block.headers = payload, self.headers.slice(0, 1)
+        block.unread = None
         return block
 
     def charge(self, start: int, stop: int) -> int:
@@ -333,7 +385,8 @@ class StreamedBlock(Block):
 
 
 def _time(fixed: dict[int, NDArray[Any]], column: int, row: int) -> int | None:
-    if column not in fixed:
-        return None
-    value = int(fixed[column][row])
-    return None if value == ABSENT_TIME else value
+    return _said(int(fixed[column][row])) if column in fixed else None
+
+
+def _said(time_us: int | None) -> int | None:
+    return None if time_us == ABSENT_TIME else time_us

@@ -63,7 +63,7 @@ class RowBlock(Block):
     _offsets: NDArray[np.int64] | None
 
     @classmethod
-    def opened(
+    def of_rows(
         cls, view: memoryview, columns: int, count: int, length: int, size: int, where: str
     ) -> RowBlock:
         """A block whose checksum was verified, and what its header says. Raises StoreCorrupt."""
@@ -86,7 +86,7 @@ class RowBlock(Block):
             self.rows = rows_of_message(pa.py_buffer(self.payload), schema_of_words(words), count)
         except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
             raise StoreCorrupt(f"{where}: the block's rows cannot be read ({error})") from error
-        self._offsets = None
+        self._offsets = self.unread = None
         return self
 
     @classmethod
@@ -99,7 +99,7 @@ class RowBlock(Block):
         self.count, self.words, self.rows = rows.num_rows, words, rows
         self.payload = memoryview(b"")
         self.headers = Headers()
-        self._offsets = None
+        self._offsets = self.unread = None
         return self
 
     @property

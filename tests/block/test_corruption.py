@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from quire.block import Block, BlockBuilder, encode_one
-from quire.block.format import CHECKSUM, CHECKSUM_BYTES
+from quire.block.format import CHECKSUM, CHECKSUM_BYTES, section_count
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.message import Fields
+from quire.message import Fields, Message
 
 
 def rich_block() -> bytes:
@@ -95,6 +95,54 @@ def test_forged_blocks_never_read_out_of_bounds(rng: Random, rounds: int) -> Non
             block.message(row, queue="q", first_id=0, time_us=0, delivery_count=1)
         batch = block.to_arrow(queue="q", first_id=0, time_us=0, delivery_count=1)
         batch.validate(full=True)
+
+
+def test_one_message_of_a_forged_block_is_refused_or_read_as_it_is_there(
+    rng: Random, rounds: int
+) -> None:
+    """BL1: what one message alone says lies in the block; where all is right it is the same."""
+    data = rich_block()
+    for turn in range(40 * rounds):
+        offset = rng.randrange(12, len(data) - 3)
+        change = rng.choice(
+            [rng.randbytes(1), rng.randbytes(4), struct.pack("<i", rng.randint(-9, 40))]
+        )
+        candidate = forged(data, offset, change)[: len(data)] if turn else data
+        said: list[object] = []
+        for parse in (Block.parse, Block.opened):
+            try:
+                whole = parse(candidate, "forged")
+                row = turn % whole.count
+                message = whole.message(row, queue="q", first_id=7, time_us=3, delivery_count=1)
+                said.append(message)
+            except (StoreCorrupt, StoreVersion) as error:
+                said.append(type(error))
+        if isinstance(said[0], Message):
+            assert said[0] == said[1]
+        elif isinstance(said[1], Message):
+            block = Block.opened(
+                candidate, "forged"
+            )  # another message, or what is between, is wrong
+            with pytest.raises((StoreCorrupt, StoreVersion)):
+                block.look()
+
+
+def test_what_is_looked_at_later_is_refused_then() -> None:
+    """BL1: an opened block whose offsets fall is refused when they are asked for."""
+    data = rich_block()
+    block = Block.opened(data, "here")
+    whole = Block.parse(data, "here")
+    assert block.headers.fixed.keys() == whole.headers.fixed.keys()
+    assert block.offsets.tolist() == whole.offsets.tolist()
+    assert block.payloads() == whole.payloads()
+    with pytest.raises(AttributeError):
+        _ = block.nothing
+    sections = 64 + 8 * section_count(whole.columns)
+    wrong = Block.opened(forged(data, sections, struct.pack("<i", 99))[: len(data)], "there")
+    with pytest.raises(StoreCorrupt, match="there"):
+        wrong.payloads()
+    with pytest.raises(StoreCorrupt, match="there"):
+        wrong.look()
 
 
 @pytest.mark.parametrize(
