@@ -300,13 +300,14 @@ class Subscription:
         return _EMPTY if selection is None else selection.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
-        """The first run of what is spent or expired (True), now in flight, to be moved or dropped.
+        """The first run of what has expired (True) or is spent, now in flight, to be moved or dropped.
 
-        All of it was delivered equally often. If it is given back, it is so again.
+        All of it was delivered equally often. If it is given back, it is so again. What has expired
+        comes first: where it is dropped, it waits for no other queue, as what is spent may.
         """
         if self.seeker is not None:
             return None
-        gone = self.spent or self.expired
+        gone = self.expired or self.spent
         is_expired = gone is not self.spent
         run = gone.pop_first(limit)
         if run is None:

@@ -222,7 +222,7 @@ class Gets:
         """
         self._is_counted = False
         with queue.lock:
-            if not (subscription.spent or queue.config.properties.keep_expired):
+            if subscription.expired and not queue.config.properties.keep_expired:
                 most = EXPIRED_AT_ONCE
             run = subscription.take_gone(most)
             if run is None:
@@ -250,7 +250,7 @@ class Gets:
         left = most
         for _ in range(PURGED_RUNS - len(self.taken)):
             with queue.lock:
-                run = None if subscription.spent or not left else subscription.take_gone(left)
+                run = subscription.take_gone(left) if left and subscription.expired else None
             if run is None:
                 break
             start, end, _ = run
