@@ -114,7 +114,7 @@ def _context(opened: Opened, upward: Upward) -> Context:
         journal=journal, state=state, places=places, reader=opened.reader, sequencer=sequencer,
         overflow=Overflow(places, sequencer, upward.after_discard), write_buffers=buffers,
         adoptions=adoptions, committer=committer,
-        delivery=Delivery(env, opened.reader, Handouts(state, committer).note),
+        delivery=Delivery(env, opened.reader, Handouts(state, committer), state.queues.values()),
         two_phase=TwoPhase(state, committer), registry=Registry(),
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
         light_messages=min(buffers.light_messages, options.large_limit_messages),

@@ -148,7 +148,7 @@ class QueueSnapshot:
                     {
                         "subscription_id": subscription_id,
                         "done": None if done is None else numbers.add(done.to_list()),
-                        "given_back": numbers.add(attempts),
+                        **_tried(attempts, numbers),
                     }
                     for subscription_id, done, attempts in self.subscriptions
                 ],
@@ -164,6 +164,13 @@ class QueueSnapshot:
                 "rows": numbers.add(self.requests.values()),
             }
         }
+
+
+def _tried(attempts: list[Row], numbers: Numbers) -> dict[str, Any]:
+    """What came of deliveries, as the checkpoint holds it of a subscription."""
+    if any(row[3:] != (0, 0) for row in attempts):
+        return {"tried": numbers.add(attempts)}
+    return {"given_back": numbers.add([row[:3] for row in attempts])}
 
 
 @dataclass(slots=True)
@@ -291,5 +298,10 @@ def _load_queue(
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
             form = subscription_form(body)
             subscription = queue.join(subscription_id, str(body["name"]), done, form)
-        subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
+        if "tried" in saved:
+            tried = checkpoint.rows(saved["tried"], 5)
+        else:
+            given_back = checkpoint.rows(saved.get("given_back", [0, 0]), 3)
+            tried = [(*row, 0, 0) for row in given_back]
+        subscription.attempts = Attempts(tried)
     add_queue(state, effects, queue, int(entry["used"]))

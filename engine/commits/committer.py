@@ -264,11 +264,13 @@ class Committer:
         holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
         return [*sections, holding]
 
-    def record(self, section: PendingSection) -> None:
-        """Commit a section and nothing else: no message, no read."""
-        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
+    def record(self, *sections: PendingSection, durable: bool = True) -> None:
+        """Commit sections and nothing else: no message, no read."""
+        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections(sections))
         self.sequencer.submit(
-            TransactionChange(self._state, self._reader, 0, packed, sections=(section,))
+            TransactionChange(
+                self._state, self._reader, 0, packed, durable=durable, sections=sections
+            )
         )
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:

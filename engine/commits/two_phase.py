@@ -13,7 +13,13 @@ from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Taken
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Entry, Read
-from quire.engine.records.sections import Decides, DecidesSection, Held, ValuesSection
+from quire.engine.records.sections import (
+    Decides,
+    DecidesSection,
+    FailuresSection,
+    Held,
+    ValuesSection,
+)
 
 from .committer import Committer, Committing
 from .written import Written
@@ -51,7 +57,12 @@ class TwoPhase:
         state = self._state
         said = Decides(xid, commit, 0)
         with state.releasing(state.prepared.reads_of(xid) if commit else ()):
-            self._committer.record(
-                DecidesSection(state.prepared, state.values.changing, state.fold, said, expected)
+            decides = DecidesSection(
+                state.prepared, state.values.changing, state.fold, said, expected
             )
+            failures = [] if commit else state.prepared.failing(xid)
+            if failures:
+                self._committer.record(FailuresSection(state.fold, failures), decides)
+            else:
+                self._committer.record(decides)
         self._committer.after_commit()

@@ -230,12 +230,7 @@ class Queue:
         if type(read) is Taken:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
-            if (
-                record is not None
-                and epoch == self.epoch
-                and subscription.is_plain
-                and not subscription.failures.starts
-            ):
+            if record is not None and epoch == self.epoch and subscription.is_plain:
                 if not released:
                     return ()
                 self.space.release(record[4], 1)

@@ -88,7 +88,7 @@ SHARED: Final = SubscriptionForm()
 
 
 class DurableSubscription:
-    """What a subscription has read, and how often what it has not read was given back."""
+    """What a subscription has read, and what came of deliveries of what it has not read."""
 
     __slots__ = ("attempts", "done", "durable", "exclusive", "name", "subscription_id")
 
@@ -328,6 +328,18 @@ class DurableQueue:
                 for start, end in subscription.done.gaps(read[2], read[3]):
                     subscription.attempts.add(start, end)
 
+    def fail(self, subscription_id: int, start: int, end: int, due_us: int) -> None:
+        """The delivery of these positions failed, of those that are not read: they come again then.
+
+        0: at once, or never.
+        """
+        with self.beside.lock:
+            subscription = self.subscriptions.get(subscription_id)
+            noted = self.config.properties.max_deliveries is not None
+            if subscription is not None:
+                for lo, hi in subscription.done.gaps(start, end):
+                    subscription.attempts.fail(lo, hi, due_us, noted=noted)
+
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm
     ) -> None:
@@ -357,6 +369,7 @@ class DurableQueue:
 
     def _go_to(self, subscription: DurableSubscription, position: int) -> Ranges:
         done, released = subscription.done, self.released
+        subscription.attempts.forget_failures()
         if position > 0:
             subscription.attempts.forget(0, position)
         if done is not released:

@@ -35,7 +35,7 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Attachment, Decides, Held, Seek, Stamp, read_sections, set_values
+from .sections import Attachment, Decides, Failure, Held, Seek, Stamp, read_sections, set_values
 
 Said = CommitRecord | list[CatalogChange] | None
 
@@ -217,6 +217,13 @@ class Fold:
             queue = self.state.queues.get(run.queue_id)
             if queue is not None:  # else it was dropped meanwhile
                 queue.hand_out(run)
+
+    def fail(self, runs: Sequence[Failure]) -> None:
+        """Deliveries have failed."""
+        for queue_id, subscription_id, start, end, due_us in runs:
+            queue = self.state.queues.get(queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.fail(subscription_id, start, end, due_us)
 
     def seek(self, seeks: Sequence[Seek]) -> None:
         """Subscriptions are moved."""

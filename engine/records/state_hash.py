@@ -57,7 +57,7 @@ OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
     },
 }
 OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
-    "attempts": lambda subscription: subscription.attempts.rows(),
+    "attempts": lambda subscription: subscription.attempts.without_failures(),
     "done": lambda subscription: subscription.done.to_list(),
 }
 LEFT_OUT: Final = {

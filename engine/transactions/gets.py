@@ -482,14 +482,21 @@ class Gets:
         names = sorted({(own.queue.name, own.subscription.name) for own in list(self.taken)})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
+    def _has_retry(self) -> bool:
+        for own in self.taken:  # noqa: SIM110 - a generator would take longer than the look
+            if own.subscription.retry is not None:
+                return True
+        return False
+
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
-        taken = self.taken
+        taken, counted = self.taken, self._is_counted
+        noted = self._context.delivery.fail(taken) if counted and self._has_retry() else ()
         while taken:
             _, _, lo, hi, queue, subscription, _, _ = taken[-1]
             with queue.lock:
                 try:
-                    subscription.give_back(lo, hi, counted=self._is_counted)
+                    subscription.give_back(lo, hi, counted=counted, noted=subscription in noted)
                 except BaseException:
                     subscription.unhide(lo, hi)
                     subscription.give_back(lo, hi, counted=False)

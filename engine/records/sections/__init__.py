@@ -7,6 +7,7 @@ fold, and what a commit has to check and to hold for it before its record is wri
 from .attachment import Attachment
 from .decides import Decides, DecidesSection
 from .deliveries import Deliveries, DeliveriesSection, unpack_deliveries
+from .failures import Failure, Failures, FailuresSection
 from .held import Held, HeldSection, xid_in
 from .kinds import KINDS, pack_prepared, pack_sections, prepared_bytes, read_sections
 from .moves import Moves, MovesSection, Seek, check_kept, unpack_moves
@@ -20,6 +21,9 @@ __all__ = [
     "DecidesSection",
     "Deliveries",
     "DeliveriesSection",
+    "Failure",
+    "Failures",
+    "FailuresSection",
     "Held",
     "HeldSection",
     "Moves",

@@ -23,6 +23,7 @@ from quire.journal.format import RECORD_HEADER_BYTES
 from .attachment import Attachment, unpack_attachment
 from .decides import unpack_decides
 from .deliveries import unpack_deliveries
+from .failures import unpack_failures
 from .held import Held, unpack_held
 from .moves import unpack_moves
 from .section import PendingSection, Section
@@ -35,6 +36,7 @@ KINDS: Final[Mapping[int, Callable[[memoryview, str], Section]]] = {
     format.HELD: unpack_held,
     format.DECIDES: unpack_decides,
     format.DELIVERIES: unpack_deliveries,
+    format.FAILURES: unpack_failures,
 }
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from quire.engine.records.prepared_record import PrepareRecord
 
     from .decides import Decides
+    from .failures import Failure
     from .moves import Seek
 
 
@@ -32,6 +33,8 @@ class Folding(Protocol):
     def seek(self, seeks: Sequence[Seek]) -> None: ...
 
     def hand_out(self, runs: Sequence[Read]) -> None: ...
+
+    def fail(self, runs: Sequence[Failure]) -> None: ...
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
 
