@@ -63,7 +63,7 @@ class QueueSnapshot:
     end_position: int
     used: int
     released: IntervalSet
-    subscriptions: list[tuple[int, IntervalSet | None, list[Row]]]
+    subscriptions: list[Told]
     directory: list[PageEntry]
     requests: dict[str, Known] | None  # None: it keeps none
     # Filled by the checkpoint:
@@ -91,6 +91,7 @@ class QueueSnapshot:
                         s.subscription_id,
                         None if s.done is durable.released else s.done.copy(),
                         s.attempts.rows(),
+                        list(s.numbers.items()),
                     )
                     for s in durable.subscriptions.values()
                 ],
@@ -106,8 +107,8 @@ class QueueSnapshot:
     def _empty(cls, queue: Queue) -> QueueSnapshot:
         """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
         durable = queue.durable
-        subscriptions: list[tuple[int, IntervalSet | None, list[Row]]] = [
-            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [])
+        subscriptions: list[Told] = [
+            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [], [])
             for s in durable.subscriptions.values()
         ]
         return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
@@ -149,8 +150,9 @@ class QueueSnapshot:
                         "subscription_id": subscription_id,
                         "done": None if done is None else numbers.add(done.to_list()),
                         **_tried(attempts, numbers),
+                        **({"numbers": numbers.add(heard)} if heard else {}),
                     }
-                    for subscription_id, done, attempts in self.subscriptions
+                    for subscription_id, done, attempts, heard in self.subscriptions
                 ],
             }
         )
@@ -164,6 +166,11 @@ class QueueSnapshot:
                 "rows": numbers.add(self.requests.values()),
             }
         }
+
+
+# Of a subscription: its id, what it has read (None: what is released), what came of deliveries, and
+# what it has read of sequences.
+Told = tuple[int, IntervalSet | None, list[Row], list[tuple[int, int]]]
 
 
 def _tried(attempts: list[Row], numbers: Numbers) -> dict[str, Any]:
@@ -304,4 +311,5 @@ def _load_queue(
             given_back = checkpoint.rows(saved.get("given_back", [0, 0]), 3)
             tried = [(*row, 0, 0) for row in given_back]
         subscription.attempts = Attempts(tried)
+        subscription.numbers.update(checkpoint.rows(saved.get("numbers", [0, 0]), 2))
     add_queue(state, effects, queue, int(entry["used"]))

@@ -31,6 +31,7 @@ from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
+from quire.engine.reading.indexing import numbers_in
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
     Entry,
@@ -47,9 +48,11 @@ from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
     Attachment,
+    Heard,
     Held,
     HeldSection,
     MovesSection,
+    NumbersSection,
     PendingSection,
     ValuesSection,
     pack_sections,
@@ -130,13 +133,16 @@ class Committer:
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         memory: MemorySection | None = None
         journaled = written
-        if state.volatile and self.volatile.concerns(written, reads, moves):
-            memory, journaled, reads, moves = self.volatile.share(
-                transaction.id, written, reads, moves
-            )
         sections: Sequence[PendingSection] = ()
+        if state.apart and self.volatile.concerns(written, reads, moves):
+            heard = self.heard(reads) if held is None else ()
+            memory, journaled, reads, moves = self.volatile.share(
+                transaction.id, written, reads, moves, heard
+            )
+            heard = [each for each in heard if each.queue_id not in state.volatile]
+            sections = (NumbersSection(state.fold, heard),) if heard else ()
         if moves is not None or values is not None or memory is not None:
-            sections = tuple(filter(None, (moves, values, memory)))
+            sections = (*sections, *filter(None, (moves, values, memory)))
         if (
             moves is None
             and not state.strategy.locks_queues
@@ -153,6 +159,18 @@ class Committer:
             self.leave_unused(transaction.id, written)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
+
+    def heard(self, reads: Sequence[Read | Taken]) -> Sequence[Heard]:
+        """What is read of sequences by that: in an order by them, of each sender the last."""
+        found: dict[tuple[int, int, int], int] = {}
+        numbered = self._state.numbered
+        for read in reads:
+            queue = numbered.get(read.queue_id)
+            if queue is not None:
+                for sender, number in numbers_in(self._reader, queue, read).items():
+                    key = *read[:2], sender
+                    found[key] = max(number, found.get(key, 0))
+        return [Heard(*key, number) for key, number in found.items()]
 
     def after_commit(self) -> None:
         """For other changes than these: see whether there is something to do."""

@@ -18,6 +18,8 @@ from quire.engine.records.sections import (
     DecidesSection,
     FailuresSection,
     Held,
+    NumbersSection,
+    PendingSection,
     ValuesSection,
 )
 
@@ -60,9 +62,11 @@ class TwoPhase:
             decides = DecidesSection(
                 state.prepared, state.values.changing, state.fold, said, expected
             )
-            failures = [] if commit else state.prepared.failing(xid)
-            if failures:
-                self._committer.record(FailuresSection(state.fold, failures), decides)
-            else:
-                self._committer.record(decides)
+            before: list[PendingSection] = []
+            if commit:
+                heard = self._committer.heard(state.prepared.reads_of(xid))
+                before += [NumbersSection(state.fold, heard)] if heard else []
+            elif failures := state.prepared.failing(xid):
+                before.append(FailuresSection(state.fold, failures))
+            self._committer.record(*before, decides)
         self._committer.after_commit()

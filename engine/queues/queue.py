@@ -242,6 +242,12 @@ class Queue:
             self.wake()
         return self.releases.free(released) if released else ()
 
+    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+        known = self.subscriptions.get(subscription_id)
+        selection = None if known is None else known.selection
+        if selection is not None and selection.hear(sender, number):
+            self.wake()
+
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         subscription = self.subscriptions.get(subscription_id)
         if subscription is not None:

@@ -52,6 +52,7 @@ class Subscription:
         "_env",
         "_is_grouped",
         "_missed",
+        "_numbers",
         "_order",
         "_rule",
         "attempts",
@@ -88,6 +89,7 @@ class Subscription:
         self.name = durable.name
         self.done = durable.done
         self.attempts = durable.attempts
+        self._numbers = durable.numbers
         self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
@@ -266,6 +268,7 @@ class Subscription:
                     self._away(),
                     self._order,
                     is_grouped=self._is_grouped,
+                    read=self._numbers,
                 )
                 self.returned = IntervalSet()
         elif self.selection is not None:
@@ -299,7 +302,7 @@ class Subscription:
         return _EMPTY if selection is None else selection.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
-        """The first run of what has expired (True) or is spent, now in flight, to be moved or dropped.
+        """The first run of what has expired (True) or is spent, now in flight, to move or drop.
 
         All of it was delivered equally often. If it is given back, it is so again. What has expired
         comes first: where it is dropped, it waits for no other queue, as what is spent may.
@@ -426,7 +429,7 @@ class Subscription:
         return bool(rows)
 
     def reject(self, position: int, *, noted: bool) -> None:
-        """The position, in flight until now, has failed (see `give_back`), or was read meanwhile."""
+        """The position, in flight until now, has failed (see `give_back`), or is read."""
         if not self.done.contains(position):
             self._fail(position, position + 1, noted=noted)
         self.delivered -= 1

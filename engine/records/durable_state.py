@@ -11,13 +11,15 @@ each change, and gives the lock under which it is made; live objects read the st
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from quire.intervals import IntervalSet
+from quire.limits import SEQUENCE_SENDERS
+from quire.order import sequence_of
 from quire.properties import DEFAULT, Properties
 
 from . import format
@@ -90,7 +92,9 @@ SHARED: Final = SubscriptionForm()
 class DurableSubscription:
     """What a subscription has read, and what came of deliveries of what it has not read."""
 
-    __slots__ = ("attempts", "done", "durable", "exclusive", "name", "subscription_id")
+    __slots__ = (
+        "attempts", "done", "durable", "exclusive", "name", "numbers", "subscription_id",
+    )  # fmt: skip
 
     def __init__(
         self, subscription_id: int, name: str, done: IntervalSet, form: SubscriptionForm
@@ -100,6 +104,17 @@ class DurableSubscription:
         self.exclusive, self.durable = form
         self.done = done  # of a work queue: its `released` itself
         self.attempts = Attempts()
+        # By sender, of queues in an order by sequence: the number after the highest that is read;
+        # of those that were heard last.
+        self.numbers: OrderedDict[int, int] = OrderedDict()
+
+    def hear(self, sender: int, number: int) -> None:
+        """All of the sender below this number is read."""
+        numbers = self.numbers
+        numbers[sender] = max(number, numbers.get(sender, 0))
+        numbers.move_to_end(sender)
+        if len(numbers) > SEQUENCE_SENDERS:
+            numbers.popitem(last=False)
 
 
 class QueueEffects(Protocol):
@@ -127,6 +142,9 @@ class QueueEffects(Protocol):
 
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
         """A commit has read; `read`: what the fold was given for it."""
+
+    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+        """A subscription has read all of the sender below this number."""
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         """A subscription was moved."""
@@ -162,6 +180,9 @@ class Nothing:
 
     def acknowledged(self, read: object, released: Ranges) -> Sequence[BlockRow]:
         return ()
+
+    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+        """Nothing waits."""
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         return ()
@@ -265,6 +286,9 @@ class DurableQueue:
     def alter(self, config: QueueConfig) -> None:
         """It has other limits and properties."""
         with self.beside.lock:
+            if sequence_of(config.properties.order) != sequence_of(self.config.properties.order):
+                for subscription in self.ring:
+                    subscription.numbers.clear()
             self.config = config
             self.requests.alter(config.properties)
             self.beside.altered()
@@ -339,6 +363,15 @@ class DurableQueue:
             if subscription is not None:
                 for lo, hi in subscription.done.gaps(start, end):
                     subscription.attempts.fail(lo, hi, due_us, noted=noted)
+
+    def hear(self, subscription_id: int, sender: int, number: int) -> None:
+        """A subscription has read all of the sender below this number."""
+        beside = self.beside
+        with beside.lock:
+            subscription = self.subscriptions.get(subscription_id)
+            if subscription is not None and sequence_of(self.config.properties.order):
+                subscription.hear(sender, number)
+                beside.heard(subscription_id, sender, number)
 
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm

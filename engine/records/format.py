@@ -203,7 +203,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             puts, the oldest first, both as numbers: "ids", in UTF-8, each with a newline behind it, together
             filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time). What came of the
             deliveries of a subscription is in "given_back", rows (start, end, how often given back); or where any
-            has failed in "tried", rows (start, end, how often given back, how often failed, due_us)
+            has failed in "tried", rows (start, end, how often given back, how often failed, due_us). Its "numbers" (none if it is missing) are rows
+            (sender, next), as in NUMBERS, who was heard last at the end
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
     "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable. Files that end in

@@ -1,7 +1,7 @@
-"""What may be got next, said in the plainest way: the model that `test_delivery_model` compares with.
+"""What may be got next, said in the plainest way: the model of `test_delivery_model`.
 
-It is written apart from the engine. Each message is an object with one word for where it is; what is
-next is the least of all that may be taken, looked up anew each time; nothing is kept in an index.
+It is written apart from the engine. Each message is an object with one word for where it is; what
+is next is the least of all that may be taken, looked up anew each time; there is no index.
 `look` is what a store does before it answers: it learns what is new, and lets time have its way.
 """
 
@@ -46,7 +46,8 @@ class Place:
     holds: bool = False  # its group, while it is in flight or comes later
     attempts: int = 0
     failures: int = 0
-    is_counted: bool = False  # durably
+    sure_attempts: int = 0  # of these, what a record tells
+    sure_failures: int = 0
     in_line: bool = False  # it stands in its sender's line, wherever else it is
     line_due_us: int = 0
 
@@ -82,7 +83,7 @@ class Model:
     groups: dict[str, Group] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
     holder: object = None
-    looked_to: int = 0  # positions from there on were never looked at since the index was made
+    heard: dict[str, int] = field(default_factory=dict)  # the numbers after what is read
 
     # Rules
 
@@ -139,15 +140,15 @@ class Model:
         state = "UNSEEN" if self.is_selected else "AVAILABLE"
         self.places.append(Place(len(self.places), told, state))
 
-    def look(self) -> list[int]:
-        """What is new is known, and it is now; what was let through though something was missing."""
+    def look(self) -> None:
+        """What is new is known, and it is now."""
         if self.is_selected:
             self.learn()
         for place in sorted(self.places, key=lambda p: (p.comes_us, p.position)):
             if place.state == "REJECTED" and place.comes_us <= self.now_us:
                 self.put_back(place)
         if not self.is_selected:
-            return []
+            return
         for place in sorted(self.places, key=lambda p: (p.told.due_us, p.position)):
             if self.is_timed and place.told.due_us <= self.now_us:
                 if place.state == "SCHEDULED":
@@ -160,13 +161,8 @@ class Model:
             expiry = self.expiry(place.told)
             if expiry is not None and expiry <= self.now_us:
                 self.expire(place)
-        return []
 
     def learn(self) -> None:
-        for place in self.places:  # those that are read have been there, too
-            is_new = place.position >= self.looked_to
-            if self.by_sequence and place.state == "READ" and is_new and self.is_near(place):
-                self.see(place)
         for place in self.places if self.is_grouped else ():
             is_away = place.state in ("IN_FLIGHT", "REJECTED") and place.key is None
             if is_away and not (place.is_ahead or place.holds):
@@ -174,11 +170,6 @@ class Model:
         for place in self.places:
             if place.state == "UNSEEN":
                 self.see_first(place)
-        self.looked_to = len(self.places)
-
-    def is_near(self, place: Place) -> bool:
-        """Whether anything before it, or it itself, is looked at."""
-        return any(p.state != "READ" for p in self.places[: place.position])
 
     def see_first(self, place: Place) -> None:
         expiry = self.expiry(place.told)
@@ -216,12 +207,15 @@ class Model:
         if told.number is None:
             self.stand(place, (place.position, 0))
             return
-        sender = self.senders.setdefault(told.sender or "", Sender())
+        sender = self.sender(told.sender)
         place.in_line = True
         place.line_due_us = since_us + int(self.order["wait"] * SECOND)
         self.follow(sender, told.sender)
         if len(self.line(told.sender)) > self.order["most"]:
             self.force(sender, told.sender)
+
+    def sender(self, name: str | None) -> Sender:
+        return self.senders.setdefault(name or "", Sender(self.heard.get(name or "")))
 
     def line(self, name: str | None) -> list[Place]:
         found = [p for p in self.places if p.in_line and (p.told.sender or "") == (name or "")]
@@ -253,14 +247,14 @@ class Model:
         self.through(sender, place)
         self.follow(sender, name)
 
-    def see(self, place: Place) -> None:
-        number = place.told.number
-        if number is None:
-            return
-        sender = self.senders.setdefault(place.told.sender or "", Sender())
-        if sender.expected is None or number >= sender.expected:
-            sender.expected = number + 1
-            self.follow(sender, place.told.sender)
+    def hear(self, place: Place) -> None:
+        """It is read: so nobody waits for it."""
+        number, name = place.told.number, place.told.sender
+        if self.by_sequence and number is not None:
+            self.heard[name or ""] = max(self.heard.get(name or "", 0), number + 1)
+            sender = self.sender(name)
+            sender.expected = max(sender.expected or 0, number + 1)
+            self.follow(sender, name)
 
     def overdue(self) -> None:
         for name in sorted({p.told.sender or "" for p in self.places if p.in_line}):
@@ -336,9 +330,13 @@ class Model:
             self.fly(first, taker)
             taken.append(first)
         for place in taken:
-            if self.most:
-                place.attempts += 1
+            self.note(place)
         return taken
+
+    def note(self, place: Place) -> None:
+        if self.most:
+            place.attempts += 1
+            place.sure_attempts += 1
 
     def fly(self, place: Place, taker: object) -> None:
         place.state, place.by = "IN_FLIGHT", taker
@@ -357,8 +355,7 @@ class Model:
             self.hold(place, taker)
         place.is_ahead, place.is_due = True, False
         self.fly(place, taker)
-        if self.most:
-            place.attempts += 1
+        self.note(place)
         return True
 
     @property
@@ -378,17 +375,27 @@ class Model:
         place.by = None
         if place.state == "READ":
             return
-        if counted and (self.most or self.rules.get("retry")):
-            place.failures += bool(self.most)
-            if not self.rules.get("retry") or self.is_spent(place):
-                self.put_back(place)
-                return
-            seconds = self.retry_seconds(self.rules["retry"], place)
-            place.attempts += not self.most
+        if counted:
+            self.fail(place, self.rules.get("retry"))
+        else:
+            self.put_back(place)
+
+    def fail(self, place: Place, policy: Any) -> None:
+        """It comes again after a while, by the policy, or at once."""
+        seconds = policy or 0.0
+        if isinstance(policy, dict):
+            seconds = self.retry_seconds(policy, place)
+        is_sure = bool(seconds or self.rules.get("retry"))
+        if self.most:
+            place.failures += 1
+            place.sure_failures += is_sure
+        else:
+            place.attempts += 1
+            place.sure_attempts += is_sure
+        if not seconds or self.is_spent(place):
+            self.put_back(place)
+        else:
             self.delay(place, seconds)
-            return
-        self.put_back(place)
-        place.attempts += counted and not self.most
 
     def retry_seconds(self, policy: Mapping[str, Any], place: Place) -> float:
         times = max(place.attempts + (not self.most), 1)
@@ -400,18 +407,7 @@ class Model:
         place.by = None
         if place.state == "READ":
             return
-        policy = self.rules.get("retry") if delay is None else delay
-        seconds = policy or 0.0
-        if isinstance(policy, dict):
-            seconds = self.retry_seconds(policy, place)
-        if self.most:
-            place.failures += 1
-        else:
-            place.attempts += 1
-        if not seconds or self.is_spent(place):
-            self.put_back(place)
-        else:
-            self.delay(place, seconds)
+        self.fail(place, self.rules.get("retry") if delay is None else delay)
 
     def delay(self, place: Place, seconds: float) -> None:
         if place.is_late:
@@ -452,18 +448,20 @@ class Model:
     def read(self, place: Place) -> None:
         self.release(place)
         place.state, place.by = "READ", None if place.by is None else place.by
-        place.attempts = place.failures = 0
+        place.attempts = place.failures = place.sure_attempts = place.sure_failures = 0
         place.is_ahead = place.is_late = place.is_due = False
 
     def leave(self, place: Place) -> None:
-        """Its transaction has committed."""
+        """A commit has read it, that of who has it, or one that has passed it."""
         if place.state != "READ":
             self.read(place)
-        place.by = None
+            self.hear(place)
 
     def alter(self, rules: Mapping[str, Any]) -> None:
-        before = self.selected_by
+        before, was_by_sequence = self.selected_by, self.by_sequence
         self.rules = rules
+        if was_by_sequence != self.by_sequence:
+            self.heard.clear()
         if before != self.selected_by:
             self.forget_order()
         for place in self.places:
@@ -481,7 +479,6 @@ class Model:
         """What is known of the order is made anew."""
         self.groups.clear()
         self.senders.clear()
-        self.looked_to = 0
         for place in self.places:
             place.holds = place.is_ahead = place.is_due = place.is_late = place.in_line = False
             place.key = None
@@ -492,17 +489,18 @@ class Model:
         """All below it is read, and nothing else."""
         for place in self.places:
             place.by = None
-            place.failures = 0
+            place.failures = place.sure_failures = 0
             if place.position < position:
                 self.read(place)
             else:
                 place.state = "AVAILABLE"
         self.forget_order()
 
-    def reopen(self, *, durably: bool) -> None:
-        """The process has ended, and with it all that was open."""
+    def reopen(self) -> None:
+        """The process has ended, and with it all that was open; what was to come later does."""
         for place in self.places:
             place.by = None
-            if place.state != "READ":
+            is_later = place.state == "REJECTED" and place.comes_us > self.now_us
+            if place.state != "READ" and not is_later:
                 place.state = "AVAILABLE"
         self.forget_order()

@@ -7,7 +7,6 @@ import random
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.attempts import Attempts, Row
 
-
 Tried = tuple[int, int, int]
 NEVER: Tried = 0, 0, 0
 

@@ -78,7 +78,7 @@ class History:
     def put(self) -> None:
         rng = self.rng
         now = self.machine.env.now_us()
-        told = []
+        told: list[Told] = []
         with self.store.transaction() as txn:
             for _ in range(rng.choice([1, 1, 2, 4])):
                 one = Told(b"%d" % (len(self.model.places) + len(told)), now)
@@ -178,7 +178,7 @@ class History:
         place, message = self.got[txn][at]
         if place.state == "READ":  # by a read_to: it cannot be told any more
             return
-        delay = self.rng.choice([None, None, 0.0, 0.5, 1.2, *RETRIES])
+        delay: Any = self.rng.choice([None, None, 0.0, 0.5, 1.2, *RETRIES])
         txn.reject(message, "bad", delay)
         self.model.reject(place, delay)
         del self.got[txn][at]
@@ -192,6 +192,7 @@ class History:
             txn.commit()
             for place, _ in self.got[txn]:
                 self.model.leave(place)
+                place.by = None
         else:
             txn.rollback()
             for place, _ in self.got[txn]:
@@ -204,8 +205,7 @@ class History:
         with self.store.transaction() as txn:
             txn.read_to(self.source, position)
         for place in self.model.places[:position]:
-            if place.state != "READ":
-                self.model.read(place)
+            self.model.leave(place)
 
     def seek(self) -> None:
         if not self.is_topic:
@@ -237,11 +237,25 @@ class History:
     def reopen(self) -> None:
         if self.volatile or self.rng.random() < 0.5:
             return
-        self.machine.reopen(self.rng)
-        self.model.reopen(durably=True)
+        if self.machine.reopen(self.rng):  # which rolls back what is open
+            for place in [place for got in self.got.values() for place, _ in got]:
+                self.model.give_back(place, counted=True)
+        self.model.now_us = self.machine.env.now_us()
+        self.model.reopen()
         for txn in self.open:
             self.got.pop(txn)
         self.open.clear()
+        self.adopt_counts()
+
+    def adopt_counts(self) -> None:
+        """What was counted in memory may be known still, from a checkpoint."""
+        _, subscription = self.inside()
+        for place in self.model.places:
+            attempts = subscription.attempts.of(place.position)
+            failures = subscription.attempts.failures(place.position)
+            assert place.sure_attempts <= attempts <= place.attempts, place
+            assert place.sure_failures <= failures <= place.failures, place
+            place.attempts, place.failures = attempts, failures
 
     def step(self) -> Callable[[], None]:
         weights: dict[Callable[[], None], int] = {
@@ -264,7 +278,7 @@ class History:
             for place in self.model.places:
                 keeps = place.state == "SPENT" or self.rules.get("keep_expired")
                 if place.state in ("SPENT", "EXPIRED") and (self.is_dead_open or not keeps):
-                    self.model.read(place)
+                    self.model.leave(place)
 
     def check(self) -> None:
         _, subscription = self.inside()
@@ -299,6 +313,7 @@ CHOICES: dict[str, list[Any]] = {
 
 
 def said_state(place: Place) -> str:
+    """Where the model has it."""
     if place.state == "IN_FLIGHT":
         return "LATE" if place.is_late else "AHEAD" if place.is_ahead else "IN_FLIGHT"
     return place.state
@@ -343,16 +358,19 @@ class Machine:
         self.store.create_queue("dead", kind="work", capacity=64 << 20)
         self.count = 0
 
-    def reopen(self, rng: random.Random) -> None:
-        if rng.random() < 0.3:
+    def reopen(self, rng: random.Random) -> bool:
+        is_closed = rng.random() < 0.3
+        if is_closed:
             self.store.close()
         else:
             self.env = self.env.kill()
         self.store.abandon("the machine of before")
         self.store = open_store(self.env)
+        return is_closed
 
 
 def run_many(seeds: range, steps: int = 40, *, volatile: bool = True) -> None:
+    """So many histories; several share a store."""
     machine = None
     for seed in seeds:
         if machine is None or machine.count > 30:
@@ -370,7 +388,17 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sim_env, "STEP_US", 0)
 
 
+@pytest.mark.fuzz
+@pytest.mark.promise(1, 2)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_promise_1_2_every_message_is_where_the_model_says(seed: int, rounds: int) -> None:
     """Of queues in memory, where many histories are soon told."""
     run_many(range(seed, seed + 4 * rounds))
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(1, 2)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_promise_1_2_the_same_after_kills(seed: int, rounds: int) -> None:
+    """Of queues on the disk: waits, what failed, and sequences go on where they were."""
+    run_many(range(seed, seed + 2 * rounds), volatile=False)

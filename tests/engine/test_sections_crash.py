@@ -24,6 +24,8 @@ def make(env: SimEnv) -> None:
     with open_store(env) as store:
         store.create_queue("work", kind="work", dedup_count=9)
         store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
+        store.create_queue("numbered", kind="work", order={"sequence": "n"})
+        store.put("numbered", b"first", attributes={"n": "1"}, sender="s")
         store.create_queue("topic")
         store.subscribe("topic", "s")
         for number in range(4):
@@ -86,6 +88,12 @@ def fail(store: Store) -> None:
         raise StoreFailed("nothing of it is acknowledged")
 
 
+def read_numbered(store: Store) -> None:
+    """The first of a sequence is read."""
+    with store.transaction() as txn:
+        assert txn.get("numbered") is not None
+
+
 WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.MOVES: move,
     format.VALUES: set_values,
@@ -94,6 +102,7 @@ WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.DECIDES: lambda store: store.commit_prepared("before"),
     format.DELIVERIES: deliver,
     format.FAILURES: fail,
+    format.NUMBERS: read_numbered,
 }
 
 

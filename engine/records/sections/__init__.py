@@ -11,6 +11,7 @@ from .failures import Failure, Failures, FailuresSection
 from .held import Held, HeldSection, xid_in
 from .kinds import KINDS, pack_prepared, pack_sections, prepared_bytes, read_sections
 from .moves import Moves, MovesSection, Seek, check_kept, unpack_moves
+from .numbers import Heard, Numbers, NumbersSection
 from .section import PendingSection, Section, Stamp
 from .values import Setting, Values, ValuesSection, set_values
 
@@ -24,10 +25,13 @@ __all__ = [
     "Failure",
     "Failures",
     "FailuresSection",
+    "Heard",
     "Held",
     "HeldSection",
     "Moves",
     "MovesSection",
+    "Numbers",
+    "NumbersSection",
     "PendingSection",
     "Section",
     "Seek",

@@ -26,6 +26,7 @@ from .deliveries import unpack_deliveries
 from .failures import unpack_failures
 from .held import Held, unpack_held
 from .moves import unpack_moves
+from .numbers import unpack_numbers
 from .section import PendingSection, Section
 from .values import Values, pack_values, unpack_values
 
@@ -37,6 +38,7 @@ KINDS: Final[Mapping[int, Callable[[memoryview, str], Section]]] = {
     format.DECIDES: unpack_decides,
     format.DELIVERIES: unpack_deliveries,
     format.FAILURES: unpack_failures,
+    format.NUMBERS: unpack_numbers,
 }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .decides import Decides
     from .failures import Failure
     from .moves import Seek
+    from .numbers import Heard
 
 
 class Stamp(NamedTuple):
@@ -35,6 +36,8 @@ class Folding(Protocol):
     def hand_out(self, runs: Sequence[Read]) -> None: ...
 
     def fail(self, runs: Sequence[Failure]) -> None: ...
+
+    def hear(self, heard: Sequence[Heard]) -> None: ...
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
 
