@@ -15,11 +15,12 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .journal import Hooks, Journal, JournalStatus
+from .journal import Hooks, Journal
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, RecoveryReport, Tail
-from .segment import list_segments, segment_path
+from .segment import Directory, list_segments, segment_path
+from .segments import JournalStatus
 from .verify import Finding, geometry_of, scan
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "RECORD_HEADER_BYTES",
     "Apply",
     "Chain",
+    "Directory",
     "Finding",
     "Geometry",
     "Group",

@@ -158,9 +158,8 @@ class GroupHeader(NamedTuple):
     unsynced: int
 
 
-def check_geometry(geometry: Geometry) -> None:
-    """Raise InvalidArgument for sizes that no journal can have."""
-    store_id, segment_bytes, page_size = geometry
+def checked_geometry(store_id: int, segment_bytes: int, page_size: int) -> Geometry:
+    """Raises InvalidArgument for sizes that no journal can have."""
     if not MIN_PAGE_SIZE_BYTES <= page_size <= MAX_PAGE_SIZE_BYTES or page_size & (page_size - 1):
         raise InvalidArgument(
             f"page_size {page_size}: give a power of two from {MIN_PAGE_SIZE_BYTES} to"
@@ -174,6 +173,7 @@ def check_geometry(geometry: Geometry) -> None:
         )
     if not 0 <= store_id < 1 << 64:
         raise InvalidArgument(f"store_id {store_id}: give an unsigned 64-bit number")
+    return Geometry(store_id, segment_bytes, page_size)
 
 
 def round_up(size: int, unit: int) -> int:

@@ -37,22 +37,14 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from typing import Final, NamedTuple, NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
-from quire.errors import (
-    DiskFull,
-    InvalidArgument,
-    PositionLost,
-    QuireError,
-    StoreClosed,
-    StoreCorrupt,
-    StoreFailed,
-)
+from quire.errors import DiskFull, InvalidArgument, QuireError, StoreClosed, StoreFailed
 from quire.limits import (
     COUNTED_TIMES,
     FIRST_BUFFER_BYTES,
@@ -72,32 +64,20 @@ from .format import (
     RECORD_LENGTH,
     VERSION,
     VERSION_OF_UNSYNCED,
-    Geometry,
     WholeRecord,
-    check_geometry,
+    checked_geometry,
     pack_generation_record,
     padded_bytes,
     round_up,
 )
-from .reader import ReadHandles, check_range
+from .reader import ReadHandles, check_range, lost, whole
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
-from .segment import UNFINISHED_SUFFIX, Spare, make_segment, make_spare, segment_path
-from .segments import SegmentSet, first_capacity
+from .segment import UNFINISHED_SUFFIX, Directory, make_segment, make_spare
+from .segments import JournalStatus, SegmentSet, first_capacity
 
 _record_length = RECORD_LENGTH.unpack_from
 _put_fields = GROUP_ENDS.pack_into
 _put_checksum = CHECKSUM.pack_into
-
-
-class JournalStatus(NamedTuple):
-    """Numbers of the segments for the store's status, and counts."""
-
-    segments: list[int]
-    pinned: list[int]
-    ready: int
-    spares: int
-    bytes: int  # of space, in all files
-    kept_back_bytes: int  # the part of it that is for relieving groups only
 
 
 def _nothing(*_: str) -> None:
@@ -128,20 +108,20 @@ class Journal:
 
     def __init__(
         self,
-        env: Env,
-        directory: str,
-        geometry: Geometry,
-        segments: SegmentSet,
+        directory: Directory,
         found: Recovered,
         hooks: Hooks,
+        max_spares: int,
+        kept_back: int,
     ) -> None:
-        self._env = env
+        """Begin a generation behind what was `found`."""
+        self._env = directory.env
         self._directory = directory
-        self._segments = segments
-        self._handles = ReadHandles(env, directory)
-        store_id, self._segment_bytes, self._page_size = geometry
+        self._segments = segments = SegmentSet(directory, found.segments, max_spares, kept_back)
+        self._handles = ReadHandles(directory)
+        store_id, self._segment_bytes, self._page_size = directory.geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._generation = generation = _next_generation(env, found.generation)
+        self._generation = generation = _next_generation(self._env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
         self._starts = (
@@ -153,7 +133,7 @@ class Journal:
         self.unsynced_since = 0.0  # of the monotonic clock
         self._durable_end = 0  # behind the last group before those
         self._segment_from = found.end_lsn  # where the journal ended when the segment was begun
-        self._base = found.current * self._segment_bytes
+        self._base = found.segments[-1] * self._segment_bytes
         # The first byte after the last group; one that does not fit here goes beyond.
         self.end_lsn = found.end_lsn
         self._capacity = segments.capacity
@@ -162,6 +142,13 @@ class Journal:
         self._file: File = segments.open_current()
         self._write = self._file.write
         self._refusal: QuireError | None = None
+        try:
+            self._begin_generation()
+            with suppress(DiskFull):  # then it comes before the next group that needs it
+                segments.keep_back()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(
@@ -182,19 +169,14 @@ class Journal:
 
         Raises InvalidArgument if there is a journal with records.
         """
-        geometry = Geometry(store_id, segment_bytes, page_size)
-        check_geometry(geometry)
+        geometry = checked_geometry(store_id, segment_bytes, page_size)
         remove_unused(env, directory)
         env.make_directory(directory)
         env.sync_directory(_parent(directory))
-        first = Spare(first_capacity(geometry), segment_path(directory, 0, UNFINISHED_SUFFIX))
-        make_spare(env, first.path, geometry, first.capacity, direct=direct)
-        make_segment(env, directory, geometry, 0, first, wanted=0, need=0, direct=direct)
-        empty = Recovered([0], 0, end_lsn=page_size, last_lsn=0, generation=0)
-        return cls._begin(
-            env, directory, geometry, empty, NO_HOOKS,
-            max_spares=max_spares, kept_back=kept_back, direct=direct,
-        )  # fmt: skip
+        own = Directory(env, directory, geometry, direct)
+        unfinished = own.path_of(0, UNFINISHED_SUFFIX)
+        make_segment(own, 0, make_spare(own, unfinished, first_capacity(geometry)), 0, 0)
+        return cls(own, Recovered([0], page_size), NO_HOOKS, max_spares, kept_back)
 
     @classmethod
     def recover(
@@ -221,56 +203,12 @@ class Journal:
         before anything is written. Raises StoreCorrupt (J7) or StoreVersion; then the records
         handed over so far mean nothing.
         """
-        geometry = Geometry(store_id, segment_bytes, page_size)
-        check_geometry(geometry)
+        geometry = checked_geometry(store_id, segment_bytes, page_size)
+        own = Directory(env, directory, geometry, direct)
         found = recover_segments(
-            env,
-            directory,
-            geometry,
-            restart_lsn=restart_lsn,
-            durable_lsn=durable_lsn,
-            direct=direct,
-            apply=apply,
-            report=report,
+            own, restart_lsn=restart_lsn, durable_lsn=durable_lsn, apply=apply, report=report
         )
-        return cls._begin(
-            env, directory, geometry, found, hooks,
-            max_spares=max_spares, kept_back=kept_back, direct=direct,
-        )  # fmt: skip
-
-    @classmethod
-    def _begin(
-        cls,
-        env: Env,
-        directory: str,
-        geometry: Geometry,
-        found: Recovered,
-        hooks: Hooks,
-        *,
-        max_spares: int,
-        kept_back: int,
-        direct: bool,
-    ) -> Self:
-        segments = SegmentSet(
-            env,
-            directory,
-            geometry,
-            current=found.current,
-            existing=found.segments,
-            max_spares=max_spares,
-            kept_back=kept_back,
-            direct=direct,
-        )
-        segments.adopt_leftovers()
-        journal = cls(env, directory, geometry, segments, found, hooks)
-        try:
-            journal._begin_generation()
-            with suppress(DiskFull):  # then it comes before the next group that needs it
-                segments.keep_back()
-        except BaseException:
-            journal.close()
-            raise
-        return journal
+        return cls(own, found, hooks, max_spares, kept_back)
 
     # Writing
 
@@ -424,26 +362,13 @@ class Journal:
 
         Raises DiskFull if there is no room for it: nothing has changed then.
         """
-        if self._refusal is not None:
-            self._refuse()
-        try:
+        with self._failing("making the next segment", but_for_room=True):
             return self._segments.prepare_next()
-        except OSError as error:
-            if _no_room(error):
-                raise
-            self._fail(error, "making the next segment")
-            raise
 
     def keep_back(self) -> bool:
         """Have what is kept back for relieving groups, if there is room; whether it is whole."""
-        if self._refusal is not None:
-            self._refuse()
-        try:
+        with suppress(OSError), self._failing("making a spare segment", but_for_room=True):
             self._segments.keep_back()
-        except OSError as error:
-            if not _no_room(error):
-                self._fail(error, "making a spare segment")
-                raise
         return not self._segments.missing
 
     def admit(self) -> int:
@@ -460,8 +385,8 @@ class Journal:
             return self._hooks.admit()
         except DiskFull:
             raise
-        except StoreFailed as lost:
-            self.give_up(lost)
+        except StoreFailed as refusal:
+            self.give_up(refusal)
             raise
         except OSError as error:
             self._fail(error, "keeping space back")
@@ -469,30 +394,20 @@ class Journal:
 
     def drop_spares(self) -> bool:
         """Remove spare files that are not kept back: the disk is full. Whether there were any."""
-        if self._refusal is not None:
-            self._refuse()
-        try:
+        with self._failing("removing spare segments"):
             return self._segments.drop_spares()
-        except OSError as error:
-            self._fail(error, "removing spare segments")
-            raise
 
     def release(self, before_lsn: int, keep: Collection[int] = ()) -> list[int]:
         """Recycle or remove segments wholly below an LSN, but for pinned ones and some to `keep`.
 
         Returns the numbers gone.
         """
-        if self._refusal is not None:
-            self._refuse()
-        if before_lsn > self.end_lsn:
-            raise InvalidArgument(
-                f"release before LSN {before_lsn:#x}: the journal ends at {self.end_lsn:#x}"
-            )
-        try:
+        with self._failing("releasing segments"):
+            if before_lsn > self.end_lsn:
+                raise InvalidArgument(
+                    f"release before LSN {before_lsn:#x}: the journal ends at {self.end_lsn:#x}"
+                )
             gone = self._segments.release(before_lsn // self._segment_bytes, keep)
-        except OSError as error:
-            self._fail(error, "releasing segments")
-            raise
         for number in gone:
             self._handles.drop(number)
         return gone
@@ -524,23 +439,14 @@ class Journal:
             )
         if isinstance(self._refusal, StoreClosed):
             self._refuse()
-        try:
+        path = self._directory.path_of(number)
+        with suppress(FileNotFoundError):  # released between the look and the opening
             if self._segments.holds(number):
                 data = self._handles.read(number, offset, length)
                 if self._segments.holds(number):  # JR1: after the read
-                    if len(data) != length:
-                        raise StoreCorrupt(
-                            f"{segment_path(self._directory, number)}: offset {offset}: the file"
-                            f" ends before {length} bytes; restore it from a copy"
-                        )
-                    return data
+                    return whole(path, offset, length, data)
                 self._handles.drop(number)
-        except FileNotFoundError:
-            pass  # released between the look and the opening
-        raise PositionLost(
-            f"journal address {address:#x} was released and is not in the store any more; pin its"
-            " segment while you need it"
-        )
+        raise lost(path, address)
 
     @property
     def _offset(self) -> int:
@@ -580,7 +486,7 @@ class Journal:
     @property
     def segment_path(self) -> str:
         """Of the current segment's file."""
-        return segment_path(self._directory, self._base // self._segment_bytes)
+        return self._directory.path_of(self._base // self._segment_bytes)
 
     @property
     def segment_space(self) -> int:
@@ -604,25 +510,17 @@ class Journal:
     @property
     def next_is_ready(self) -> bool:
         """Whether the next segment is there, so that no write has to wait for its making."""
-        return self._segments.ready > 0
+        return bool(self._segments.ready)
 
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
     def path_of(self, address: int) -> str:
         """Of the segment that holds it."""
-        return segment_path(self._directory, address // self._segment_bytes)
+        return self._directory.path_of(address // self._segment_bytes)
 
     def status(self) -> JournalStatus:
-        segments = self._segments
-        return JournalStatus(
-            segments=segments.numbers,
-            pinned=segments.pinned,
-            ready=segments.ready,
-            spares=segments.spares,
-            bytes=segments.space_bytes,
-            kept_back_bytes=segments.kept_bytes,
-        )
+        return self._segments.status()
 
     # Inside
 
@@ -658,12 +556,8 @@ class Journal:
             if self._offset + group_bytes > self._capacity:
                 self._advance(group_bytes, relieving=True)
             return
-        try:
+        with self._failing("making a spare segment", but_for_room=True):
             self._segments.keep_back()
-        except OSError as error:
-            if not _no_room(error):
-                self._fail(error, "making a spare segment")
-            raise
         allowed = self.admit()
         if self._offset + group_bytes > self._capacity:
             self._advance(group_bytes, relieving=False)
@@ -692,14 +586,27 @@ class Journal:
             self._fail(error, "making the next segment")  # half done: it must not be done twice
             raise
 
+    @contextmanager
+    def _failing(self, doing: str, *, but_for_room: bool = False) -> Iterator[None]:
+        """An OSError inside poisons the journal (J6); not, if so said, where there is no room."""
+        if self._refusal is not None:
+            self._refuse()
+        try:
+            yield
+        except OSError as error:
+            if but_for_room and _no_room(error):
+                raise
+            self._fail(error, doing)
+            raise
+
     def _fail(self, error: BaseException, doing: str) -> None:
         """Poison the journal (J6), whatever went wrong: what is on disk is unknown.
 
         Raises StoreFailed for an OSError; anything else is for the caller to raise again.
         """
         text = (
-            f"journal {self._directory}: {doing} failed ({error!r}); the store refuses commits:"
-            " close it and open it again to recover"
+            f"journal {self._directory.path}: {doing} failed ({error!r}); the store refuses"
+            " commits: close it and open it again to recover"
         )
         self._refusal = StoreFailed(text)
         if isinstance(error, OSError):

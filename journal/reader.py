@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import closing
 
 from quire.env import Env, File
 from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
 from quire.limits import MIN_PAGE_SIZE_BYTES, READ_HANDLES
 
 from .format import SEGMENT_HEADER_BYTES
-from .segment import read_header, segment_path
+from .segment import Directory, read_header, segment_path
 
 
 class _Handle:
@@ -32,8 +33,7 @@ class _Handle:
 class ReadHandles:
     """Open segment files for reading, the least recently used closed first (JR2). Thread-safe."""
 
-    def __init__(self, env: Env, directory: str, limit: int = READ_HANDLES) -> None:
-        self._env = env
+    def __init__(self, directory: Directory, limit: int = READ_HANDLES) -> None:
         self._directory = directory
         self._limit = limit
         self._lock = threading.Lock()
@@ -70,8 +70,8 @@ class ReadHandles:
                 self._drop(number)
 
     def _open(self, number: int) -> _Handle:
-        path = segment_path(self._directory, number)
-        handle = _Handle(self._env.open_file(path, read_only=True))
+        path = self._directory.path_of(number)
+        handle = _Handle(self._directory.env.open_file(path, read_only=True))
         self._handles[number] = handle
         if len(self._handles) > self._limit:
             self._drop(next(iter(self._handles)))
@@ -106,22 +106,26 @@ def read_at(env: Env, directory: str, segment_bytes: int, address: int, length: 
     try:
         file = env.open_file(path, read_only=True)
     except FileNotFoundError:
-        raise _lost(path, address) from None
-    try:
+        raise lost(path, address) from None
+    with closing(file):
         data = file.read(offset, length)
-        if (
-            file.size() < SEGMENT_HEADER_BYTES
-            or read_header(file).base_lsn != number * segment_bytes
-        ):
-            raise _lost(path, address)
-    finally:
-        file.close()
+        there = file.size() >= SEGMENT_HEADER_BYTES
+        if not there or read_header(file).base_lsn != number * segment_bytes:
+            raise lost(path, address)
+    return whole(path, offset, length, data)
+
+
+def whole(path: str, offset: int, length: int, data: bytes) -> bytes:
+    """What was read, which must be as long as was asked. Raises StoreCorrupt."""
     if len(data) != length:
-        raise StoreCorrupt(f"{path}: offset {offset}: the file ends before {length} bytes")
+        raise StoreCorrupt(
+            f"{path}: offset {offset}: the file ends before {length} bytes; restore it from a copy"
+        )
     return data
 
 
-def _lost(path: str, address: int) -> PositionLost:
+def lost(path: str, address: int) -> PositionLost:
+    """For what is in a segment that is not there."""
     return PositionLost(
         f"{path}: journal address {address:#x} was released and is not in the store any more; pin"
         " the segment while you need it"

@@ -18,31 +18,24 @@ JV3  The same for names. That of a segment with groups was durable before its fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from quire.env import Env, File
 from quire.errors import InvalidArgument, StoreCorrupt
 
-from .format import KIND_GENERATION, Geometry, Record, round_up
-from .scan import (
-    Chain,
-    RecoveryReport,
-    check_contiguous,
-    check_end,
-    describe_end,
-    place_text,
-    search_groups,
-)
+from .format import KIND_GENERATION, Record, round_up
+from .scan import Chain, RecoveryReport, search_groups
 from .segment import (
-    SPARE_NUMBERS,
     SPARE_SUFFIX,
     SUFFIXES,
+    Directory,
     Spare,
     capacity_of,
+    geometry_in,
     list_segments,
     make_segment,
-    read_header,
     segment_number,
     segment_path,
 )
@@ -54,82 +47,80 @@ Report = Callable[[RecoveryReport], None]
 
 
 class Recovered(NamedTuple):
-    """Where writing goes on. `segments` end with the current one."""
+    """Where writing goes on."""
 
-    segments: list[int]
-    current: int
+    segments: list[int]  # the last one is the current one
     end_lsn: int
-    last_lsn: int
-    generation: int
+    last_lsn: int = 0
+    generation: int = 0
 
 
 def recover_segments(
-    env: Env,
-    directory: str,
-    geometry: Geometry,
-    *,
-    restart_lsn: int,
-    durable_lsn: int,
-    direct: bool,
-    apply: Apply,
-    report: Report,
+    directory: Directory, *, restart_lsn: int, durable_lsn: int, apply: Apply, report: Report
 ) -> Recovered:
     """Read from `restart_lsn` on; raises StoreCorrupt or StoreVersion as `Journal.recover` says."""
-    numbers = list_segments(env, directory)
-    check_contiguous(directory, numbers, restart_lsn // geometry.segment_bytes)
-    chain = Chain(env, directory, geometry, restart_lsn, set(numbers))
+    numbers = directory.segments()
+    segment_bytes = directory.geometry.segment_bytes
+    _check_contiguous(directory, numbers, restart_lsn // segment_bytes)
+    chain = Chain(directory, restart_lsn, numbers)
     records = _apply_chain(chain, apply)
     if restart_lsn and not chain.groups:
-        where = place_text(directory, geometry, restart_lsn)
         raise StoreCorrupt(
-            f"{where}: no valid group at the restart LSN {restart_lsn:#x}; restore the file from a"
-            " copy"
+            f"{directory.where(restart_lsn)}: no valid group at the restart LSN {restart_lsn:#x};"
+            " restore the file from a copy"
         )
-    check_end(env, directory, chain, geometry, numbers, durable_lsn)
-    report(describe_end(directory, chain, geometry, records))
-    current = (chain.end_lsn - 1) // geometry.segment_bytes
+    with closing(chain):
+        fault = chain.fault(chain.later(numbers), chain.damaged(), durable_lsn)
+    if fault is not None:
+        lsn, text = fault
+        where = directory.where(lsn)
+        raise StoreCorrupt(f"{where}: {text}: a group is damaged; restore the file from a copy")
+    report(chain.report(records))
+    current = (chain.end_lsn - 1) // segment_bytes
     if chain.groups:
-        _settle_last_groups(env, directory, geometry, chain, direct=direct)
-    _rename_spares(env, directory)
-    _retire_ready(env, directory, [number for number in numbers if number > current])
+        _settle_last_groups(directory, chain)
+    _rename_spares(directory)
+    for number in sorted((number for number in numbers if number > current), reverse=True):
+        # From the newest down, each durable before the next: a crash leaves no gap in the numbers.
+        _retire(directory, number)
     if not chain.groups:
-        (path,) = _retire_ready(env, directory, [current])
-        spare = Spare(capacity_of(env, path, geometry), path)
-        make_segment(env, directory, geometry, current, spare, wanted=0, need=0, direct=direct)
-    return Recovered(
-        [number for number in numbers if number <= current],
-        current,
-        chain.end_lsn,
-        chain.last_lsn,
-        chain.generation,
-    )
+        path = _retire(directory, current)
+        make_segment(directory, current, Spare(capacity_of(directory, path), path), 0, 0)
+    own = [number for number in numbers if number <= current]
+    return Recovered(own, chain.end_lsn, chain.last_lsn, chain.generation)
 
 
-def remove_unused(env: Env, directory: str) -> None:
+def _check_contiguous(directory: Directory, segments: Sequence[int], first: int) -> None:
+    """Raise StoreCorrupt if a segment file is missing from `first` on."""
+    last = max(segments, default=-1)
+    for number in range(first, max(first, last) + 1):
+        if number not in segments:
+            later = ", although a later one exists" if last > number else ""
+            raise StoreCorrupt(
+                f"{directory.path_of(number)}: page 0, offset 0: the segment is missing{later};"
+                " restore it from a copy"
+            )
+
+
+def remove_unused(env: Env, path: str) -> None:
     """Remove what an unfinished creation left; InvalidArgument if records were written.
 
     The directory goes too, if it is empty then: a failed sync may have left its name uncertain.
     """
-    if not env.exists(directory):
+    if not env.exists(path):
         return
-    for number in list_segments(env, directory):
-        file = env.open_file(segment_path(directory, number), read_only=True)
-        try:
-            header = read_header(file)
-        finally:
-            file.close()
-        geometry = Geometry(header.store_id, header.segment_bytes, header.page_size)
-        for group in search_groups(env, directory, geometry, [number], header.base_lsn):
+    for number in list_segments(env, path):
+        directory = Directory(env, path, geometry_in(env, segment_path(path, number)))
+        for group in search_groups(directory, [number], number * directory.geometry.segment_bytes):
             if any(record.kind != KIND_GENERATION for record in group.records()):
                 raise InvalidArgument(
-                    f"{directory} holds a journal with records already; open it, or choose another"
-                    " place"
+                    f"{path} holds a journal with records already; open it, or choose another place"
                 )
-    for name in env.list_directory(directory):
+    for name in env.list_directory(path):
         if any(segment_number(name, suffix) is not None for suffix in SUFFIXES):
-            env.remove(f"{directory}/{name}")
-    if not env.list_directory(directory):
-        env.remove(directory)
+            env.remove(f"{path}/{name}")
+    if not env.list_directory(path):
+        env.remove(path)
 
 
 def _apply_chain(chain: Chain, apply: Apply) -> int:
@@ -143,64 +134,43 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
     return records
 
 
-def _settle_last_groups(
-    env: Env, directory: str, geometry: Geometry, chain: Chain, *, direct: bool
-) -> None:
+def _settle_last_groups(directory: Directory, chain: Chain) -> None:
     """Write the last group again, and those before it that may not be durable (JV2).
 
     They are in one segment.
     """
+    env, geometry = directory.env, directory.geometry
     number = chain.last_lsn // geometry.segment_bytes
     beginning = number * geometry.segment_bytes + geometry.page_size
     first = max(chain.durable_lsn, chain.start_lsn, beginning)
-    file = env.open_file(segment_path(directory, number), direct=direct)
-    try:
+    with closing(env.open_file(directory.path_of(number), direct=directory.direct)) as file:
         if first < chain.last_lsn:
-            for group in Chain(env, directory, geometry, first, {number}):
+            for group in Chain(directory, first, {number}):
                 if group.header.lsn < chain.last_lsn:
-                    _write_again(env, file, geometry, group.header.lsn, group.image)
-        _write_again(env, file, geometry, chain.last_lsn, chain.last_image)
+                    _write_again(directory, file, group.header.lsn, group.image)
+        _write_again(directory, file, chain.last_lsn, chain.last_image)
         file.sync()
-    finally:
-        file.close()
 
 
-def _write_again(env: Env, file: File, geometry: Geometry, lsn: int, image: memoryview) -> None:
-    pages = env.aligned_buffer(round_up(len(image), geometry.page_size))
+def _write_again(directory: Directory, file: File, lsn: int, image: memoryview) -> None:
+    segment_bytes, page_size = directory.geometry[1:]
+    pages = directory.env.aligned_buffer(round_up(len(image), page_size))
     pages[: len(image)] = image
     pages[len(image) :] = bytes(len(pages) - len(image))
-    file.write(lsn % geometry.segment_bytes, pages)
+    file.write(lsn % segment_bytes, pages)
 
 
-def _rename_spares(env: Env, directory: str) -> None:
+def _rename_spares(directory: Directory) -> None:
     """Make the names of spares, and of all else that the process before left, durable (JV3)."""
-    spares = _spares(env, directory)
-    free = _free_spares(directory, spares)
-    for number in sorted(spares):
-        env.rename(segment_path(directory, number, SPARE_SUFFIX), next(free))
-    env.sync_directory(directory)
+    free = directory.free_spares()
+    for number in list_segments(directory.env, directory.path, SPARE_SUFFIX):
+        directory.env.rename(directory.path_of(number, SPARE_SUFFIX), next(free))
+    directory.sync()
 
 
-def _retire_ready(env: Env, directory: str, ready: list[int]) -> list[str]:
-    """The spares that they are then, by names that no segment will leave behind."""
-    # From the newest down, each durable before the next: a crash leaves no gap in the numbers.
-    free = _free_spares(directory, _spares(env, directory))
-    paths = []
-    for number in reversed(ready):
-        paths.append(next(free))
-        env.rename(segment_path(directory, number), paths[-1])
-        env.sync_directory(directory)
-    return paths
-
-
-def _spares(env: Env, directory: str) -> set[int]:
-    names = env.list_directory(directory)
-    return {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
-
-
-def _free_spares(directory: str, spares: Container[int]) -> Iterator[str]:
-    return (
-        segment_path(directory, number, SPARE_SUFFIX)
-        for number in SPARE_NUMBERS
-        if number not in spares
-    )
+def _retire(directory: Directory, number: int) -> str:
+    """Make a spare of a ready segment, durably; its name then."""
+    path = next(directory.free_spares())
+    directory.env.rename(directory.path_of(number), path)
+    directory.sync()
+    return path

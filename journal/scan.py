@@ -19,7 +19,8 @@ has nothing of its generation behind it, unless it was whole once, or what is be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -27,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.checksum import checksum
-from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
@@ -50,7 +50,7 @@ from .format import (
     succeeds,
     unpack_group_header,
 )
-from .segment import SegmentReader, segment_path
+from .segment import Directory, SegmentReader
 from .torn_or_damaged import was_whole
 
 
@@ -128,12 +128,9 @@ class Chain:
     `start_lsn` is the LSN of a group, or any place in page 0 of a segment (= its first group).
     """
 
-    def __init__(
-        self, env: Env, directory: str, geometry: Geometry, start_lsn: int, segments: set[int]
-    ) -> None:
-        self._env = env
+    def __init__(self, directory: Directory, start_lsn: int, segments: Collection[int]) -> None:
         self._directory = directory
-        self._geometry = geometry
+        self._geometry = geometry = directory.geometry
         self._segments = segments
         self._reader: SegmentReader | None = None
         offset = start_lsn % geometry.segment_bytes
@@ -167,11 +164,6 @@ class Chain:
             self._reader.close()
             self._reader = None
 
-    def shows_damage(self, group: Group) -> bool:
-        """Whether a group behind the end shows that something durable is missing there (JS2)."""
-        generation = self.generation if self.groups else None
-        return proves_damage(group.header, generation, self.end_lsn)
-
     def admits(self, header: GroupHeader) -> bool:
         """Whether a group that is valid in itself is the next one of the chain (JS1)."""
         if self.groups == 0:
@@ -181,16 +173,13 @@ class Chain:
     def whole_group_at(self, lsn: int) -> Group | None:
         """The group at this place if it is valid in itself, whatever its predecessor."""
         reader = self._reader_for(lsn // self._geometry.segment_bytes)
-        if reader is None:
-            return None
-        return read_group(reader, self._geometry, lsn)
+        return None if reader is None else read_group(reader, self._geometry, lsn)
 
     def header_at(self, lsn: int) -> GroupHeader | None:
         """A group's header that claims this place, whether the group is whole or not."""
-        reader = self._reader_for(lsn // self._geometry.segment_bytes)
-        if reader is None:
-            return None
-        data = reader.read(lsn % self._geometry.segment_bytes, GROUP_HEADER_BYTES)
+        number, offset = divmod(lsn, self._geometry.segment_bytes)
+        reader = self._reader_for(number)
+        data = b"" if reader is None else reader.read(offset, GROUP_HEADER_BYTES)
         if len(data) < GROUP_HEADER_BYTES:
             return None
         header = unpack_group_header(data)
@@ -223,15 +212,70 @@ class Chain:
             wanted = max(len(data), round_up(GROUP_HEADER_BYTES + length, len(data)))
             wanted = min(max(wanted, MAX_TRIED_BYTES), self._geometry.segment_bytes - offset)
             data = reader.read(offset, wanted)
-            if was_whole(
-                data,
-                store_id=self._geometry.store_id,
-                lsn=lsn,
-                previous_lsn=self.last_lsn,
-                generation=self.generation,
-            ):
+            known = self._geometry.store_id, lsn, self.last_lsn
+            if was_whole(data, known, self.generation):
                 return lsn
         return None
+
+    def later(self, segments: Iterable[int], until_lsn: int | None = None) -> int | None:
+        """A valid group behind the end that shows that something durable is missing there (JS2)."""
+        generation = self.generation if self.groups else None
+        for group in search_groups(self._directory, segments, self.end_lsn):
+            if until_lsn is not None and group.header.lsn >= until_lsn:
+                return None
+            if proves_damage(group.header, generation, self.end_lsn):
+                return group.header.lsn
+        return None
+
+    def fault(
+        self, later: int | None, damaged: int | None, durable_lsn: int
+    ) -> tuple[int, str] | None:
+        """The place of damage at the end, and what it is (JS2); None: what is there is cut.
+
+        `later` and `damaged`: what these say. `durable_lsn`: an end that was durable.
+        """
+        broken_lsn, _ = self.claim()
+        if durable_lsn > self.end_lsn and later is None:
+            return broken_lsn, (
+                f"the journal ends here (LSN {self.end_lsn:#x}), but it was durable up to LSN"
+                f" {durable_lsn:#x}"
+            )
+        if later is not None:
+            return broken_lsn, (
+                f"no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
+                f" ({self._directory.where(later)})"
+            )
+        if damaged is not None:
+            text = f"the last group of the journal (LSN {damaged:#x}) was written whole"
+            return damaged, text
+        return None
+
+    def report(self, records: int) -> RecoveryReport:
+        """What lies at the end, where there is no damage. `records`: so many it handed out."""
+        tail, dropped, dropped_records = Tail.CLEAN, 0, 0
+        place, header = self.claim()
+        if header is not None:
+            tail = Tail.TORN if self.whole_group_at(place) is None else Tail.STALE
+            dropped = GROUP_HEADER_BYTES + header.body_length
+            dropped_records = header.record_count
+        else:
+            place = self.end_lsn - 1  # perhaps a segment's end, not yet in a file of its own
+        self.close()
+        number, offset = divmod(place, self._geometry.segment_bytes)
+        return RecoveryReport(
+            first_lsn=self.start_lsn if self.groups else 0,
+            last_lsn=self.last_lsn,
+            end_lsn=self.end_lsn,
+            generation=self.generation,
+            groups=self.groups,
+            records=records,
+            segments=len(self.segments_read),
+            tail=tail,
+            tail_file=self._directory.path_of(number),
+            tail_offset=offset if header is not None else offset + 1,
+            dropped_bytes=dropped,
+            dropped_records=dropped_records,
+        )
 
     def places(self) -> list[int]:
         """Where the next group can be: at the end, or on page 1 of the next segment."""
@@ -255,12 +299,7 @@ class Chain:
             return self._reader
         if number not in self._segments:
             return None
-        reader = SegmentReader(self._env, self._directory, number)
-        try:
-            reader.check(self._geometry)
-        except StoreCorrupt:
-            reader.close()
-            raise
+        reader = SegmentReader(self._directory, number)
         self.close()
         self._reader = reader
         self.segments_read.add(number)
@@ -294,27 +333,22 @@ def read_group(reader: SegmentReader, geometry: Geometry, lsn: int) -> Group | N
     return Group(header, data[GROUP_HEADER_BYTES:end], data[:end])
 
 
-def search_groups(
-    env: Env, directory: str, geometry: Geometry, segments: list[int], from_lsn: int
-) -> Iterator[Group]:
+def search_groups(directory: Directory, segments: Iterable[int], from_lsn: int) -> Iterator[Group]:
     """Every valid group at any page from a place on, in a chain or not.
 
     Only pages that carry the magic and their own LSN are looked at by Python code.
     """
-    segment_bytes, page_size = geometry.segment_bytes, geometry.page_size
+    geometry = directory.geometry
     for number in segments:
-        base = number * segment_bytes
-        if base + segment_bytes <= from_lsn:
+        base = number * geometry.segment_bytes
+        if base + geometry.segment_bytes <= from_lsn:
             continue
-        reader = SegmentReader(env, directory, number)
-        try:
-            reader.check(geometry)
-            for lsn in _candidates(reader, geometry, base, max(from_lsn - base, page_size)):
+        with closing(SegmentReader(directory, number)) as reader:
+            start = max(from_lsn - base, geometry.page_size)
+            for lsn in _candidates(reader, geometry, base, start):
                 group = read_group(reader, geometry, lsn)
                 if group is not None:
                     yield group
-        finally:
-            reader.close()
 
 
 def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: int) -> Iterator[int]:
@@ -330,86 +364,3 @@ def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: in
         places = np.arange(pages, dtype=np.uint64) * np.uint64(page_size) + np.uint64(base + offset)
         yield from places[(magic == GROUP_MAGIC) & (lsns == places)].tolist()
         offset += pages * page_size
-
-
-def place_text(directory: str, geometry: Geometry, lsn: int) -> str:
-    """A place as error messages name it: file, page, offset."""
-    number, offset = divmod(lsn, geometry.segment_bytes)
-    path = segment_path(directory, number)
-    return f"{path}: page {offset // geometry.page_size}, offset {offset}"
-
-
-def check_contiguous(directory: str, segments: list[int], first: int) -> None:
-    """Raise StoreCorrupt if a segment file is missing from `first` on."""
-    above = [number for number in segments if number >= first]
-    for expected, number in enumerate(above, start=first):
-        if number != expected:
-            raise StoreCorrupt(
-                f"{segment_path(directory, expected)}: page 0, offset 0: the segment is missing,"
-                " although a later one exists; restore it from a copy"
-            )
-    if not above:
-        raise StoreCorrupt(
-            f"{segment_path(directory, first)}: page 0, offset 0: the segment is missing; restore"
-            " it from a copy"
-        )
-
-
-def check_end(
-    env: Env,
-    directory: str,
-    chain: Chain,
-    geometry: Geometry,
-    segments: list[int],
-    durable_lsn: int,
-) -> None:
-    """Raise StoreCorrupt if something that was durable lies beyond the chain's end (JS2)."""
-    broken_lsn, _ = chain.claim()
-    damaged_lsn = chain.damaged()
-    chain.close()
-    where = place_text(directory, geometry, broken_lsn)
-    if durable_lsn > chain.end_lsn:
-        raise StoreCorrupt(
-            f"{where}: the journal ends here (LSN {chain.end_lsn:#x}), but it was durable up to"
-            f" LSN {durable_lsn:#x}: a group is damaged; restore the file from a copy"
-        )
-    for group in search_groups(env, directory, geometry, segments, chain.end_lsn):
-        if chain.shows_damage(group):
-            later = place_text(directory, geometry, group.header.lsn)
-            raise StoreCorrupt(
-                f"{where}: no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
-                f" ({later}): a group is damaged; restore the file from a copy"
-            )
-    if damaged_lsn is not None:
-        raise StoreCorrupt(
-            f"{place_text(directory, geometry, damaged_lsn)}: the last group of the journal (LSN"
-            f" {damaged_lsn:#x}) was written whole and is damaged; restore the file from a copy"
-        )
-
-
-def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int) -> RecoveryReport:
-    """What lies at the chain's end, once `check_end` has found no damage."""
-    tail, dropped, dropped_records = Tail.CLEAN, 0, 0
-    place, header = chain.claim()
-    if header is not None:
-        tail = Tail.TORN if chain.whole_group_at(place) is None else Tail.STALE
-        dropped = GROUP_HEADER_BYTES + header.body_length
-        dropped_records = header.record_count
-    else:
-        place = chain.end_lsn - 1  # perhaps a segment's end, which is not yet in a file of its own
-    chain.close()
-    number, offset = divmod(place, geometry.segment_bytes)
-    return RecoveryReport(
-        first_lsn=chain.start_lsn if chain.groups else 0,
-        last_lsn=chain.last_lsn,
-        end_lsn=chain.end_lsn,
-        generation=chain.generation,
-        groups=chain.groups,
-        records=records,
-        segments=len(chain.segments_read),
-        tail=tail,
-        tail_file=segment_path(directory, number),
-        tail_offset=offset if header is not None else offset + 1,
-        dropped_bytes=dropped,
-        dropped_records=dropped_records,
-    )

@@ -13,6 +13,8 @@ JG3  Space is given to a file while it is not in use: growing the file that comm
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from quire.env import Env, File
@@ -49,12 +51,40 @@ def segment_number(name: str, suffix: str = SEGMENT_SUFFIX) -> int | None:
     return int(digits, 16)
 
 
-def list_segments(env: Env, directory: str) -> list[int]:
+def list_segments(env: Env, directory: str, suffix: str = SEGMENT_SUFFIX) -> list[int]:
     """The numbers of the segments in the directory, ascending; none if it is missing."""
-    if not env.exists(directory):
-        return []
-    numbers = (segment_number(name) for name in env.list_directory(directory))
+    names = env.list_directory(directory) if env.exists(directory) else ()
+    numbers = (segment_number(name, suffix) for name in names)
     return sorted(number for number in numbers if number is not None)
+
+
+class Directory(NamedTuple):
+    """A journal's directory, and what all of its segments have in common."""
+
+    env: Env
+    path: str
+    geometry: Geometry
+    direct: bool = False  # its files are written past the page cache
+
+    def path_of(self, number: int, suffix: str = SEGMENT_SUFFIX) -> str:
+        return segment_path(self.path, number, suffix)
+
+    def segments(self) -> list[int]:
+        return list_segments(self.env, self.path)
+
+    def where(self, lsn: int) -> str:
+        """A place as error messages name it: file, page, offset."""
+        number, offset = divmod(lsn, self.geometry.segment_bytes)
+        return f"{self.path_of(number)}: page {offset // self.geometry.page_size}, offset {offset}"
+
+    def sync(self) -> None:
+        """The names of its files are durable."""
+        self.env.sync_directory(self.path)
+
+    def free_spares(self) -> Iterator[str]:
+        """Names for spares that no file has now, nor any segment will leave behind."""
+        taken = list_segments(self.env, self.path, SPARE_SUFFIX)
+        return (self.path_of(n, SPARE_SUFFIX) for n in SPARE_NUMBERS if n not in taken)
 
 
 class Spare(NamedTuple):
@@ -64,47 +94,26 @@ class Spare(NamedTuple):
     path: str
 
 
-def write_header(
-    env: Env, file: File, geometry: Geometry, number: int, capacity: int, created_us: int
-) -> None:
-    page = env.aligned_buffer(geometry.page_size)
-    page[:] = bytes(geometry.page_size)
-    pack_segment_header(page, geometry, number, created_us, capacity)
-    file.write(0, page)
-
-
-def make_spare(env: Env, path: str, geometry: Geometry, capacity: int, *, direct: bool) -> None:
+def make_spare(directory: Directory, path: str, capacity: int) -> Spare:
     """A new file with so much space, and the header of segment 0. Raises DiskFull."""
-    file = env.open_file(path, create=True, direct=direct)
-    try:
+    segment_bytes = directory.geometry.segment_bytes
+    with closing(directory.env.open_file(path, create=True, direct=directory.direct)) as file:
         file.allocate(0, capacity)
-        if capacity < geometry.segment_bytes:
-            file.truncate(geometry.segment_bytes)
-        write_header(env, file, geometry, 0, capacity, created_us=0)
+        if capacity < segment_bytes:
+            file.truncate(segment_bytes)
+        _write_header(directory, file, 0, capacity, created_us=0)
         file.sync()
-    finally:
-        file.close()
+    return Spare(capacity, path)
 
 
-def make_segment(
-    env: Env,
-    directory: str,
-    geometry: Geometry,
-    number: int,
-    spare: Spare,
-    *,
-    wanted: int,
-    need: int,
-    direct: bool,
-) -> int:
+def make_segment(directory: Directory, number: int, spare: Spare, wanted: int, need: int) -> int:
     """Make segment `number` of a spare file, durably (JG1, JG2); its capacity.
 
     It gets as much space as is `wanted`, or stays as it is where there is no room for that. Raises
     DiskFull if that is less than the `need`: the spare is what it was.
     """
-    capacity = spare.capacity
-    file = env.open_file(spare.path, direct=direct)
-    try:
+    env, capacity = directory.env, spare.capacity
+    with closing(env.open_file(spare.path, direct=directory.direct)) as file:
         if wanted > capacity:
             try:
                 file.allocate(capacity, wanted - capacity)
@@ -113,27 +122,33 @@ def make_segment(
                 file.punch(capacity, wanted - capacity)  # a part of it may have been given
                 if capacity < need:
                     raise
-        write_header(env, file, geometry, number, capacity, env.now_us())
+        _write_header(directory, file, number, capacity, env.now_us())
         file.sync()
-    finally:
-        file.close()
-    path = segment_path(directory, number)
+    path = directory.path_of(number)
     if spare.path != path:
         env.rename(spare.path, path)
-        env.sync_directory(directory)
+        directory.sync()
     return capacity
 
 
-def capacity_of(env: Env, path: str, geometry: Geometry) -> int:
+def _write_header(
+    directory: Directory, file: File, number: int, capacity: int, created_us: int
+) -> None:
+    page_size = directory.geometry.page_size
+    page = directory.env.aligned_buffer(page_size)
+    page[:] = bytes(page_size)
+    pack_segment_header(page, directory.geometry, number, created_us, capacity)
+    file.write(0, page)
+
+
+def capacity_of(directory: Directory, path: str) -> int:
     """How much space a file has, as its header says: all of it where that cannot be read."""
-    file = env.open_file(path, read_only=True)
-    try:
+    with closing(directory.env.open_file(path, read_only=True)) as file:
         header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
-    finally:
-        file.close()
+    segment_bytes = directory.geometry.segment_bytes
     if header is None or header.version != VERSION or not header.capacity:
-        return geometry.segment_bytes
-    return min(header.capacity, geometry.segment_bytes)
+        return segment_bytes
+    return min(header.capacity, segment_bytes)
 
 
 def read_header(file: File) -> SegmentHeader:
@@ -152,30 +167,38 @@ def read_header(file: File) -> SegmentHeader:
     return header
 
 
-def check_header(file: File, header: SegmentHeader, geometry: Geometry, number: int) -> None:
-    """Raise StoreCorrupt unless the header is that of segment `number` of this journal."""
-    found = (header.store_id, header.segment_bytes, header.page_size, header.base_lsn)
-    expected = (*geometry, number * geometry.segment_bytes)
-    if found != expected:
-        raise StoreCorrupt(
-            f"{file.path}: page 0, offset 0: the segment header says store, segment bytes, page"
-            f" size, base LSN {found}, not {expected}: the file belongs elsewhere"
-        )
+def geometry_in(env: Env, path: str) -> Geometry:
+    """What the segment's header says. Raises StoreCorrupt, StoreVersion."""
+    with closing(env.open_file(path, read_only=True)) as file:
+        header = read_header(file)
+    return Geometry(header.store_id, header.segment_bytes, header.page_size)
 
 
 class SegmentReader:
     """Reads one segment through a window, so that small groups cost no read call each."""
 
-    def __init__(self, env: Env, directory: str, number: int) -> None:
+    def __init__(self, directory: Directory, number: int) -> None:
+        """Raises StoreCorrupt or StoreVersion unless header and size are as JG1 says."""
         self.number = number
-        self.path = segment_path(directory, number)
-        self._file = env.open_file(self.path, read_only=True)
+        self.path = directory.path_of(number)
+        self._file = directory.env.open_file(self.path, read_only=True)
         self._window = b""
         self._start = 0
+        try:
+            self._check(directory.geometry)
+        except BaseException:
+            self._file.close()
+            raise
 
-    def check(self, geometry: Geometry) -> None:
-        """Raise StoreCorrupt or StoreVersion unless header and size are as JG1 says."""
-        check_header(self._file, read_header(self._file), geometry, self.number)
+    def _check(self, geometry: Geometry) -> None:
+        header = read_header(self._file)
+        found = (header.store_id, header.segment_bytes, header.page_size, header.base_lsn)
+        expected = (*geometry, self.number * geometry.segment_bytes)
+        if found != expected:
+            raise StoreCorrupt(
+                f"{self.path}: page 0, offset 0: the segment header says store, segment bytes, page"
+                f" size, base LSN {found}, not {expected}: the file belongs elsewhere"
+            )
         size = self._file.size()
         if size != geometry.segment_bytes:
             raise StoreCorrupt(

@@ -26,24 +26,37 @@ from __future__ import annotations
 
 import threading
 from bisect import insort
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
-from quire.env import Env, File
+from quire.env import File
 from quire.errors import DiskFull, InvalidArgument, PositionLost
 from quire.limits import FIRST_SEGMENT_BYTES, FIRST_SEGMENT_PAGES
 
 from .format import Geometry
 from .segment import (
-    SPARE_NUMBERS,
     SPARE_SUFFIX,
     UNFINISHED_SUFFIX,
+    Directory,
     Spare,
     capacity_of,
     make_segment,
     make_spare,
     segment_number,
-    segment_path,
 )
+
+
+class JournalStatus(NamedTuple):
+    """Numbers of the segments for the store's status, and counts."""
+
+    segments: list[int]  # those that hold groups, and the current one, ascending
+    pinned: list[int]
+    ready: int  # so many follow the current one already
+    spares: int
+    bytes: int  # of space, in all files
+    kept_back_bytes: int  # the part of it that is for relieving groups only (G6)
 
 
 def first_capacity(geometry: Geometry) -> int:
@@ -57,69 +70,52 @@ class SegmentSet:
     """The segments of one journal that is open for writing. Thread-safe."""
 
     def __init__(
-        self,
-        env: Env,
-        directory: str,
-        geometry: Geometry,
-        *,
-        current: int,
-        existing: Iterable[int],
-        max_spares: int,
-        kept_back: int,
-        direct: bool,
+        self, directory: Directory, existing: Sequence[int], max_spares: int, kept_back: int
     ) -> None:
-        self._env = env
+        """`existing`: the last one is the current one. Spares of an earlier run are taken in."""
         self._directory = directory
-        self._geometry = geometry
+        self._env = directory.env
+        self._geometry = directory.geometry
         self._max_spares = max_spares
         self._kept_back = kept_back
-        self._direct = direct
         self._lock = threading.Lock()
         self._making = threading.Lock()
-        self._current = current
-        self._live = {number for number in existing if number <= current}
-        self._ready = {number for number in existing if number > current}
+        self._current = existing[-1]
+        self._live = set(existing)
+        self.ready: set[int] = set()
         self._capacity = {
-            number: capacity_of(env, segment_path(directory, number), geometry)
-            for number in (*self._live, *self._ready)
+            number: capacity_of(directory, directory.path_of(number)) for number in existing
         }
-        self._pins: dict[int, int] = {}
+        self._pins = Counter[int]()
         self._spares: list[Spare] = []  # the smallest first
         self._released = 0  # segments below this number are needed by their pins only
+        self._adopt_leftovers()
 
-    @property
-    def numbers(self) -> list[int]:
-        """The segments that hold groups, and the current one, ascending."""
-        with self._lock:
-            return sorted(self._live)
+    def _adopt_leftovers(self) -> None:
+        """Take in the spares of an earlier run; remove what it left unfinished."""
+        for name in self._env.list_directory(self._directory.path):
+            path = f"{self._directory.path}/{name}"
+            if segment_number(name, SPARE_SUFFIX) is not None:
+                with closing(self._env.open_file(path, read_only=True)) as file:
+                    is_whole = file.size() == self._geometry.segment_bytes
+                if is_whole and len(self._spares) < self._most_spares:
+                    insort(self._spares, Spare(capacity_of(self._directory, path), path))
+                else:
+                    self._env.remove(path)
+            elif segment_number(name, UNFINISHED_SUFFIX) is not None:
+                self._env.remove(path)
 
-    @property
-    def ready(self) -> int:
-        """How many segments follow the current one already."""
+    def status(self) -> JournalStatus:
         with self._lock:
-            return len(self._ready)
-
-    @property
-    def spares(self) -> int:
-        with self._lock:
-            return len(self._spares)
-
-    @property
-    def pinned(self) -> list[int]:
-        with self._lock:
-            return sorted(self._pins)
-
-    @property
-    def space_bytes(self) -> int:
-        """All space that the files have."""
-        with self._lock:
-            return sum(self._capacity.values()) + sum(spare.capacity for spare in self._spares)
-
-    @property
-    def kept_bytes(self) -> int:
-        """The part of it that is for relieving groups only (G6)."""
-        with self._lock:
-            return sum(spare.capacity for spare in self._spares[: self._kept_back])
+            spares = [spare.capacity for spare in self._spares]
+            return JournalStatus(
+                segments=sorted(self._live),
+                pinned=sorted(self._pins),
+                ready=len(self.ready),
+                spares=len(spares),
+                bytes=sum(self._capacity.values()) + sum(spares),
+                kept_back_bytes=sum(spares[: self._kept_back]),
+            )
 
     @property
     def missing(self) -> int:
@@ -139,22 +135,12 @@ class SegmentSet:
         """Whether the segment's groups can be read (without the lock: one look-up in a set)."""
         return number in self._live
 
-    def adopt_leftovers(self) -> None:
-        """Take in the spares of an earlier run; remove what it left unfinished."""
-        for name in self._env.list_directory(self._directory):
-            path = f"{self._directory}/{name}"
-            if segment_number(name, SPARE_SUFFIX) is not None:
-                if self._is_whole(path) and len(self._spares) < self._most_spares:
-                    insort(self._spares, self._spare(path))
-                else:
-                    self._env.remove(path)
-            elif segment_number(name, UNFINISHED_SUFFIX) is not None:
-                self._env.remove(path)
-
     def open_current(self) -> File:
-        return self._env.open_file(
-            segment_path(self._directory, self._current), direct=self._direct
-        )
+        return self._open(self._current)
+
+    def _open(self, number: int) -> File:
+        path = self._directory.path_of(number)
+        return self._env.open_file(path, direct=self._directory.direct)
 
     def keep_back(self) -> None:
         """Have the spares of G6. Raises DiskFull."""
@@ -163,7 +149,7 @@ class SegmentSet:
         with self._making:
             while self.missing:
                 spare = self._new_spare(first_capacity(self._geometry))
-                self._env.sync_directory(self._directory)
+                self._directory.sync()
                 with self._lock:
                     insort(self._spares, spare)
 
@@ -175,26 +161,26 @@ class SegmentSet:
         with self._making:
             number = self._current + 1
             wanted = min(max(2 * self.capacity, need), self._geometry.segment_bytes)
-            if number in self._ready:
+            if number in self.ready:
                 if self._capacity[number] >= need:
                     return False
-                own = Spare(self._capacity[number], segment_path(self._directory, number))
+                own = Spare(self._capacity[number], self._directory.path_of(number))
                 capacity = self._make(number, own, need, need)
             else:
                 capacity = self._make_next(number, wanted, need, relieving=relieving)
             with self._lock:
-                self._ready.add(number)
+                self.ready.add(number)
                 self._capacity[number] = capacity
             return True
 
     def advance(self, need: int, *, relieving: bool) -> File:
         """Make the next segment the current one, and open it (made now if it is not ready)."""
         number = self._current + 1
-        if number not in self._ready or self._capacity[number] < need:
+        if number not in self.ready or self._capacity[number] < need:
             self.prepare_next(need, relieving=relieving)
-        file = self._env.open_file(segment_path(self._directory, number), direct=self._direct)
+        file = self._open(number)
         with self._lock:
-            self._ready.discard(number)
+            self.ready.discard(number)
             self._live.add(number)
             self._current = number
         return file
@@ -217,19 +203,19 @@ class SegmentSet:
             return gone
         kept: list[Spare] = []
         for number in gone:
-            path = segment_path(self._directory, number)
+            path = self._directory.path_of(number)
             if len(kept) < room:
-                spare = segment_path(self._directory, number, SPARE_SUFFIX)
+                spare = self._directory.path_of(number, SPARE_SUFFIX)
                 self._env.rename(path, spare)
                 kept.append(Spare(self._capacity[number], spare))
             else:
                 self._env.remove(path)
-        self._env.sync_directory(self._directory)
+        self._directory.sync()
         with self._lock:
             for number in gone:
                 del self._capacity[number]
-            for spare_file in kept:
-                insort(self._spares, spare_file)
+            for made in kept:
+                insort(self._spares, made)
         return gone
 
     def drop_spares(self) -> bool:
@@ -245,20 +231,17 @@ class SegmentSet:
         with self._lock:
             if number not in self._live:
                 raise PositionLost(
-                    f"journal segment {number:#x} in {self._directory} is not there (any more);"
-                    " pin a segment before its release"
+                    f"journal segment {number:#x} in {self._directory.path} is not there (any"
+                    " more); pin a segment before its release"
                 )
-            self._pins[number] = self._pins.get(number, 0) + 1
+            self._pins[number] += 1
 
     def unpin(self, number: int) -> None:
         with self._lock:
-            count = self._pins.get(number, 0)
-            if count == 0:
+            if not self._pins[number]:
                 raise InvalidArgument(f"journal segment {number:#x} is not pinned")
-            if count == 1:
-                del self._pins[number]
-            else:
-                self._pins[number] = count - 1
+            self._pins[number] -= 1
+            self._pins = +self._pins
 
     @property
     def _most_spares(self) -> int:
@@ -266,31 +249,22 @@ class SegmentSet:
 
     def _make_next(self, number: int, wanted: int, need: int, *, relieving: bool) -> int:
         """Of a spare that is for everybody, of a new file, or of one that is kept back (G6)."""
-        spare = self._take_spare(-1) if self.spares > self._kept_back else None
+        spare = self._take_spare(-1) if len(self._spares) > self._kept_back else None
         try:
             if spare is None:
                 spare = self._largest_new(wanted, max(need, first_capacity(self._geometry)))
             return self._make(number, spare, wanted, need)
         except DiskFull:
-            if not relieving or not self.spares:
+            if not relieving or not self._spares:
                 raise
         return self._make(number, self._take_spare(0), need, need)
 
     def _make(self, number: int, spare: Spare, wanted: int, need: int) -> int:
         """Make a segment of it; its capacity. DiskFull leaves the spare where it was."""
         try:
-            return make_segment(
-                self._env,
-                self._directory,
-                self._geometry,
-                number,
-                spare,
-                wanted=wanted,
-                need=need,
-                direct=self._direct,
-            )
+            return make_segment(self._directory, number, spare, wanted, need)
         except DiskFull:
-            if spare.path != segment_path(self._directory, number):
+            if spare.path != self._directory.path_of(number):
                 with self._lock:
                     insort(self._spares, spare)
             raise
@@ -310,28 +284,13 @@ class SegmentSet:
                 wanted = wanted // 2 & -self._geometry.page_size
 
     def _new_spare(self, capacity: int) -> Spare:
-        taken = {spare.path for spare in self._spares}
-        number = next(number for number in SPARE_NUMBERS if self._spare_path(number) not in taken)
-        path = self._spare_path(number)
-        unfinished = segment_path(self._directory, number, UNFINISHED_SUFFIX)
+        path = next(self._directory.free_spares())
+        unfinished = path.removesuffix(SPARE_SUFFIX) + UNFINISHED_SUFFIX
         try:
-            make_spare(self._env, unfinished, self._geometry, capacity, direct=self._direct)
+            made = make_spare(self._directory, unfinished, capacity)
         except OSError:
             if self._env.exists(unfinished):
                 self._env.remove(unfinished)
             raise
         self._env.rename(unfinished, path)
-        return Spare(capacity, path)
-
-    def _spare_path(self, number: int) -> str:
-        return segment_path(self._directory, number, SPARE_SUFFIX)
-
-    def _spare(self, path: str) -> Spare:
-        return Spare(capacity_of(self._env, path, self._geometry), path)
-
-    def _is_whole(self, path: str) -> bool:
-        file = self._env.open_file(path, read_only=True)
-        try:
-            return file.size() == self._geometry.segment_bytes
-        finally:
-            file.close()
+        return made._replace(path=path)

@@ -40,14 +40,12 @@ from .format import (
 SECTOR_BYTES: Final = 512
 
 
-def was_whole(
-    data: bytes | memoryview, *, store_id: int, lsn: int, previous_lsn: int, generation: int
-) -> bool:
-    """Whether what begins at the LSN is the group behind the chain's last one, damaged (JT1, JT2).
+def was_whole(data: bytes | memoryview, known: tuple[int, int, int], generation: int) -> bool:
+    """Whether what begins there is the group behind a chain's last one, damaged (JT1, JT2).
 
-    `data`: what is there, to the segment's end. The other arguments: of the chain.
+    `data`: what is there, to the segment's end. `known`: the store, the place, the LSN of the last
+    group, whose `generation` it is.
     """
-    known = (store_id, lsn, previous_lsn)
     found = unpack_group_header(data)
     said = (found.store_id, found.lsn, found.previous_lsn)
     wrong = [

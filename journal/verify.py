@@ -13,15 +13,15 @@ JD3  Beside a writer: a place is looked at again before it counts as broken, sin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 
-from .format import Geometry, check_geometry
-from .scan import Chain, Group, Tail, describe_end, search_groups
-from .segment import SegmentReader, list_segments, read_header, segment_path
+from .format import Geometry, checked_geometry
+from .scan import Chain, Group, Tail
+from .segment import Directory, SegmentReader, geometry_in, list_segments, segment_path
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,6 @@ class Finding:
     lsn: int
     damage: bool  # False: a tail that was never acknowledged
     message: str
-
-
-class _Place(NamedTuple):
-    """What all parts of one scan share."""
-
-    env: Env
-    directory: str
-    geometry: Geometry
-
-    def finding(self, lsn: int, message: str, *, damage: bool = True) -> Finding:
-        number, offset = divmod(lsn, self.geometry.segment_bytes)
-        return Finding(segment_path(self.directory, number), offset, lsn, damage, message)
 
 
 def scan(
@@ -62,11 +50,11 @@ def scan(
     `durable_lsn`: the end must not lie before it. `until_lsn`: stop there, the end being known (for
     a scan beside a writer, whose group in the making would look like a torn tail).
     """
-    place = _Place(env, directory, geometry)
+    place = Directory(env, directory, geometry)
     segment_bytes = geometry.segment_bytes
     numbers = [
         number
-        for number in list_segments(env, directory)
+        for number in place.segments()
         if until_lsn is None or number * segment_bytes < until_lsn
     ]
     bad = []
@@ -74,11 +62,11 @@ def scan(
         fault = _segment_fault(place, number)
         if fault is not None:
             bad.append(number)
-            yield place.finding(number * segment_bytes, fault)
+            yield _finding(place, number * segment_bytes, fault)
     first = restart_lsn // segment_bytes
     for number, missing in _gaps(numbers, first):
         text = "the segment is missing" if missing == 1 else f"{missing} segments are missing"
-        yield place.finding(number * segment_bytes, text)
+        yield _finding(place, number * segment_bytes, text)
     least_end = durable_lsn if until_lsn is None else until_lsn
     runs = _runs([number for number in numbers if number not in bad])
     for index, run in enumerate(runs):
@@ -94,31 +82,24 @@ def geometry_of(env: Env, directory: str) -> Geometry:
     version: StoreVersion | None = None
     for number in list_segments(env, directory):
         try:
-            file = env.open_file(segment_path(directory, number), read_only=True)
-            try:
-                header = read_header(file)
-            finally:
-                file.close()
-            geometry = Geometry(header.store_id, header.segment_bytes, header.page_size)
-            check_geometry(geometry)
+            return checked_geometry(*geometry_in(env, segment_path(directory, number)))
         except StoreVersion as error:
             version = error
         except (StoreCorrupt, InvalidArgument, OSError):
             continue
-        else:
-            return geometry
     if version is not None:
         raise version
     raise StoreCorrupt(f"{directory}: no segment has a valid header; restore it from a copy")
 
 
-def _segment_fault(place: _Place, number: int) -> str | None:
+def _finding(place: Directory, lsn: int, message: str) -> Finding:
+    number, offset = divmod(lsn, place.geometry.segment_bytes)
+    return Finding(place.path_of(number), offset, lsn, damage=True, message=message)
+
+
+def _segment_fault(place: Directory, number: int) -> str | None:
     try:
-        reader = SegmentReader(place.env, place.directory, number)
-        try:
-            reader.check(place.geometry)
-        finally:
-            reader.close()
+        SegmentReader(place, number).close()
     except (StoreCorrupt, StoreVersion, OSError) as error:
         return str(error)
     return None
@@ -147,7 +128,7 @@ def _gaps(numbers: list[int], first: int) -> Iterator[tuple[int, int]]:
 
 
 def _scan_run(
-    place: _Place, run: list[int], until_lsn: int | None, least_end: int | None
+    place: Directory, run: list[int], until_lsn: int | None, least_end: int | None
 ) -> Iterator[Group | Finding]:
     """The groups of contiguous segments; after a break, from the next valid group on.
 
@@ -157,7 +138,7 @@ def _scan_run(
     start = run[0] * segment_bytes
     told = ""
     while True:
-        chain = Chain(place.env, place.directory, place.geometry, start, set(run))
+        chain = Chain(place, start, run)
         try:
             for group in chain:
                 if until_lsn is not None and group.header.lsn >= until_lsn:
@@ -165,25 +146,26 @@ def _scan_run(
                 yield group
                 fault = _records_fault(group)
                 if fault is not None:
-                    yield place.finding(group.header.lsn, fault)
-            later = _later_group(place, chain, run, until_lsn)
+                    yield _finding(place, group.header.lsn, fault)
+            later = chain.later(run, until_lsn)
             is_end = later is None and least_end is not None and until_lsn is None
-            last = chain.damaged() if is_end else None
-            appeared = None if later is last is None else _appeared(place, chain, run)
+            damaged = chain.damaged() if is_end else None
+            appeared = None if later is damaged is None else _appeared(place, chain, run)
             if appeared is not None:
                 start = appeared
                 continue
+            broken = chain.fault(later, damaged, least_end or 0)
+            if broken is not None:
+                yield _finding(place, *broken)
+            elif least_end is not None:
+                yield from _torn(chain)
             if later is None:
-                if least_end is not None:
-                    yield from _end_findings(place, chain, least_end, last)
                 return
-            text = f"no valid group here, but a later one at LSN {later:#x}"
-            yield place.finding(_broken_lsn(chain), text)
             start = later
         except (StoreCorrupt, StoreVersion, OSError) as error:
             if str(error) != told:
                 told = str(error)
-                yield place.finding(chain.end_lsn, told)
+                yield _finding(place, chain.end_lsn, told)
             start = (chain.end_lsn // segment_bytes + 1) * segment_bytes
             if start // segment_bytes not in run:
                 return
@@ -191,50 +173,21 @@ def _scan_run(
             chain.close()
 
 
-def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | None) -> int | None:
-    """The LSN of the first valid group after the chain's end that proves damage, if any."""
-    for group in search_groups(place.env, place.directory, place.geometry, run, chain.end_lsn):
-        if until_lsn is not None and group.header.lsn >= until_lsn:
-            return None
-        if chain.shows_damage(group):
-            return group.header.lsn
-    return None
-
-
-def _appeared(place: _Place, chain: Chain, run: list[int]) -> int | None:
+def _appeared(place: Directory, chain: Chain, run: list[int]) -> int | None:
     """The LSN of the chain's next group, if it was written since the chain looked for it (JD3)."""
-    again = Chain(place.env, place.directory, place.geometry, chain.end_lsn, set(run))
-    try:
+    with closing(Chain(place, chain.end_lsn, run)) as again:
         for lsn in chain.places():
             group = again.whole_group_at(lsn)
             if group is not None and chain.admits(group.header):
                 return lsn
-    finally:
-        again.close()
     return None
 
 
-def _end_findings(
-    place: _Place, chain: Chain, least_end: int, last: int | None
-) -> Iterator[Finding]:
-    """`last`: where the last group is damaged, if it is (`torn_or_damaged`)."""
-    if chain.end_lsn < least_end:
-        text = f"the journal ends here, but it was durable up to LSN {least_end:#x}"
-        yield place.finding(_broken_lsn(chain), text)
-        return
-    if last is not None:
-        yield place.finding(last, "the last group was written whole and is damaged")
-        return
-    end = describe_end(place.directory, chain, place.geometry, 0)
+def _torn(chain: Chain) -> Iterator[Finding]:
+    end = chain.report(0)
     if end.tail is Tail.TORN:
         text = f"a torn group of {end.dropped_bytes} bytes, which was never acknowledged"
         yield Finding(end.tail_file, end.tail_offset, chain.end_lsn, damage=False, message=text)
-
-
-def _broken_lsn(chain: Chain) -> int:
-    lsn, _ = chain.claim()
-    chain.close()
-    return lsn
 
 
 def _records_fault(group: Group) -> str | None:

@@ -87,17 +87,19 @@ def get(asked: Asked, transaction: Transaction) -> Message | Messages | None:
 
 def take(store: Begins, asked: Asked) -> Taken | None:
     """The same in a new transaction, which is left open; None if nothing is there (LM3)."""
-    for _ in range(OWNERS_LOST):
+    owners_lost = 0
+    while True:
+        # This waits for the next owner. If it has waited in vain, it says so.
+        transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
         try:
-            return _take(store, asked)
-        except ConnectionLost as error:  # nothing was taken; to begin again waits for the next one
-            if error.late:
+            return _take(asked, transaction)
+        except ConnectionLost as error:  # nothing was taken
+            owners_lost += 1
+            if error.late or owners_lost > OWNERS_LOST:
                 raise
-    return _take(store, asked)
 
 
-def _take(store: Begins, asked: Asked) -> Taken | None:
-    transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
+def _take(asked: Asked, transaction: Transaction) -> Taken | None:
     try:
         found = get(asked, transaction)
     except BaseException:

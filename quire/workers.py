@@ -11,7 +11,8 @@
 - WR5: a handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and
   `run` raises it: to whoever started the program it does not look like an end that was asked for.
 - WR6: a store that this process owns and whose disk has failed takes no commit any more: then the
-  threads end, and `run` raises StoreFailed. One that another process owns gets its next owner.
+  threads end, and `run` raises StoreFailed. One that another process owns gets its next owner,
+  but for a connection to one owner (`quire.connect`): they end with that, by ConnectionLost.
 - WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
 """
 
@@ -32,6 +33,7 @@ from quire.consumer import Asked, Consumer
 from quire.env import OsEnv
 from quire.errand import Errand
 from quire.errors import (
+    ConnectionLost,
     InvalidArgument,
     QuireError,
     StoreClosed,
@@ -145,8 +147,8 @@ class Workers:
         Called by the main thread, it takes the two signals as long as it runs; by another one, only
         `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound
         and InvalidArgument before anything is handled, StoreClosed if the store was closed,
-        StoreFailed if it has failed and has to be opened again, and the SystemExit or
-        KeyboardInterrupt of a handler.
+        StoreFailed if it has failed and has to be opened again, ConnectionLost if the owner that
+        `quire.connect` connected to is gone, and the SystemExit or KeyboardInterrupt of a handler.
         """
         from quire.remote import told_to_end
 
@@ -267,7 +269,7 @@ class _Worker:
                         pause = FIRST_PAUSE_SECONDS
                     self._stopping.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except (StoreClosed, StoreFailed, *_ENDS) as error:
+        except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
             self.ended_by = error
         finally:
             with self._ending:
@@ -300,16 +302,20 @@ class _Worker:
             self.failures += 1
             self.last_error = f"{type(error).__name__}: {error}"
             _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
-            if isinstance(error, _ENDS) or self._has_failed(error):
+            if isinstance(error, _ENDS) or self._is_of_no_use(error):
                 raise
             return True
         finally:
             self._messages = None
         return False
 
-    def _has_failed(self, error: BaseException) -> bool:
-        """Whether the store object is of no use any more (WR6)."""
+    def _is_of_no_use(self, error: BaseException) -> bool:
+        """Whether the store object is, from now on (WR6)."""
+        from quire.remote import RemoteStore
+
         store = self._store
+        if isinstance(error, ConnectionLost):
+            return isinstance(store, RemoteStore) and store.connection.lost
         return isinstance(error, StoreFailed) and store.role == "owner" and store.failed
 
     def _handle(self, message: Any, transaction: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""What `IntervalSet` promises (V1 to V4 in its module), shown against a plain set of integers."""
+"""What `IntervalSet` promises (V1 to V5 in its module), shown against a plain set of integers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from quire import intervals as module
 from quire.errors import InvalidArgument
 from quire.intervals import IntervalSet
+from quire.limits import INTERVALS_CHUNK
 
 LOW, HIGH = -5, 60
 points = st.integers(LOW, HIGH)
@@ -35,14 +37,20 @@ class IntervalModel(RuleBasedStateMachine):
         super().__init__()
         self.real = IntervalSet()
         self.model: set[int] = set()
+        self.chunk = INTERVALS_CHUNK
 
-    @initialize(many=st.booleans())
-    def start(self, many: bool) -> None:
-        # Enough single intervals that the dead front of the lists is cut off on the way.
+    @initialize(many=st.booleans(), chunk=st.sampled_from([1, 2, 3, 4, 5, 8, 16, INTERVALS_CHUNK]))
+    def start(self, many: bool, chunk: int) -> None:
+        self.chunk = vars(module)["INTERVALS_CHUNK"] = (
+            chunk  # so few that chunks are split and joined all the time
+        )
         if many:
             numbers = range(LOW - 400, LOW, 2)
             self.real = IntervalSet.from_list((x, x + 1) for x in numbers)
             self.model = set(numbers)
+
+    def teardown(self) -> None:
+        vars(module)["INTERVALS_CHUNK"] = INTERVALS_CHUNK
 
     @rule(interval=intervals)
     def add(self, interval: tuple[int, int]) -> None:
@@ -102,6 +110,7 @@ class IntervalModel(RuleBasedStateMachine):
         assert real.overlaps(lo, hi) == bool(wanted & self.model)
         assert list(real.intersection(lo, hi)) == runs(wanted & self.model)
         assert list(real.gaps(lo, hi)) == runs(wanted - self.model)
+        assert real.count(lo, hi) == len(wanted & self.model)
         gap = x
         while gap in self.model:
             gap += 1
@@ -118,6 +127,17 @@ class IntervalModel(RuleBasedStateMachine):
         assert self.real.first() == (expected[0] if expected else None)
         assert self.real.last() == (expected[-1] if expected else None)
         assert self.real == IntervalSet.from_list(expected)
+
+    @invariant()
+    def stands_in_chunks(self) -> None:
+        """V5, and what is noted of the chunks."""
+        real = self.real
+        sizes = [len(ends) for _, ends in real._before]
+        assert all(0 < size <= self.chunk for size in sizes)
+        assert len(real._ends) <= self.chunk
+        assert bool(real._ends) or not sizes
+        assert real._lasts == [ends[-1] for _, ends in real._before]
+        assert real._count_before == sum(sizes)
 
 
 TestIntervalModel = IntervalModel.TestCase
@@ -174,15 +194,26 @@ def test_iterators_show_the_set_as_it_was() -> None:
     assert numbers.to_list() == [(0, 1), (4, 5)]
 
 
-def test_taking_from_the_front_lets_go_of_the_lists() -> None:
-    """The dead front of the lists stays bounded however many intervals pass through."""
+def test_chunks_are_split_and_joined_again() -> None:
+    """V5: as many chunks as the intervals need, however they came and went."""
     numbers = IntervalSet()
     for x in range(0, 20_000, 2):
         numbers.add(x, x + 1)
-        if x >= 200:
-            assert numbers.pop_first(1) is not None
-    assert len(numbers) == 100
-    assert len(numbers._starts) <= 400
+    assert len(numbers._before) == 9
+    for x in range(19_997, 0, -4):
+        numbers.add(x, x + 1)
+    chunks = len(numbers._before)
+    assert 4 <= chunks <= 20
+    for x in range(0, 20_000, 2):
+        if x % 400:
+            numbers.remove(x, x + 2)
+    assert len(numbers) == 50
+    assert len(numbers._before) < 4
+    before = numbers.copy()
+    while numbers:
+        assert numbers.pop_first(1) is not None
+    assert not numbers._before
+    assert len(before) == 50
 
 
 def test_shown_in_short() -> None:

@@ -28,7 +28,7 @@ from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.sections import prepared_bytes
+from quire.engine.records.sections import pack_prepared
 from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (
@@ -187,4 +187,4 @@ def _bytes_of(queue: DurableQueue) -> int:
 
 
 def _prepared_bytes(record: PrepareRecord) -> int:
-    return prepared_bytes(record) * 4 // 3 + CHECKPOINT_ENTRY_BYTES
+    return len(pack_prepared(record)) * 4 // 3 + CHECKPOINT_ENTRY_BYTES

@@ -37,8 +37,8 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
 )
-from quire.engine.records.fold import Fold, prepared_in
-from quire.engine.records.older import PREPARED_STATE, prepared_before
+from quire.engine.records.fold import Fold, prepared_before, prepared_in
+from quire.engine.records.older import PREPARED_STATE
 from quire.engine.records.packed_records import PackedRecords
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.requests import Known, Requests

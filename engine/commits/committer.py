@@ -52,7 +52,7 @@ from quire.engine.records.sections import (
     Held,
     HeldSection,
     MovesSection,
-    NumbersSection,
+    Numbers,
     PendingSection,
     ValuesSection,
     pack_sections,
@@ -140,7 +140,7 @@ class Committer:
                 transaction.id, written, reads, moves, heard
             )
             heard = [each for each in heard if each.queue_id not in state.volatile]
-            sections = (NumbersSection(state.fold, heard),) if heard else ()
+            sections = (PendingSection(state.fold, Numbers(heard)),) if heard else ()
         if moves is not None or values is not None or memory is not None:
             sections = (*sections, *filter(None, (moves, values, memory)))
         if (

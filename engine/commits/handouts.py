@@ -9,7 +9,13 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
-from quire.engine.records.sections import DeliveriesSection, Failure, FailuresSection
+from quire.engine.records.sections import (
+    Deliveries,
+    DeliveriesSection,
+    Failure,
+    Failures,
+    PendingSection,
+)
 from quire.errors import QuireError
 
 from .committer import Committer
@@ -31,7 +37,7 @@ class Handouts:
         if queue.is_volatile:
             self._state.memory.hand_out(reads)
         else:
-            self._committer.record(DeliveriesSection(self._state.fold, reads))
+            self._committer.record(DeliveriesSection(self._state.fold, Deliveries(reads)))
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise: what cannot be recorded holds until the store ends.
@@ -44,7 +50,7 @@ class Handouts:
             state.memory.fail(volatile)
         recorded = [each for each in failures if each.queue_id not in state.volatile]
         if recorded:
-            section = FailuresSection(state.fold, recorded)
+            section = PendingSection(state.fold, Failures(recorded))
             is_done = False
             with suppress(QuireError):
                 self._committer.record(section, durable=False)

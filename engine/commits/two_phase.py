@@ -16,9 +16,9 @@ from quire.engine.records.commit_record import Entry, Read
 from quire.engine.records.sections import (
     Decides,
     DecidesSection,
-    FailuresSection,
+    Failures,
     Held,
-    NumbersSection,
+    Numbers,
     PendingSection,
     ValuesSection,
 )
@@ -65,8 +65,8 @@ class TwoPhase:
             before: list[PendingSection] = []
             if commit:
                 heard = self._committer.heard(state.prepared.reads_of(xid))
-                before += [NumbersSection(state.fold, heard)] if heard else []
+                before += [PendingSection(state.fold, Numbers(heard))] if heard else []
             elif failures := state.prepared.failing(xid):
-                before.append(FailuresSection(state.fold, failures))
+                before.append(PendingSection(state.fold, Failures(failures)))
             self._committer.record(*before, decides)
         self._committer.after_commit()

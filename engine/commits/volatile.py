@@ -111,6 +111,8 @@ class MemorySection(PendingSection):
         "_volatile", "comes_first", "first_id", "written",
     )  # fmt: skip
 
+    body = b""
+
     def __init__(
         self,
         volatile: Volatile,

@@ -25,6 +25,7 @@ from quire.journal import (
     KIND_GENERATION,
     RECORD_HEADER_BYTES,
     Chain,
+    Directory,
     Group,
     Record,
     read_at,
@@ -95,7 +96,8 @@ class Log:
             return True
         source = self.source
         segments = set(source.segments())
-        chain = Chain(source.env, source.layout.journal, source.geometry, self._last_lsn, segments)
+        directory = Directory(source.env, source.layout.journal, source.geometry)
+        chain = Chain(directory, self._last_lsn, segments)
         with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
         return False

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from quire.block import EncodedBlock, checked_one, plain_one
 from quire.block.format import CHECKSUM_BYTES
-from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
 from quire.limits import CONTROL_BYTES, COPY_TWICE_BYTES, JOINED_RECORD_BYTES
 from quire.message import Fields
@@ -380,58 +379,55 @@ def unpack(
     read_more: ReadMore | None = None,
     places: Sequence[int] = (),
 ) -> CommitRecord:
-    """Read a record's body (without the journal's header); `StoreCorrupt` for contradictions.
+    """Read a record's body (without the journal's header).
 
     `read_more`: reads the further sections that it has. `places`: of its blocks on pages, which its
-    parts name by their offsets in the attachment.
+    parts name by their offsets in the attachment. Raises ValueError, OverflowError and struct.error
+    for contradictions.
     """
-    try:
-        first_id, time_us, part_count, read_count, entry_count, messages = (
-            format.COMMIT_HEADER.unpack_from(body)
-        )
-        offset = format.COMMIT_HEADER.size
-        parts = []
-        for _ in range(part_count):
-            part = Part(*format.PART.unpack_from(body, offset))
-            parts.append(part)
-            offset += format.PART.size
-        reads = []
-        for _ in range(read_count):
-            reads.append(Read(*format.READ.unpack_from(body, offset)))
-            offset += format.READ.size
-        entries = []
-        for _ in range(entry_count):
-            length, _, queue_id, version = format.ENTRY.unpack_from(body, offset)
-            offset += format.ENTRY.size
-            entries.append(Entry(str(body[offset : offset + length], "utf-8"), version, queue_id))
-            offset += _up(length)
-    except (ValueError, OverflowError, struct.error) as error:
-        raise StoreCorrupt(f"{where}: unreadable commit record ({error})") from error
+    first_id, time_us, part_count, read_count, entry_count, messages = (
+        format.COMMIT_HEADER.unpack_from(body)
+    )
+    offset = format.COMMIT_HEADER.size
+    parts = []
+    for _ in range(part_count):
+        parts.append(Part(*format.PART.unpack_from(body, offset)))
+        offset += format.PART.size
+    reads = []
+    for _ in range(read_count):
+        reads.append(Read(*format.READ.unpack_from(body, offset)))
+        offset += format.READ.size
+    entries = []
+    for _ in range(entry_count):
+        length, _, queue_id, version = format.ENTRY.unpack_from(body, offset)
+        offset += format.ENTRY.size
+        entries.append(Entry(str(body[offset : offset + length], "utf-8"), version, queue_id))
+        offset += _up(length)
     if sum(part.count for part in parts) != messages or any(
         part.kind > format.LTDS for part in parts
     ):
-        raise StoreCorrupt(f"{where}: contradictory commit record")
+        raise ValueError("contradictory parts")
     if places:
-        parts = _located(parts, places, where)
+        parts = _located(parts, places)
     sections = () if read_more is None else read_more(body[offset:], where)
     return CommitRecord(first_id, time_us, parts, reads, entries, sections)
 
 
-def _located(parts: Sequence[Part], places: Sequence[int], where: str) -> list[Part]:
-    """The parts with the places of those on pages."""
+def _located(parts: Sequence[Part], places: Sequence[int]) -> list[Part]:
+    """The parts with the places of those on pages. Raises ValueError."""
     found: list[Part] = []
     rest, attached = iter(places), 0
     for part in parts:
         if part.kind == format.DATA:
             place = next(rest, None)
             if part.address != attached or place is None:
-                raise StoreCorrupt(f"{where}: parts that are not those of its attachment")
+                raise ValueError("parts that are not those of its attachment")
             attached += (part.length + 7) & -8
             found.append(part._replace(address=place))
         else:
             found.append(part)
     if next(rest, None) is not None:
-        raise StoreCorrupt(f"{where}: a local tail with more places than parts on pages")
+        raise ValueError("a local tail with more places than parts on pages")
     return found
 
 

@@ -13,8 +13,10 @@ store (`Effects`). What is in memory only is folded by a second one.
 
 from __future__ import annotations
 
+import struct
+from binascii import a2b_base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
@@ -43,8 +45,8 @@ from .sections import (
     Held,
     Seek,
     Stamp,
+    Values,
     read_sections,
-    set_values,
 )
 
 Said = CommitRecord | list[CatalogChange] | None
@@ -67,16 +69,17 @@ def decode(
     """
     if flags & ~format.TAIL:
         raise StoreVersion(f"{where}: a record with flags {flags:#x}: use a newer release")
-    if kind == format.COMMIT_MORE:
-        return _unpack_more(body, where, flags, mark)
-    if flags:
+    if flags and kind != format.COMMIT_MORE:
         raise StoreCorrupt(f"{where}: a record of kind {kind} with a local tail")
-    reader = _READERS.get(kind)
-    if reader is not None:
-        return reader(body, where)
     if kind == format.CATALOG or kind in format.DEFINITIONS:
         return catalog.unpack(kind, bytes(body), where)
-    return None
+    try:
+        if kind == format.COMMIT_MORE:
+            return _unpack_more(body, where, flags, mark)
+        reader = _READERS.get(kind)
+        return None if reader is None else reader(body, where)
+    except (ValueError, OverflowError, struct.error) as error:
+        raise StoreCorrupt(f"{where}: unreadable record of kind {kind} ({error})") from error
 
 
 def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> CommitRecord:
@@ -94,7 +97,7 @@ def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> 
             "a record without its local tail is another machine's"
         )
     held: Held | None = record.section(format.HELD)
-    return record if held is None else held.checked(record, where)
+    return record if held is None else held.checked(record)
 
 
 def decode_record(record: Record, where: str) -> Said:
@@ -106,7 +109,26 @@ def decode_record(record: Record, where: str) -> Said:
 def prepared_in(record: memoryview, where: str) -> PrepareRecord:
     """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
     _, kind, flags, _ = RECORD_HEADER.unpack_from(record)
-    said = decode(kind, record[RECORD_HEADER_BYTES:], where, flags)
+    return _prepared(kind, record[RECORD_HEADER_BYTES:], where, flags)
+
+
+def prepared_before(document: Mapping[str, Any], where: str) -> list[PrepareRecord]:
+    """What is prepared, in a checkpoint up to version 5.
+
+    Raises KeyError, TypeError, ValueError, StoreCorrupt.
+    """
+    found: dict[str, PrepareRecord] = {}
+    for text in document["prepared"]:
+        record = _prepared(format.PREPARE, memoryview(a2b_base64(text)), where)
+        found[record.xid] = record
+    for name, _, _, body in document.get("catalog", ()):
+        if name == PREPARED_STATE:
+            found[body["xid"]] = with_values(found, body)
+    return list(found.values())
+
+
+def _prepared(kind: int, body: memoryview, where: str, flags: int = 0) -> PrepareRecord:
+    said = decode(kind, body, where, flags)
     held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
     if held is None or not isinstance(said, CommitRecord):
         raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")
@@ -287,7 +309,8 @@ class Fold:
         del state.prepared[decision.xid]
         if record.sets:
             state.values.let_go(decision.xid, record.sets)
-            set_values(self, record.sets if commit else (), where)
+            if commit:
+                Values(record.sets).fold(self, stamp, where)
         self._effects.ended(record, groups, stamp.first_id if commit else None)
         if not commit:
             for part in record.parts:

@@ -96,7 +96,7 @@ LIMITS: dict[str, Sequence[int]] = {
     "RECORD_CACHE_BYTES": (1, 9000),
     "SCAN_AHEAD": (1, 2),
     "RECORDS_AT_ONCE": (1, 3),
-    "INTERVALS_HEAD_SLACK": (0, 2),
+    "INTERVALS_CHUNK": (1, 2, 3, 6),
     "INDEXED_AT_ONCE": (1, 3),
     "GROUPED_AT_ONCE": (1, 3),
     "ORDERED_AT_ONCE": (1, 3),

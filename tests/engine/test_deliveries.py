@@ -207,12 +207,12 @@ def test_promise_5_counted_queues_are_read_on_a_full_disk(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused; so it is with the record that earlier releases wrote for it."""
     runs = [Read(1, 2, 3, 4), Read(1, 2, 10, 1 << 40)]
-    section = DeliveriesSection(Fold(DurableState(), Beside(print)), runs)
+    section = DeliveriesSection(Fold(DurableState(), Beside(print)), Deliveries(runs))
     pieces = b"".join(pack_sections([section]))
     assert read_sections(memoryview(pieces), "here") == (Deliveries(runs),)
     for wrong in (pieces[:-1], pieces[:16], pieces[:16] + bytes(48), pieces[:16] + b"\xff" * 48):
         with pytest.raises(StoreCorrupt, match="here"):
-            read_sections(memoryview(wrong), "here")
+            decode(format.COMMIT_MORE, memoryview(bytes(32) + wrong), "here")
     body = format.HANDOUT_HEADER.pack(2, 0) + pieces[16:]
     said = decode(format.HANDED_OUT, memoryview(body), "here")
     assert isinstance(said, CommitRecord)

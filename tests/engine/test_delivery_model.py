@@ -15,6 +15,7 @@ import pytest
 
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.queues.queue import Queue
+from quire.engine.queues.selection import Selection
 from quire.engine.queues.subscription import Subscription
 from quire.errors import QueueInUse
 from quire.message import Message
@@ -320,33 +321,45 @@ def said_state(place: Place) -> str:
 
 
 def state_of(subscription: Subscription, position: int) -> str:
-    """Where the engine has it."""
-    done, selection = subscription.done, subscription.selection
-    if done.contains(position):
-        return "READ"
-    if any(start <= position < end for _, start, end in subscription.later):
-        return "REJECTED"
-    if subscription.spent.contains(position):
-        return "SPENT"
-    if selection is None:
-        waits = subscription.returned.contains(position) or position >= subscription.cursor
-        return "AVAILABLE" if waits else "IN_FLIGHT"
-    if selection.expired.contains(position):
-        return "EXPIRED"
-    if position in selection._late:
-        return "LATE"
-    if position in selection._early:
-        return "AHEAD"
-    if position in selection._out or selection._outside.contains(position):
-        return "IN_FLIGHT"
-    if position >= selection.known or selection.unknown.contains(position):
-        return "UNSEEN"
-    if selection.sequences is not None and position in selection.sequences.positions():
-        return "WAITING"
-    if any(row[1] == position for row in selection._scheduled):
-        return "SCHEDULED"
-    assert selection.available(done).contains(position), position
-    return "AVAILABLE"
+    """Where the engine has it: the first of these that it is."""
+    known = PLAIN if subscription.selection is None else (*AWAY, *SELECTED)
+    return next(name for name, is_there in known if is_there(subscription, position))
+
+
+def selection_of(subscription: Subscription) -> Selection:
+    """Which there is."""
+    assert subscription.selection is not None
+    return subscription.selection
+
+
+def is_available(subscription: Subscription, position: int) -> bool:
+    """Where it is nowhere else, it stands ready, or its group shows it when its turn comes."""
+    assert selection_of(subscription).available(subscription.done).contains(position), position
+    return True
+
+
+Asked = tuple[str, Callable[[Subscription, int], bool]]
+AWAY: tuple[Asked, ...] = (
+    ("READ", lambda s, p: s.done.contains(p)),
+    ("REJECTED", lambda s, p: any(start <= p < end for _, start, end in s.later)),
+    ("SPENT", lambda s, p: s.spent.contains(p)),
+)
+PLAIN: tuple[Asked, ...] = (
+    *AWAY,
+    ("AVAILABLE", lambda s, p: s.returned.contains(p) or p >= s.cursor),
+    ("IN_FLIGHT", lambda _, __: True),
+)
+SELECTED: tuple[Asked, ...] = (
+    ("EXPIRED", lambda s, p: selection_of(s).expired.contains(p)),
+    ("LATE", lambda s, p: p in selection_of(s)._late),
+    ("AHEAD", lambda s, p: p in selection_of(s)._early),
+    ("IN_FLIGHT", lambda s, p: p in selection_of(s)._out),
+    ("IN_FLIGHT", lambda s, p: selection_of(s)._outside.contains(p)),
+    ("UNSEEN", lambda s, p: selection_of(s).unknown.contains(p) or p >= selection_of(s).known),
+    ("WAITING", lambda s, p: p in getattr(selection_of(s).sequences, "positions", list)()),
+    ("SCHEDULED", lambda s, p: any(row[1] == p for row in selection_of(s)._scheduled)),
+    ("AVAILABLE", is_available),
+)
 
 
 class Machine:

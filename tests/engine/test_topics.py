@@ -304,7 +304,7 @@ def test_the_section_is_read_as_it_was_written() -> None:
     good = b"".join(pieces)
     for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):
         with pytest.raises(StoreCorrupt, match="here"):
-            read_sections(memoryview(wrong), "here")
+            decode(format.COMMIT_MORE, memoryview(bytes(32) + wrong), "here")
     with pytest.raises(StoreVersion, match="here"):
         read_sections(memoryview(good[:8] + b"\xff" * 2 + bytes(40)), "here")
 

@@ -9,7 +9,7 @@ import xxhash
 
 from quire.errors import InvalidArgument
 from quire.journal import Journal, pack_record
-from quire.journal.format import Geometry, check_geometry, succeeds
+from quire.journal.format import checked_geometry, succeeds
 from quire.testing import SimEnv
 
 STORE = 0x1122334455667788
@@ -95,7 +95,7 @@ def test_padding_is_zero_after_a_larger_group(env: SimEnv) -> None:
 def test_impossible_sizes_are_refused(env: SimEnv, segment_bytes: int, page_size: int) -> None:
     """Sizes outside the documented ranges are errors, before anything is made."""
     with pytest.raises(InvalidArgument):
-        check_geometry(Geometry(STORE, segment_bytes, page_size))
+        checked_geometry(STORE, segment_bytes, page_size)
     with pytest.raises(InvalidArgument):
         Journal.create(
             env, "/store/j", store_id=1, segment_bytes=segment_bytes, page_size=page_size

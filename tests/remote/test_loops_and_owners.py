@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import quire.aio
 from quire import Workers
-from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
+from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreClosed, StoreFailed
 from quire.opening import open as open_store
 from quire.remote.elected_store import ElectedStore
 from quire.remote.election import Election
@@ -180,19 +181,80 @@ def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedS
     assert isinstance(Beside(loop).ends(), ConnectionLost)
 
 
-def _loop(path: str, found: list[bytes]) -> None:
+@pytest.mark.usefixtures("nobody_owns")
+@pytest.mark.parametrize("ack", ["auto", "session"])
+def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
+    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, ack: Any
+) -> None:
+    """LM3: once, not once for each owner that may be lost."""
+    monkeypatch.setattr("quire.remote.elected_store.HAND_OVER_SECONDS", 0.1)
+    waits: list[float] = []
+    waiting = store._wait_for_another
+
+    def wait(lost: Any, seconds: float) -> None:
+        waits.append(seconds)
+        waiting(lost, seconds)
+
+    monkeypatch.setattr(store, "_wait_for_another", wait)
+
+    def loop() -> None:
+        with store.consume("work", ack=ack) as messages:
+            for _ in messages:
+                raise AssertionError("there is none")
+
+    assert isinstance(Beside(loop).ends(), ConnectionLost)
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("moment", ["waiting", "at work"])
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_workers_of_a_connection_end_with_its_owner(owner: Actor, moment: str, how: str) -> None:
+    """WR6: it never comes back, whoever owns the store then; `run` says what to do."""
+    handled = threading.Event()
+    over = threading.Event()
+    url = literal_eval(owner.ask('store.status()["sharing"]["url"]'))
+    with quire.connect(url) as store:
+        connection = store.connection
+        workers = Workers(store, grace=0.2)
+
+        @workers.on("work", concurrency=2)
+        def handle(message: quire.Message, txn: quire.Transaction) -> None:
+            handled.set()
+            assert over.wait(SECONDS)
+
+        running = Beside(workers.run)
+        if moment == "at work":
+            store.put("work", b"1")
+            assert handled.wait(SECONDS)
+        else:
+            until(lambda: store._awaiting._callbacks.get("work"))
+        if how == "killed":
+            owner.kill()
+        else:
+            owner.say("store.close()")
+        until(lambda: connection.lost)
+        over.set()
+        error = running.ends()
+    # One that closes may have said so itself.
+    assert isinstance(error, ConnectionLost if how == "killed" else (ConnectionLost, StoreClosed))
+    assert "again" in str(error)
+
+
+def _loop(path: str, stores: list[Any], found: list[bytes]) -> None:
     with open_store(path, **OPTIONS) as store, store.consume("work") as messages:
+        stores.append(store)
         for message in messages:
             found.append(message.payload)
             messages.stop()
 
 
-def _tasks(path: str, found: list[bytes]) -> None:
+def _tasks(path: str, stores: list[Any], found: list[bytes]) -> None:
     async def run() -> None:
         async with (
             quire.aio.open(path, **OPTIONS) as store,
             store.consume("work") as messages,
         ):
+            stores.append(store._inner)
             async for message in messages:
                 found.append(message.payload)
                 await messages.acknowledge()
@@ -203,10 +265,14 @@ def _tasks(path: str, found: list[bytes]) -> None:
 
 @pytest.mark.parametrize("kind", [_loop, _tasks])
 def test_a_loop_goes_on_however_many_owners_end(
-    owner: Actor, store: ElectedStore, store_path: str, kind: Callable[[str, list[bytes]], None]
+    owner: Actor,
+    store: ElectedStore,
+    store_path: str,
+    kind: Callable[[str, list[Any], list[bytes]], None],
 ) -> None:
     """LM3: each of them ends while it is asked for a message, and none was taken."""
     found: list[bytes] = []
+    stores: list[ElectedStore] = []  # the loop's: an owner that hangs lets nobody else in
     with ExitStack() as held:
         owners = [owner, *(held.enter_context(actor(store_path)) for _ in range(2))]
         by_pid = {each.process.pid: each for each in owners}
@@ -215,13 +281,14 @@ def test_a_loop_goes_on_however_many_owners_end(
             each.ask('hang(EmbeddedTransaction, "get", "before")')
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Election, "succeed", lambda election: election.join())
-            loop = Beside(lambda: kind(store_path, found))
+            loop = Beside(lambda: kind(store_path, stores, found))
+            until(lambda: stores)
             for _ in range(2):
-                process_id = store.owner_process_id
+                process_id = stores[0].owner_process_id
                 each = by_pid.pop(process_id)
                 assert each.line() == "hanging"
                 each.kill()
-                until(lambda p=process_id: store.owner_process_id != p)  # type: ignore[misc]
+                until(lambda p=process_id: stores[0].owner_process_id != p)  # type: ignore[misc]
         (last,) = by_pid.values()  # the last one hangs, too, and this process is the next
         assert last.line() == "hanging"
         last.kill()

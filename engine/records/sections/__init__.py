@@ -6,14 +6,14 @@ fold, and what a commit has to check and to hold for it before its record is wri
 
 from .attachment import Attachment
 from .decides import Decides, DecidesSection
-from .deliveries import Deliveries, DeliveriesSection, unpack_deliveries
-from .failures import Failure, Failures, FailuresSection
+from .deliveries import Deliveries, DeliveriesSection
+from .failures import Failure, Failures
 from .held import Held, HeldSection, xid_in
-from .kinds import KINDS, pack_prepared, pack_sections, prepared_bytes, read_sections
-from .moves import Moves, MovesSection, Seek, check_kept, unpack_moves
-from .numbers import Heard, Numbers, NumbersSection
+from .kinds import KINDS, pack_prepared, pack_sections, read_sections
+from .moves import Moves, MovesSection, Seek, check_kept
+from .numbers import Heard, Numbers
 from .section import PendingSection, Section, Stamp
-from .values import Setting, Values, ValuesSection, set_values
+from .values import Setting, Values, ValuesSection
 
 __all__ = [
     "KINDS",
@@ -24,14 +24,12 @@ __all__ = [
     "DeliveriesSection",
     "Failure",
     "Failures",
-    "FailuresSection",
     "Heard",
     "Held",
     "HeldSection",
     "Moves",
     "MovesSection",
     "Numbers",
-    "NumbersSection",
     "PendingSection",
     "Section",
     "Seek",
@@ -42,10 +40,6 @@ __all__ = [
     "check_kept",
     "pack_prepared",
     "pack_sections",
-    "prepared_bytes",
     "read_sections",
-    "set_values",
-    "unpack_deliveries",
-    "unpack_moves",
     "xid_in",
 ]

@@ -6,45 +6,26 @@ Layout: `format`.
 
 from __future__ import annotations
 
-import struct
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from quire.engine.records import format
-from quire.errors import StoreCorrupt
 
-from .section import Folding, Stamp
+from .section import Section
 
 
-class Attachment(NamedTuple):
-    """What the section says."""
+@dataclass(frozen=True, slots=True)
+class Attachment(Section):
+    """What the section says; for the fold, which has the parts, it only gives a name."""
+
+    kind: ClassVar[int] = format.ATTACHMENT
 
     attachment_id: int  # random; 0: an earlier release prepared it
     attachment_bytes: int
 
-    @property
-    def kind(self) -> int:
-        return format.ATTACHMENT
-
-    @property
-    def record_name(self) -> str:
-        return ""
-
     def pack(self) -> bytes:
-        """The section's body."""
-        return format.ATTACHMENT_BODY.pack(*self)
+        return format.ATTACHMENT_BODY.pack(self.attachment_id, self.attachment_bytes)
 
-    @property
-    def bytes(self) -> int:
-        """What the body takes."""
-        return format.ATTACHMENT_BODY.size
-
-    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        """It only gives a name."""
-
-
-def unpack_attachment(body: memoryview, where: str) -> Attachment:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        return Attachment(*format.ATTACHMENT_BODY.unpack(body))
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable attachment ({error})") from error
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        return cls(*format.ATTACHMENT_BODY.unpack(body))

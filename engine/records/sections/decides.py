@@ -5,48 +5,42 @@ Layout: `format`.
 
 from __future__ import annotations
 
-import struct
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
 
 from quire.engine.records import format
-from quire.errors import StoreCorrupt
 
 from .held import xid_in
-from .section import Folding, PendingSection, Stamp
+from .section import Folding, PendingSection, Section, Stamp
 
 
-class Decides(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Decides(Section):
     """What the section says."""
+
+    kind: ClassVar[int] = format.DECIDES
 
     xid: str
     commit: bool
     messages: int  # in all parts of it
 
     @property
-    def kind(self) -> int:
-        return format.DECIDES
-
-    @property
     def record_name(self) -> str:
         return "COMMIT_PREPARED" if self.commit else "ROLLBACK_PREPARED"
 
+    def pack(self) -> bytearray:
+        xid = self.xid.encode()
+        header = format.DECIDES_HEADER.pack(self.messages, len(xid), self.commit, 0)
+        return bytearray(header + xid)
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        messages, length, commit, _ = format.DECIDES_HEADER.unpack_from(body)
+        return cls(xid_in(body, format.DECIDES_HEADER.size, length), bool(commit), messages)
+
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.decide(self, stamp, where)
-
-    def pack(self) -> bytes:
-        """The section's body."""
-        xid = self.xid.encode()
-        return format.DECIDES_HEADER.pack(self.messages, len(xid), self.commit, 0) + xid
-
-
-def unpack_decides(body: memoryview, where: str) -> Decides:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        messages, length, commit, _ = format.DECIDES_HEADER.unpack_from(body)
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable decision ({error})") from error
-    return Decides(xid_in(body, format.DECIDES_HEADER.size, length, where), bool(commit), messages)
 
 
 class Decided(Protocol):
@@ -59,60 +53,52 @@ class Decided(Protocol):
         """How many it puts."""
 
 
-D = TypeVar("D", bound=Decided)
-
-
-class DecisionOrder(Protocol[D]):
+class DecisionOrder(Protocol):
     """What is prepared, and is decided next."""
 
-    def decide(self, xid: str, expected: D | None) -> D:
+    def decide(self, xid: str, expected: Any) -> Decided:
         """A decision takes its place. Raises TransactionNotFound."""
 
-    def undecide(self, prepared: D) -> None:
+    def undecide(self, prepared: Any) -> None:
         """It was not written."""
 
 
-class DecidesSection(PendingSection, Generic[D]):
+class DecidesSection(PendingSection):
     """The same on its way into the journal. `expected`: this one only, not a later one of its xid.
 
     `changing` is held while the values change that it sets.
     """
 
-    KIND: ClassVar[int] = format.DECIDES
-
-    __slots__ = (
-        "_changing", "_expected", "_fold", "_order", "_prepared", "_said", "_stamp", "body",
-        "messages",
-    )  # fmt: skip
+    __slots__ = ("_changing", "_expected", "_order", "_prepared", "_stamp", "messages")
 
     room = -1  # what it is about has its place already
+    said: Decides
+    body: bytearray
 
     def __init__(
         self,
-        order: DecisionOrder[D],
+        order: DecisionOrder,
         changing: AbstractContextManager[Any],
         fold: Folding,
         said: Decides,
-        expected: D | None,
+        expected: Decided | None,
     ) -> None:
+        super().__init__(fold, said)
         self._order = order
         self._changing = changing
-        self._fold = fold
-        self._said = said
         self._expected = expected
-        self._prepared: D | None = None
+        self._prepared: Decided | None = None
         self._stamp = Stamp(0, 0, 0)
-        self.body: bytearray = bytearray(said.pack())
         self.messages = 0
 
     def check(self) -> None:
-        self._prepared = prepared = self._order.decide(self._said.xid, self._expected)
-        self._said = said = self._said._replace(messages=prepared.messages)
+        self._prepared = prepared = self._order.decide(self.said.xid, self._expected)
+        self.said = said = replace(self.said, messages=prepared.messages)
         if said.commit:
             self.messages = said.messages
 
     def place(self, first_id: int, time_us: int) -> None:
-        self.body[:] = self._said.pack()
+        self.body[:] = self.said.pack()
         self._stamp = Stamp(0, first_id, time_us)
 
     def withdraw(self) -> None:
@@ -124,4 +110,4 @@ class DecidesSection(PendingSection, Generic[D]):
         assert self._prepared is not None
         stamp = self._stamp._replace(address=address)
         with self._changing:
-            self._fold.decide(self._said, stamp, "decision", self._prepared.transaction_id)
+            self._fold.decide(self.said, stamp, "decision", self._prepared.transaction_id)

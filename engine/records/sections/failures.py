@@ -7,14 +7,13 @@ message is delivered too early once, and nothing else.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
 from quire.engine.records import format
-from quire.errors import StoreCorrupt
 
-from .section import Folding, PendingSection, Stamp
+from .section import Folding, Section, Stamp
 
 
 class Failure(NamedTuple):
@@ -27,45 +26,27 @@ class Failure(NamedTuple):
     due_us: int
 
 
-class Failures(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Failures(Section):
     """What the section says."""
 
-    runs: Sequence[Failure]
+    kind: ClassVar[int] = format.FAILURES
 
-    @property
-    def kind(self) -> int:
-        return format.FAILURES
+    runs: Sequence[Failure]
 
     @property
     def record_name(self) -> str:
         return "FAILED"
 
+    def pack(self) -> bytes:
+        return b"".join([format.FAILURE.pack(*run) for run in self.runs])
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        runs = [Failure(*row) for row in format.FAILURE.iter_unpack(body)]
+        if not runs or any(run.start >= run.end or run.due_us < 0 for run in runs):
+            raise ValueError("no failures, or of nothing")
+        return cls(runs)
+
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.fail(self.runs)
-
-
-def unpack_failures(body: memoryview, where: str) -> Failures:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        runs = [Failure(*row) for row in format.FAILURE.iter_unpack(body)]
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable record of a failure ({error})") from error
-    if not runs or any(run.start >= run.end or run.due_us < 0 for run in runs):
-        raise StoreCorrupt(f"{where}: contradictory record of a failure")
-    return Failures(runs)
-
-
-class FailuresSection(PendingSection):
-    """The same on its way into the journal."""
-
-    KIND: ClassVar[int] = format.FAILURES
-
-    __slots__ = ("_fold", "_runs", "body")
-
-    def __init__(self, fold: Folding, runs: Sequence[Failure]) -> None:
-        self._fold = fold
-        self._runs = runs
-        self.body = b"".join([format.FAILURE.pack(*run) for run in runs])
-
-    def apply(self, address: int) -> None:
-        self._fold.fail(self._runs)

@@ -5,56 +5,52 @@ Its record has all its parts, on pages and in files, its reads and its entries. 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord, Entry
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.errors import StoreCorrupt
 
 from .attachment import Attachment
-from .section import Folding, PendingSection, Preparing, Stamp
+from .section import Folding, PendingSection, Section
 from .values import Values, ValuesSection
 
+_HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 
-class Held(NamedTuple):
-    """What the section says. `taken`: so many of the reads, the first ones, are in flight."""
+
+@dataclass(frozen=True, slots=True)
+class Held(Section):
+    """What the section says; it is the whole record that is folded (see `Fold.take`)."""
+
+    kind: ClassVar[int] = format.HELD
 
     xid: str
-    taken: int
-
-    @property
-    def kind(self) -> int:
-        return format.HELD
+    taken: int  # so many of the reads, the first ones, are in flight
 
     @property
     def record_name(self) -> str:
         return "PREPARE"
 
-    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        """It is the whole record that is held (see `Fold.take`)."""
-
     def pack(self) -> bytes:
-        """The section's body."""
         xid = self.xid.encode()
         return format.PREPARE_HEADER.pack(len(xid), 0, self.taken) + xid
 
-    @property
-    def bytes(self) -> int:
-        """What the body takes."""
-        return len(self.pack())
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        length, _, taken = format.PREPARE_HEADER.unpack_from(body)
+        return cls(xid_in(body, format.PREPARE_HEADER.size, length), taken)
 
-    def checked(self, record: CommitRecord, where: str) -> CommitRecord:
-        """The record that it stands in. Raises StoreCorrupt for contradictions."""
+    def checked(self, record: CommitRecord) -> CommitRecord:
+        """The record that it stands in. Raises ValueError for contradictions."""
         if (
             self.taken > len(record.reads)
             or any(part.kind == format.INLINE for part in record.parts)
             or any(read.start >= read.end for read in record.reads[: self.taken])
             or any(section.kind not in _HOLDABLE for section in record.sections)
         ):
-            raise StoreCorrupt(f"{where}: contradictory record of a prepared transaction")
+            raise ValueError("it is not of a prepared transaction")
         return record
 
     def record(self, record: CommitRecord) -> PrepareRecord:
@@ -68,27 +64,12 @@ class Held(NamedTuple):
         )  # fmt: skip
 
 
-_HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
-
-
-def unpack_held(body: memoryview, where: str) -> Held:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        length, _, taken = format.PREPARE_HEADER.unpack_from(body)
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable record of a prepared one ({error})") from error
-    return Held(xid_in(body, format.PREPARE_HEADER.size, length, where), taken)
-
-
-def xid_in(body: memoryview, start: int, length: int, where: str) -> str:
-    """The xid at that place."""
+def xid_in(body: memoryview, start: int, length: int) -> str:
+    """The xid at that place. Raises ValueError."""
     name = body[start : start + length]
-    try:
-        if len(name) == length > 0:
-            return str(name, "utf-8")
-    except ValueError:
-        pass
-    raise StoreCorrupt(f"{where}: unreadable xid")
+    if not len(name) == length > 0:
+        raise ValueError(f"an xid of {len(name)} bytes, not {length}")
+    return str(name, "utf-8")
 
 
 class Holding(Protocol):
@@ -97,47 +78,38 @@ class Holding(Protocol):
     record: PrepareRecord
 
 
-H = TypeVar("H", bound=Holding)
-H_contra = TypeVar("H_contra", bound=Holding, contravariant=True)
-
-
-class HoldingOrder(Protocol[H_contra]):
+class HoldingOrder(Protocol):
     """What is prepared, and is to be prepared next."""
 
-    def place(self, prepared: H_contra) -> None:
+    def place(self, prepared: Any) -> None:
         """It takes its place. Raises XidExists."""
 
-    def withdraw(self, prepared: H_contra) -> None:
+    def withdraw(self, prepared: Any) -> None:
         """Its record was not written."""
 
 
-class HeldSection(PendingSection, Generic[H]):
+class HeldSection(PendingSection):
     """The same on its way into the journal, behind the one of the values that it sets."""
 
-    KIND: ClassVar[int] = format.HELD
-
-    __slots__ = (
-        "_check_entries", "_fold", "_held", "_is_placed", "_order", "_values", "body",
-    )  # fmt: skip
+    __slots__ = ("_check_entries", "_held", "_is_placed", "_order", "_values")
 
     room = 1
 
     def __init__(
         self,
-        order: HoldingOrder[H],
+        order: HoldingOrder,
         check_entries: Callable[[Sequence[Entry]], None],
-        fold: Preparing,
-        held: H,
+        fold: Folding,
+        held: Holding,
         values: ValuesSection | None,
     ) -> None:
         """`check_entries` raises AlreadyCommitted, KeyHeld."""
+        super().__init__(fold, Held(held.record.xid, held.record.taken))
         self._order = order
         self._check_entries = check_entries
-        self._fold = fold
         self._held = held
         self._values = values
         self._is_placed = False
-        self.body = Held(held.record.xid, held.record.taken).pack()
 
     def check(self) -> None:
         self._check_entries(self._held.record.entries)

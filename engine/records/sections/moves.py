@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Container, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 from quire.engine.records.durable_state import DurableQueue
-from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.errors import PositionLost, QueueNotFound, SubscriptionNotFound
 
-from .section import Folding, PendingSection, Stamp
+from .section import Folding, PendingSection, Section, Stamp
 
 
 class Seek(NamedTuple):
@@ -22,32 +22,26 @@ class Seek(NamedTuple):
     position: int
 
 
-class Moves(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Moves(Section):
     """What the section says."""
+
+    kind: ClassVar[int] = format.MOVES
 
     seeks: Sequence[Seek]
 
-    @property
-    def kind(self) -> int:
-        return format.MOVES
+    def pack(self) -> bytes:
+        return b"".join([format.SEEK.pack(*seek) for seek in self.seeks])
 
-    @property
-    def record_name(self) -> str:
-        return ""
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        seeks = [Seek(*row) for row in format.SEEK.iter_unpack(body)]
+        if not seeks:
+            raise ValueError("no moves of subscriptions")
+        return cls(seeks)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.seek(self.seeks)
-
-
-def unpack_moves(body: memoryview, where: str) -> Moves:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        seeks = [Seek(*row) for row in format.SEEK.iter_unpack(body)]
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable moves of subscriptions ({error})") from error
-    if not seeks:
-        raise StoreCorrupt(f"{where}: contradictory moves of subscriptions")
-    return Moves(seeks)
 
 
 class MovesSection(PendingSection):
@@ -56,11 +50,10 @@ class MovesSection(PendingSection):
     `strict`: the subscriptions of which all from that position on has to be there still.
     """
 
-    KIND: ClassVar[int] = format.MOVES
-
-    __slots__ = ("_fold", "_queues", "_strict", "body", "comes_first", "said")
+    __slots__ = ("_queues", "_strict", "comes_first")
 
     room = -1
+    said: Moves
 
     def __init__(
         self,
@@ -69,11 +62,9 @@ class MovesSection(PendingSection):
         seeks: Sequence[Seek],
         strict: Collection[int],
     ) -> None:
+        super().__init__(fold, Moves(seeks))
         self._queues = queues
-        self._fold = fold
         self._strict = strict
-        self.said = Moves(seeks)
-        self.body = bytearray().join([format.SEEK.pack(*seek) for seek in seeks])
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
 
     def split(
@@ -104,9 +95,6 @@ class MovesSection(PendingSection):
                 )
             if subscription_id in self._strict:
                 check_kept(queue, position)
-
-    def apply(self, address: int) -> None:
-        self._fold.seek(self.said.seeks)
 
 
 def check_kept(queue: DurableQueue, position: int) -> None:

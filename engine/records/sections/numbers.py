@@ -6,14 +6,13 @@ them says it, in the record that reads them: queues with an order by sequence on
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
 from quire.engine.records import format
-from quire.errors import StoreCorrupt
 
-from .section import Folding, PendingSection, Stamp
+from .section import Folding, Section, Stamp
 
 
 class Heard(NamedTuple):
@@ -25,47 +24,23 @@ class Heard(NamedTuple):
     number: int
 
 
-class Numbers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Numbers(Section):
     """What the section says."""
+
+    kind: ClassVar[int] = format.NUMBERS
 
     heard: Sequence[Heard]
 
-    @property
-    def kind(self) -> int:
-        return format.NUMBERS
+    def pack(self) -> bytes:
+        return b"".join([format.SENDER.pack(*row) for row in self.heard])
 
-    @property
-    def record_name(self) -> str:
-        return ""
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        heard = [Heard(*row) for row in format.SENDER.iter_unpack(body)]
+        if not heard:
+            raise ValueError("no numbers of sequences")
+        return cls(heard)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.hear(self.heard)
-
-
-def unpack_numbers(body: memoryview, where: str) -> Numbers:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    try:
-        heard = [Heard(*row) for row in format.SENDER.iter_unpack(body)]
-    except struct.error as error:
-        raise StoreCorrupt(f"{where}: unreadable numbers of sequences ({error})") from error
-    if not heard:
-        raise StoreCorrupt(f"{where}: contradictory numbers of sequences")
-    return Numbers(heard)
-
-
-class NumbersSection(PendingSection):
-    """The same on its way into the journal."""
-
-    KIND: ClassVar[int] = format.NUMBERS
-
-    __slots__ = ("_fold", "_heard", "body")
-
-    room = -1  # it comes with what is read
-
-    def __init__(self, fold: Folding, heard: Sequence[Heard]) -> None:
-        self._fold = fold
-        self._heard = heard
-        self.body = b"".join([format.SENDER.pack(*row) for row in heard])
-
-    def apply(self, address: int) -> None:
-        self._fold.hear(self._heard)

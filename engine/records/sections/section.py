@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from quire.engine.records.catalog import CatalogChange
@@ -41,38 +41,43 @@ class Folding(Protocol):
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
 
+    def prepare(self, record: PrepareRecord, where: str) -> None: ...
+
     def decide(
         self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0
     ) -> None: ...
 
 
-class Preparing(Protocol):
-    """The fold, as far as what is prepared is concerned."""
-
-    def prepare(self, record: PrepareRecord, where: str) -> None: ...
-
-
-class Section(Protocol):
+class Section:
     """What a record says. The same object is folded when it is committed, and in recovery."""
 
-    @property
-    def kind(self) -> int:
-        """Its number in the record."""
+    __slots__ = ()
+
+    kind: ClassVar[int]
+    """Its number in the record."""
 
     @property
     def record_name(self) -> str:
         """What people call a record that has it; empty: it goes by its kind."""
+        return ""
+
+    def pack(self) -> bytes | bytearray:
+        """Its bytes in the record."""
+        raise NotImplementedError
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        """The reverse. Raises ValueError, struct.error."""
+        raise NotImplementedError
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         """Its transaction is committed."""
 
 
 class PendingSection:
-    """The same on its way into the journal, in the steps of a commit; here with nothing to do."""
+    """The same on its way into the journal, in the steps of a commit."""
 
-    KIND: ClassVar[int] = 0  # nothing of it is in the record
-
-    __slots__ = ()
+    __slots__ = ("_fold", "body", "said")
 
     room = 0
     """1: it takes room on the disk; -1: it makes some, and may go on where the disk is full."""
@@ -80,8 +85,15 @@ class PendingSection:
     """No other change of its group may come before it: it checks what they change."""
     messages = 0
     """So many ids it takes, once `check` has returned."""
-    body: bytes | bytearray = b""
-    """Its bytes in the record; `place` may fill some of them in."""
+
+    said: Section
+    body: bytes | bytearray
+    """Its bytes in the record, if any; `place` may fill some of them in."""
+
+    def __init__(self, fold: Folding, said: Section) -> None:
+        self._fold = fold
+        self.said = said
+        self.body = said.pack()
 
     def check(self) -> None:
         """Whether it may be committed next. Raises to refuse the transaction."""
@@ -94,3 +106,4 @@ class PendingSection:
 
     def apply(self, address: int) -> None:
         """Its record is durable there, or its transaction has none. Must not raise."""
+        self.said.fold(self._fold, Stamp(address, 0, 0), "a section")

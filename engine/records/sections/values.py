@@ -6,17 +6,16 @@ place in the order; until then the section has zeros for them.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.catalog import STATE, CatalogChange
 from quire.engine.records.key_values import StateKey, ValueSet, to_text
-from quire.errors import StoreCorrupt
 
-from .section import Folding, PendingSection, Stamp
+from .section import Folding, PendingSection, Section, Stamp
 
 
 class Setting(NamedTuple):
@@ -27,76 +26,57 @@ class Setting(NamedTuple):
     value: bytes | None
 
 
-class Values(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Values(Section):
     """What the section says."""
+
+    kind: ClassVar[int] = format.VALUES
 
     sets: Sequence[ValueSet]
 
-    @property
-    def kind(self) -> int:
-        return format.VALUES
+    def pack(self) -> bytearray:
+        """Empty where nothing is set."""
+        body = bytearray(format.VALUES_HEADER.size if self.sets else 0)
+        for number, name, key, value in self.sets:
+            texts = name.encode(), key.encode()
+            size = 0 if value is None else len(value) + 1
+            body += format.VALUE.pack(number, len(texts[0]), len(texts[1]), size)
+            body += b"".join(texts) + (value or b"")
+        return body
 
-    @property
-    def record_name(self) -> str:
-        return ""
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        sets: list[ValueSet] = []
+        for at, number, name_bytes, key_bytes, value_bytes in _rows(body):
+            begin = at + format.VALUE.size
+            middle, end = begin + name_bytes, begin + name_bytes + key_bytes
+            name, key = str(body[begin:middle], "utf-8"), str(body[middle:end], "utf-8")
+            value = bytes(body[end : end + value_bytes - 1]) if value_bytes else None
+            sets.append(ValueSet(number, name, key, value))
+        if not sets:
+            raise ValueError("no values of states")
+        return cls(sets)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        set_values(fold, self.sets, where)
-
-    @property
-    def bytes(self) -> int:
-        """What the body takes."""
-        size = format.VALUES_HEADER.size if self.sets else 0
-        for _, name, key, value in self.sets:
-            size += format.VALUE.size + len(name.encode()) + len(key.encode()) + len(value or b"")
-        return size
+        changes = []
+        for number, name, key, value in self.sets:
+            body = None
+            if value is not None:
+                body = {"name": name, "key": key, "value": to_text(value)}
+            changes.append(CatalogChange(STATE, number, body))
+        fold.define(changes, where)
 
 
-def set_values(fold: Folding, sets: Iterable[ValueSet], where: str) -> None:
-    """They are committed."""
-    changes = []
-    for number, name, key, value in sets:
-        body = None
-        if value is not None:
-            body = {"name": name, "key": key, "value": to_text(value)}
-        changes.append(CatalogChange(STATE, number, body))
-    fold.define(changes, where)
-
-
-def pack_values(sets: Sequence[ValueSet]) -> tuple[bytearray, list[int]]:
-    """The section's body, empty where nothing is set; and where in it the numbers stand."""
-    body = bytearray(format.VALUES_HEADER.size if sets else 0)
-    places: list[int] = []
-    for number, name, key, value in sets:
-        texts = name.encode(), key.encode()
-        size = 0 if value is None else len(value) + 1
-        places.append(len(body))
-        body += format.VALUE.pack(number, len(texts[0]), len(texts[1]), size)
-        body += b"".join(texts) + (value or b"")
-    return body, places
-
-
-def unpack_values(body: memoryview, where: str) -> Values:
-    """Read the section; `StoreCorrupt` for contradictions."""
-    sets: list[ValueSet] = []
-    try:
-        format.VALUES_HEADER.unpack_from(body)
-        at = format.VALUES_HEADER.size
-        while at < len(body):
-            number, name_bytes, key_bytes, value_bytes = format.VALUE.unpack_from(body, at)
-            at += format.VALUE.size
-            ends = at + name_bytes, at + name_bytes + key_bytes
-            name, key = str(body[at : ends[0]], "utf-8"), str(body[ends[0] : ends[1]], "utf-8")
-            at, value = ends[1], None
-            if value_bytes:  # one more than it has
-                at += value_bytes - 1
-                value = bytes(body[ends[1] : at])
-            sets.append(ValueSet(number, name, key, value))
-    except (ValueError, struct.error) as error:
-        raise StoreCorrupt(f"{where}: unreadable values of states ({error})") from error
-    if at != len(body) or not sets:
-        raise StoreCorrupt(f"{where}: contradictory values of states")
-    return Values(sets)
+def _rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, int]]:
+    """Where in a body each value is, and what is said before it."""
+    at = format.VALUES_HEADER.size
+    while at < len(body):
+        number, name_bytes, key_bytes, value_bytes = format.VALUE.unpack_from(body, at)
+        yield at, number, name_bytes, key_bytes, value_bytes
+        at += format.VALUE.size + name_bytes + key_bytes
+        at += max(value_bytes - 1, 0)  # one more than it has, or 0: it is deleted
+    if at != len(body):
+        raise ValueError(f"values of {at} bytes, not {len(body)}")
 
 
 class StateOrder(Protocol):
@@ -124,12 +104,10 @@ class ValuesSection(PendingSection):
     `xid`: it is prepared by that, and holds the keys then.
     """
 
-    KIND: ClassVar[int] = format.VALUES
+    __slots__ = ("_marks", "_order", "_reads", "_settings", "_xid", "room")
 
-    __slots__ = (
-        "_fold", "_marks", "_numbered", "_order", "_reads", "_settings", "_xid", "body",
-        "room", "said",
-    )  # fmt: skip
+    said: Values  # the numbers are right once it has its place
+    body: bytearray
 
     def __init__(
         self,
@@ -139,15 +117,13 @@ class ValuesSection(PendingSection):
         settings: Sequence[Setting],
         xid: str | None = None,
     ) -> None:
+        super().__init__(fold, Values([ValueSet(0, *one) for one in settings]))
         self._order = order
-        self._fold = fold
         self._reads = reads
         self._settings = settings
         self._xid = xid
         self._marks = [(one.name, one.key, one.value is not None) for one in settings]
-        self.said = Values(())  # once it has its place
         self.room = 1 if settings else 0
-        self.body, self._numbered = pack_values([ValueSet(0, *one) for one in settings])
 
     def check(self) -> None:
         """Raises StateConflict, KeyHeld."""
@@ -158,7 +134,7 @@ class ValuesSection(PendingSection):
         if not self._settings:
             return
         numbers = self._order.place(self, self._marks, self._xid)
-        for at, number in zip(self._numbered, numbers, strict=True):
+        for (at, *_), number in zip(_rows(self.body), numbers, strict=True):
             format.NUMBER.pack_into(self.body, at, number)
         pairs = zip(numbers, self._settings, strict=True)
         self.said = Values([ValueSet(number, *one) for number, one in pairs])
@@ -171,5 +147,5 @@ class ValuesSection(PendingSection):
             return
         if self._xid is None:
             with self._order.changing:
-                set_values(self._fold, self.said.sets, "the state")
+                super().apply(address)
         self._order.unplace(self, self._marks)
