@@ -66,6 +66,7 @@ class Sequences:
     __slots__ = (
         "_due",
         "_known",
+        "_latest",
         "_most",
         "_older",
         "_read",
@@ -86,6 +87,7 @@ class Sequences:
         # By sender, a heap: number, position, when it is due, group.
         self._waiting: dict[int, list[int]] = {}
         self._due: list[tuple[int, int]] = []  # a heap: when something of a sender is due
+        self._latest = 0  # when the last of all that came is due
         self.gaps: dict[int, int] = {}  # by position, how many numbers are missing before it
         self.missed = 0  # gaps so far
 
@@ -111,6 +113,9 @@ class Sequences:
         if waiting is None:
             waiting = self._waiting[sender] = []
             self._call_at(due, sender)
+        elif due < self._latest:  # it came back: perhaps it is due before those that wait
+            self._call_at(due, sender)
+        self._latest = max(self._latest, due)
         code = (number << POSITION_BITS | position) << DUE_BITS | due
         heappush(waiting, code << SENDER_BITS | group)
         if len(waiting) <= self._most:

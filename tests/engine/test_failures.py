@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from quire import QueueOptions, Retry
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import Subscription
 from quire.errors import StoreFailed
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
 
-RETRY = {"delay": 30.0, "growth": "linear"}
+RETRY: Retry = {"delay": 30.0, "growth": "linear"}
 SECOND = 1_000_000
 
 
@@ -23,10 +24,10 @@ def make(env: SimEnv) -> None:
     """Queues of each kind, with a message each, and a sequence of which the first is there."""
     with open_store(env) as store:
         store.create_queue("dead", kind="work")
-        counted = {"max_deliveries": 9, "dead_letter": "dead"}
+        counted: QueueOptions = {"retry": RETRY, "max_deliveries": 9, "dead_letter": "dead"}
         store.create_queue("plain", kind="work")
         store.create_queue("retried", kind="work", retry=RETRY)
-        store.create_queue("counted", kind="work", retry=RETRY, **counted)
+        store.create_queue("counted", kind="work", **counted)
         store.create_queue("numbered", kind="work", order={"sequence": "n", "wait": 60.0})
         for name in ("plain", "retried", "counted"):
             store.put(name, b"m", group_key="g")

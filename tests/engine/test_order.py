@@ -289,6 +289,16 @@ def test_senders_that_are_not_heard_are_forgotten(monkeypatch: pytest.MonkeyPatc
     assert len(found._known) + len(found._older) <= 6
 
 
+def test_what_comes_back_is_due_before_those_that_wait() -> None:
+    """As it came before them, whatever came in between."""
+    found = Sequences(1.0, 10)
+    assert found.arrive(20, link_of(7, 1), 0, 50) == []
+    assert found.arrive(8, link_of(5, 1), 0, 10) == []
+    assert found.overdue(SECOND + 10) == [(8, 8 << 20, 0)]
+    assert found.overdue(SECOND + 49) == []
+    assert found.overdue(SECOND + 50) == [(20, 20 << 20, 0)]
+
+
 def test_dues_that_nobody_waits_for_are_forgotten() -> None:
     """Where each message waits for a moment, of a time that is a year."""
     found = Sequences(366 * 86400.0, 10)

@@ -265,9 +265,10 @@ class Machine:
         if not known.rules.get("grouped"):
             return set()
         now = self.env.monotonic()
+        unsure = reader.may_be_spent | reader.may_be_early
         later = {
             p for p, due in reader.later.items()
-            if due > now and p in reader.unread and p not in reader.may_be_spent | reader.may_be_early | own
+            if due > now and p in reader.unread and p not in unsure | own
             and not self.is_over(known, reader.unread[p])
         }  # fmt: skip
         in_flight = {p for p in reader.in_flight - own if p in reader.unread}  # not read past
