@@ -448,8 +448,11 @@ class Subscription:
         for lo, hi in self.done.gaps(start, end):
             while lo < hi:
                 stop = self.attempts.equal(lo, hi)
+                late = [] if self.selection is None else self.selection.late_in(lo, stop)
+                if late:  # what has expired waits for nothing
+                    stop = late[0] if lo < late[0] else lo + 1
                 seconds = policy if isinstance(policy, (int, float)) else self._wait(policy, lo)
-                is_over = not seconds or self.is_spent(lo)
+                is_over = not seconds or self.is_spent(lo) or late[:1] == [lo]
                 due_us = 0 if is_over else self._env.now_us() + round(seconds * 1e6)
                 failures.append(Failure(self.queue_id, self.subscription_id, lo, stop, due_us))
                 lo = stop
