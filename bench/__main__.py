@@ -65,7 +65,7 @@ def parse() -> argparse.Namespace:
         "--before",
         type=Path,
         metavar="CHECKOUT",
-        help="small, spark: measure this one beside the present",
+        help="small, spark, graph: measure this one beside the present",
     )
     parser.add_argument(
         "--no-sync", action="store_true", help="small: the interpreter's part alone"
@@ -75,8 +75,8 @@ def parse() -> argparse.Namespace:
     for name in arguments.name:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
-    if arguments.before and arguments.name not in (["small"], ["spark"]):
-        parser.error("--before is for the benchmarks small and spark, one at a time")
+    if arguments.before and arguments.name not in (["small"], ["spark"], ["graph"]):
+        parser.error("--before is for the benchmarks small, spark and graph, one at a time")
     if arguments.no_sync and arguments.name != ["small"]:
         parser.error("--no-sync is for the benchmark small alone")
     if arguments.before and not (arguments.before / "quire").is_dir():

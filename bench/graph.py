@@ -3,7 +3,8 @@
 What 1,000 messages cost from one queue to another, all in one Spark session, in turns. Of queries
 it is the median of the micro-batches after the first two, as Spark's progress has them, of a step
 its share of the time for all of them. Before that, what a graph costs while nothing happens
-(idle_graph.py).
+(idle_graph.py). With `--before`, another checkout's Quire does the same beside this one's
+(graph_turns.py).
 
 Kafka is one broker on this machine with one partition a topic, and syncs nothing; Quire's commits
 are durable. Without Maven, which fetches Kafka, its side is left out.
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import quire
-from bench import idle_graph
+from bench import graph_turns, idle_graph
 from bench.figure import Figure, Result, Setting, Table, at_most
 from bench.kafka_broker import GATHERING, with_kafka
 from bench.spark import start_session
@@ -25,7 +27,7 @@ from bench.spark import start_session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["run"]
+__all__ = ["Sides", "quire_query", "quire_step", "run"]
 
 ROWS = 1_000
 WARM_UP = 2  # micro-batches, or jobs, that do not count
@@ -35,11 +37,14 @@ MESSAGE = "cast(repeat('x', 100) as binary)"
 
 
 def run(setting: Setting) -> list[Result]:
-    """An idle graph, milliseconds for 1,000 messages, and the ratios."""
+    """An idle graph, milliseconds for 1,000 messages, and the ratios; or beside a checkout's."""
+    if setting.before is not None:
+        return graph_turns.run(setting)
     broker, settings, note = with_kafka(setting.folder)
     spark = start_session(settings)
     try:
-        sides = _Sides(spark, setting, None if broker is None else broker.address)
+        address = None if broker is None else broker.address
+        sides = Sides(spark, setting.folder, setting.scaled(20, 4), address)
         return [*idle_graph.measure(spark, setting), *_steps(sides, note)]
     finally:
         spark.stop()
@@ -47,13 +52,13 @@ def run(setting: Setting) -> list[Result]:
             broker.stop()
 
 
-class _Sides:
+class Sides:
     """What every measurement needs."""
 
-    def __init__(self, spark: Any, setting: Setting, broker: str | None) -> None:
-        self.spark, self.setting, self.broker = spark, setting, broker
-        self.batches = setting.scaled(20, 4) + WARM_UP
-        self.path = str(setting.folder / "store")
+    def __init__(self, spark: Any, folder: Path, batches: int, broker: str | None) -> None:
+        self.spark, self.folder, self.broker = spark, folder, broker
+        self.batches = batches + WARM_UP
+        self.path = str(folder / "store")
         self._names = 0
         with quire.open(self.path):
             pass
@@ -83,13 +88,13 @@ class _Sides:
         return frame.format("kafka").option("kafka.bootstrap.servers", self.broker)
 
 
-def _steps(sides: _Sides, note: str) -> list[Result]:
+def _steps(sides: Sides, note: str) -> list[Result]:
     """1,000 messages from one queue to another."""
-    ways: dict[str, Callable[[_Sides], list[float]]] = {
+    ways: dict[str, Callable[[Sides], list[float]]] = {
         "empty Spark job": _empty_job,
         "empty Spark job with a task in Python": _python_job,
-        "Quire's streaming query": _quire_query,
-        "Quire's step of a graph": _quire_step,
+        "Quire's streaming query": quire_query,
+        "Quire's step of a graph": quire_step,
     }
     if sides.broker is not None:
         ways["Kafka connector's streaming query"] = _kafka_query
@@ -111,18 +116,18 @@ def _steps(sides: _Sides, note: str) -> list[Result]:
     return results
 
 
-def _empty_job(sides: _Sides) -> list[float]:
+def _empty_job(sides: Sides) -> list[float]:
     return _jobs(sides, sides.spark.range(0, ROWS, 1, 1))
 
 
-def _python_job(sides: _Sides) -> list[float]:
+def _python_job(sides: Sides) -> list[float]:
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
     return _jobs(sides, sides.spark.range(0, ROWS, 1, 1).mapInArrow(same, "id long"))
 
 
-def _jobs(sides: _Sides, rows: Any) -> list[float]:
+def _jobs(sides: Sides, rows: Any) -> list[float]:
     times = []
     for _ in range(sides.batches):
         begin = time.perf_counter()
@@ -131,7 +136,7 @@ def _jobs(sides: _Sides, rows: Any) -> list[float]:
     return times[WARM_UP:]
 
 
-def _quire_query(sides: _Sides) -> list[float]:
+def quire_query(sides: Sides) -> list[float]:
     source, target = sides.queue(), sides.queue()
     sides.fill(source, sides.batches)
     rows = sides.spark.readStream.format("quire").option("queue", source)
@@ -141,7 +146,7 @@ def _quire_query(sides: _Sides) -> list[float]:
     return _query(sides, writer)
 
 
-def _quire_step(sides: _Sides) -> list[float]:
+def quire_step(sides: Sides) -> list[float]:
     """What a batch takes of the time that the step needs for all."""
     from quire.spark_graphs import Graph
 
@@ -161,7 +166,7 @@ def _quire_step(sides: _Sides) -> list[float]:
         return [1_000 * (time.perf_counter() - begin) / (sides.batches - WARM_UP)]
 
 
-def _kafka_query(sides: _Sides) -> list[float]:
+def _kafka_query(sides: Sides) -> list[float]:
     source, target = sides.name(), sides.name()
     rows = sides.spark.range(0, ROWS * sides.batches, 1, 1).selectExpr(f"{MESSAGE} as value")
     sides.kafka(rows.write).options(**GATHERING).option("topic", source).save()
@@ -171,9 +176,9 @@ def _kafka_query(sides: _Sides) -> list[float]:
     return _query(sides, writer)
 
 
-def _query(sides: _Sides, writer: Any) -> list[float]:
+def _query(sides: Sides, writer: Any) -> list[float]:
     """The milliseconds of each micro-batch of a query that takes what is there."""
-    checkpoint = sides.setting.folder / sides.name()
+    checkpoint = sides.folder / sides.name()
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     batches = [each for each in query.recentProgress if each.numInputRows]

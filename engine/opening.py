@@ -10,7 +10,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Self
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from quire.documented import documented_by
 from quire.engine.checkpoints.opened import (
@@ -24,7 +25,7 @@ from quire.engine.checkpoints.opened import (
 from quire.engine.queues.state import State
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.started import look_for_orders
-from quire.env import Env, FileLock, OsEnv, after_fork
+from quire.env import Env, OsEnv, after_fork
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
 from quire.limits import IDLE_JOURNAL_BYTES
 from quire.memory_env import MemoryEnv
@@ -35,12 +36,9 @@ from .composition import Parts, compose
 from .layout import IN_MEMORY, Layout
 from .options import Options
 
-
-def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
-    """Lock the store for this process. Raises what `Store.open` raises."""
-    with errors_of_path(layout):
-        prepare_directory(env, layout, create)
-        return env.lock(layout.lock, owner or "a process using quire.open")
+Opening = TypeVar("Opening", bound="StoreLife")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def open_parts(env: Env, layout: Layout, asked: Asked) -> Parts:
@@ -49,7 +47,9 @@ def open_parts(env: Env, layout: Layout, asked: Asked) -> Parts:
     What an interrupt leaves is let go of; it ends the recovery at once.
     """
     look_around()
-    lock = layout_lock(env, layout, asked.create, asked.owner)
+    with errors_of_path(layout):
+        prepare_directory(env, layout, asked.create)
+        lock = env.lock(layout.lock, asked.owner or "a process using quire.open")
     opened: Opened | None = None
     try:
         opened = waiting(open_files, env, layout, lock, asked)
@@ -95,9 +95,9 @@ class StoreLife:
         self._opened = opened = parts.opened
         self._context = context = parts.context
         self._checkpointer, self._maintenance = parts.checkpointer, parts.maintenance
-        self._definitions, self._names = parts.definitions, parts.names
-        self._leases, self._temporary = parts.leases, parts.temporary
-        self._schedules, self._types = parts.schedules, parts.types
+        self._definitions, self._leases = parts.definitions, parts.leases
+        self._temporary, self._schedules = parts.temporary, parts.schedules
+        self._types = parts.types
         self.path = opened.layout.path
         self.store_id = opened.store_id
         self.recovered = opened.recovered
@@ -178,7 +178,7 @@ class StoreLife:
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
-                self._stop_types,
+                lambda: nested(self._types.stop_all),  # the program's code
                 self._end_temporary,
                 self._end_transactions,
                 self._look_at_place,
@@ -211,9 +211,6 @@ class StoreLife:
         if not self.failed:
             self._temporary.let_go(self._temporary)
             self._temporary.end()
-
-    def _stop_types(self) -> None:
-        nested(self._types.stop_all)  # it is the program's code
 
     def _save(self) -> None:
         opened = self._opened
@@ -266,6 +263,20 @@ class StoreLife:
 
     def _refusal(self) -> StoreClosed | StoreFailed:
         return self._refused_by(str(self._closed))
+
+
+def open_call(
+    method: Callable[Concatenate[Opening, P], R],
+) -> Callable[Concatenate[Opening, P], R]:
+    """A method that is a whole call of a store, as long as that is open."""
+
+    @call
+    @wraps(method)
+    def whole(store: Opening, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        store._state()
+        return method(store, *args, **kwargs)
+
+    return whole
 
 
 _open_stores: Final[weakref.WeakSet[StoreLife]] = weakref.WeakSet()

@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from quire.arguments import (
     Bytes,
     check_changes,
-    check_durable,
-    check_exist_ok,
     check_first,
     check_flag,
-    check_gaps,
     check_keys,
-    check_large,
     check_lease_id,
     check_lifetime,
     check_limit,
@@ -25,7 +21,6 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
-    check_replace,
     check_seconds,
     check_state_key,
     check_state_name,
@@ -37,7 +32,6 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.documented import documented_by
-from quire.engine.commits.state_drop import drop_state
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.finding import position_at
@@ -79,9 +73,9 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_time
 from quire.store import Store
 from quire.transaction import Payload
-from quire.uninterrupted import begin_short, call, end, inside, look, nested
+from quire.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 
-from .opening import StoreLife
+from .opening import StoreLife, open_call
 
 
 @documented_by(Store)
@@ -90,7 +84,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     # Queues
 
-    @call
+    @open_call
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         state = self._state()
         files = len(self._opened.places.managers)
@@ -103,7 +97,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
             nested(self._types.start, [state.queue(queue.name) for queue in given])
         return [self._info(state.queue(queue.name)) for queue in given]
 
-    @call
+    @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)
         queue = self._definitions.alter(name, check_changes(changes))
@@ -111,13 +105,12 @@ class EmbeddedStore(StoreLife, SingleCalls):
             look_for_orders([queue])
         return self._info(queue)
 
-    @call
+    @open_call
     def rename_queue(self, old: str, new: str) -> QueueInfo:
-        self._state()
         check_name(new, "queue")
-        return self._info(self._names.rename(check_name(old, "queue"), new))
+        return self._info(self._definitions.rename(check_name(old, "queue"), new))
 
-    @call
+    @open_call
     def purge(self, queue: str, subscription: str | None = None) -> int:
         found = self._state().queue(queue)
         if subscription is None:
@@ -125,7 +118,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         reader = found.subscription(check_name(subscription, "subscription"))
         return nested(purge, self._context, self._definitions, found, reader)
 
-    @call
+    @open_call
     def put_back(
         self,
         source: str,
@@ -136,35 +129,32 @@ class EmbeddedStore(StoreLife, SingleCalls):
         to: str | None,
     ) -> Redriven:
         """A step of a redrive, in one commit (see `quire.redriving`)."""
-        self._state()
         return nested(put_back, self._context, source, start, end, most, chosen, to)
 
-    @call
+    @open_call
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
-        self._state()
         check_name(name, "alias")
-        self._names.create_alias(name, check_name(queue, "queue"), check_replace(replace))
+        self._definitions.create_alias(
+            name, check_name(queue, "queue"), check_flag("replace", replace)
+        )
 
-    @call
+    @open_call
     def drop_alias(self, name: str) -> None:
-        self._state()
-        self._names.drop_alias(check_name(name, "alias"))
+        self._definitions.drop_alias(check_name(name, "alias"))
 
-    @call
+    @open_call
     def aliases(self) -> dict[str, str]:
-        self._state()
-        return self._names.aliases()
+        return self._definitions.aliases()
 
-    @call
+    @open_call
     def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
-        self._state()
         given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
         changes = {name: value for name, value in given.items() if value is not None}
         if not changes:
             return dict(self._context.state.switches._asdict())
         return dict(self._definitions.switch(changes))
 
-    @call
+    @open_call
     def create_schedule(
         self,
         name: str,
@@ -174,39 +164,34 @@ class EmbeddedStore(StoreLife, SingleCalls):
         exist_ok: bool = False,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleInfo:
-        self._state()
         check_name(name, "schedule")
         given = check_schedule({"queue": queue, "cron": cron, "payload": payload, **options})
-        info = self._schedules.create(name, given, check_exist_ok(exist_ok))
+        info = self._schedules.create(name, given, check_flag("exist_ok", exist_ok))
         self._maintenance.soon()
         return info
 
-    @call
+    @open_call
     def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
-        self._state()
         given = check_schedule(changes)
         info = self._schedules.alter(check_name(name, "schedule"), given)
         self._maintenance.soon()
         return info
 
-    @call
+    @open_call
     def drop_schedule(self, name: str) -> None:
-        self._state()
         self._schedules.drop(check_name(name, "schedule"))
 
-    @call
+    @open_call
     def schedules(self) -> list[ScheduleInfo]:
-        self._state()
         return self._schedules.infos()
 
-    @call
+    @open_call
     def drop_queue(self, name: str) -> None:
-        self._state()
         queue_id = self._definitions.drop(name)
         self._context.write_buffers.forget(queue_id)
         nested(self._types.stop, queue_id)
 
-    @call
+    @open_call
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         state = self._state()
         if check_type(type) is not None and type not in TYPES:
@@ -218,20 +203,20 @@ class EmbeddedStore(StoreLife, SingleCalls):
             for key, entry in sorted(described.catalog[name].items())
         ]
 
-    @call
+    @open_call
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         state = self._state()
         if names is None:
             return [self._info(queue) for queue in state.by_name()]
         return [self._info(queue) for queue in [state.queue(n) for n in check_names(names)]]
 
-    @call
+    @open_call
     def positions(self, name: str) -> tuple[int, int]:
         queue = self._state().queue(name)
         with queue.lock:
             return queue.released.first_gap(0), queue.end_position
 
-    @call
+    @open_call
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
         state = self._state()
         given = check_names(names)
@@ -246,11 +231,11 @@ class EmbeddedStore(StoreLife, SingleCalls):
         self._context.sequencer.exclusive(look)
         return found
 
-    @call
+    @open_call
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         return self._state().queue(name).listing(check_passed(start), check_limit(limit))
 
-    @call
+    @open_call
     def position_at(self, name: str, time: Time) -> int:
         queue, time_us = self._state().queue(name), check_time(time)
         return position_at(self._context.delivery, queue, time_us)
@@ -266,7 +251,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
     ) -> list[SubscriptionInfo]:
         return self.subscribe_for(self._temporary, subscription, starts, exclusive, durable)
 
-    @call
+    @open_call
     def subscribe_for(
         self,
         holder: object,
@@ -277,13 +262,11 @@ class EmbeddedStore(StoreLife, SingleCalls):
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
         form = SubscriptionForm(check_flag("exclusive", exclusive), check_flag("durable", durable))
-        self._state()
         return self._temporary.subscribe(holder, subscription, starts, form)
 
-    @call
+    @open_call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
         """A client has such subscriptions, queue and name, from the owner before (TS2)."""
-        self._state()
         self._temporary.claim(holder, names)
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
@@ -296,13 +279,12 @@ class EmbeddedStore(StoreLife, SingleCalls):
         self._temporary.let_go(holder)
         self._maintenance.soon()
 
-    @call
+    @open_call
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        self._state()
         check_name(subscription, "subscription")
         self._definitions.unsubscribe(queue, subscription)
 
-    @call
+    @open_call
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         found = self._state().queue(queue)
         return [found.subscription_info(s) for s in sorted(found.readers(), key=lambda s: s.name)]
@@ -320,48 +302,42 @@ class EmbeddedStore(StoreLife, SingleCalls):
             raise self._refusal()
         if timeout is not None or large is not False or owner is not None or durable is not True:
             check_lifetime(timeout)
-            check_large(large)
+            check_flag("large", large)
             check_owner(owner)
-            check_durable(durable)
+            check_flag("durable", durable)
         return EmbeddedTransaction(self._context, timeout, large, owner, durable)
 
-    @call
+    @open_call
     def sync(self) -> None:
-        self._state()
         self._context.sequencer.sync()
 
-    @call
+    @open_call
     def transactions(self) -> list[TransactionInfo]:
-        self._state()
         return self._context.registry.infos()
 
-    @call
+    @open_call
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
-        self._state()
         info = self._context.registry.info(check_transaction_id(transaction_id))
         if info is None:
             raise _not_open(transaction_id)
         return info
 
-    @call
+    @open_call
     def abort(self, transaction_id: int) -> None:
-        self._state()
         if not self._context.registry.abort(check_transaction_id(transaction_id)):
             raise _not_open(transaction_id)
 
-    @call
+    @open_call
     def recover(self) -> list[PreparedInfo]:
         return self._state().prepared.info(self._env.now_us())
 
-    @call
+    @open_call
     def commit_prepared(self, xid: str) -> None:
-        self._state()
-        self._context.two_phase.decide(check_xid(xid), commit=True)
+        self._committer.decide(check_xid(xid), commit=True)
 
-    @call
+    @open_call
     def rollback_prepared(self, xid: str) -> None:
-        self._state()
-        self._context.two_phase.decide(check_xid(xid), commit=False)
+        self._committer.decide(check_xid(xid), commit=False)
 
     def put(
         self,
@@ -374,7 +350,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         if durable is not True:
-            check_durable(durable)
+            check_flag("durable", durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             target = self._by_name.get(queue) if type(queue) is str else None
             thread = begin_short()
@@ -401,12 +377,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         """The same of a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            thread = begin_short()
-            try:
-                return self._committer.put(target, payload)
-            finally:
-                del inside[thread]
-                end(thread)
+            return as_call(lambda: self._committer.put(target, payload))
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
@@ -434,20 +405,19 @@ class EmbeddedStore(StoreLife, SingleCalls):
         found = self._context.delivery.browse(queue, hidden, first, max_messages)
         return Messages(name, found, queue.schema)
 
-    @call
+    @open_call
     def chunk(self, stream: Stream, number: int) -> Bytes:
         """Part of a streamed message's payload, for a client. Raises PositionLost, StoreCorrupt."""
-        self._state()
         return self._context.reader.chunk(stream, number)
 
-    @call
+    @open_call
     def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
         check_max_messages(max_messages)
         queue, subscription = self._state().source(source)
         found = self._context.delivery.scheduled(queue, subscription, max_messages)
         return Messages(queue.name, found, queue.schema)
 
-    @call
+    @open_call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         callback = check_callback(callback)
         state = self._state()
@@ -461,34 +431,30 @@ class EmbeddedStore(StoreLife, SingleCalls):
         callback()
         return _nothing
 
-    @call
+    @open_call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         ledger = self._state().ledger
         return {key: ledger[key] for key in check_keys(keys) if key in ledger}
 
-    @call
+    @open_call
     def get_state(self, name: str, key: str) -> bytes | None:
         return self._state().values.value(check_state_name(name), check_state_key(key))
 
-    @call
+    @open_call
     def state_items(self, name: str) -> dict[str, bytes]:
         return self._state().values.items(check_state_name(name))
 
-    @call
+    @open_call
     def state_names(self) -> list[str]:
         return self._state().values.names()
 
-    @call
+    @open_call
     def drop_state(self, name: str) -> int:
-        state, context = self._state(), self._context
-        most_bytes = context.journal.max_group_bytes // 2
-        dropped = drop_state(state, context.sequencer, check_state_name(name), most_bytes)
-        context.committer.after_commit()
-        return dropped
+        return self._definitions.drop_state(check_state_name(name))
 
     # Leases
 
-    @call
+    @open_call
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
@@ -498,30 +464,26 @@ class EmbeddedStore(StoreLife, SingleCalls):
         state = self._state()
         self._context.sequencer.sync()  # who reads the files may note durably what was there
         found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
-        return self._leases.take(found, check_seconds(seconds), check_gaps(gaps))
+        return self._leases.take(found, check_seconds(seconds), check_flag("gaps", gaps))
 
-    @call
+    @open_call
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
-        self._state()
         self._leases.renew(check_lease_id(lease_id), check_seconds(seconds))
 
-    @call
+    @open_call
     def release(self, lease_id: int) -> None:
-        self._state()
         self._leases.release(check_lease_id(lease_id))
 
     # Care
 
-    @call
+    @open_call
     def checkpoint(self) -> None:
-        self._state()
         if self.failed:
             raise StoreFailed("the store has failed: close it and open it again to recover")
         self._checkpointer.run()
 
-    @call
+    @open_call
     def status(self) -> dict[str, Any]:
-        self._state()
         return status(
             self._opened,
             self._context,

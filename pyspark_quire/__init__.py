@@ -22,6 +22,10 @@ else:
 
         _plans = True
 
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            self._load = self._source().load  # as in QuireDataSource
+
         def __setstate__(self, state: dict[str, Any]) -> None:
             self.__dict__.update(state)
             self._plans = False  # as in QuireDataSource
@@ -50,4 +54,5 @@ else:
 
             source = QuireDataSource(self.options)
             source.plans = self._plans
+            source.load = getattr(self, "_load", source.load)
             return source

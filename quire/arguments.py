@@ -380,20 +380,6 @@ def check_lease_id(lease_id: object) -> int:
     return lease_id
 
 
-def check_large(large: object) -> bool:
-    """Whether a transaction's messages go to files as they arrive."""
-    if not isinstance(large, bool):
-        raise InvalidArgument(f"large {large!r:.100}: give True or False")
-    return large
-
-
-def check_durable(durable: object) -> bool:
-    """Whether a transaction is durable when its commit returns."""
-    if not isinstance(durable, bool):
-        raise InvalidArgument(f"durable {durable!r:.100}: give True or False")
-    return durable
-
-
 def check_preparable(durable: bool) -> None:
     """Whether a transaction that was begun so may be prepared."""
     if not durable:
@@ -403,13 +389,6 @@ def check_preparable(durable: bool) -> None:
         )
 
 
-def check_exist_ok(exist_ok: object) -> bool:
-    """Whether what is to be made may be there already."""
-    if not isinstance(exist_ok, bool):
-        raise InvalidArgument(f"exist_ok {exist_ok!r:.100}: give True or False")
-    return exist_ok
-
-
 def check_flag(name: str, value: object) -> bool:
     """What is on or off."""
     if isinstance(value, bool):
@@ -417,25 +396,11 @@ def check_flag(name: str, value: object) -> bool:
     raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
 
 
-def check_replace(replace: object) -> bool:
-    """Whether an alias may be taken from another queue."""
-    if not isinstance(replace, bool):
-        raise InvalidArgument(f"replace {replace!r:.100}: give True or False")
-    return replace
-
-
 def check_switch(name: str, value: object) -> bool | None:
     """Whether the store lets in puts, or gets; None: as it is."""
     if value is not None and not isinstance(value, bool):
         raise InvalidArgument(f"{name} {value!r:.100}: give True or False, or nothing")
     return value
-
-
-def check_gaps(gaps: object) -> bool:
-    """Whether a lease leaves out the messages that are gone."""
-    if not isinstance(gaps, bool):
-        raise InvalidArgument(f"gaps {gaps!r:.100}: give True or False")
-    return gaps
 
 
 # What a queue and a subscription can be made with

@@ -217,9 +217,9 @@ LARGE_FLUSH_BYTES = 4 << 20
 MAX_DATA_BLOCK_BYTES = 1 << 20
 
 # The same in a queue whose order is by keys. Each message may be in another block than the one
-# before it, and takes the reading and verification of all of that: measured, 110 us of 1 MiB, 50 of
-# 256 KiB, 31 of 64 KiB and 27 of 32 KiB.
-SCATTERED_BLOCK_BYTES = 64 << 10
+# before it, and takes the reading and verification of all of that: measured, 50 us of 256 KiB, 30
+# of 64 KiB and 24 of 16 KiB.
+SCATTERED_BLOCK_BYTES = 16 << 10
 
 # Bytes of records that one group takes, so that the first of its commits does not wait for long.
 GROUP_BYTES = 1 << 20
@@ -461,11 +461,8 @@ DRAWN_SMALLEST = 0.74  # how small letters get, of their size, before text is cu
 DRAWN_NAME_SIZE, DRAWN_WORDS_SIZE = 13, 11  # of the letters of a name, and of what is below it
 FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
-DUMP_SEARCH_BYTES = 4 << 20  # of a data file, that a dump looks through at once
 MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
-
-assert DUMP_SEARCH_BYTES % MAX_PAGE_SIZE_BYTES == 0
 
 # --- time ---
 

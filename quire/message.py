@@ -494,8 +494,16 @@ class Delivered(NamedTuple):
     failed_count: int | None = None  # how many of those failed; None: all but this one
     missing: int | None = None  # messages of its sequence before it; -1: perhaps, None: none
 
-    def told(self, message: Message) -> Message:
-        """One of them, just made, with the attribute that tells what is missing."""
+    def message(self, queue: str, row: int) -> Message:
+        """One of them, with the attribute that tells what is missing."""
+        message = self.block.message(
+            row,
+            queue=queue,
+            first_id=self.first_id,
+            time_us=self.time_us,
+            delivery_count=self.delivery_count,
+            failed_count=self.failed_count,
+        )
         if self.missing is not None:
             missing = "unknown" if self.missing < 0 else str(self.missing)
             attributes = MappingProxyType({**message.attributes, MISSING: missing})
@@ -538,12 +546,12 @@ class Messages(Sequence[Message]):
         if not -size <= index < size:
             raise IndexError(f"message {index} of {size}")
         part = self._narrow(index % size, index % size + 1)[0]
-        return self._message(part, part.start)
+        return part.message(self.queue, part.start)
 
     def __iter__(self) -> Iterator[Message]:
         for part in self._slices:
             for row in range(part.start, part.stop):
-                yield self._message(part, row)
+                yield part.message(self.queue, row)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, (str, bytes)):
@@ -602,14 +610,3 @@ class Messages(Sequence[Message]):
             start = end
             number += 1
         return parts
-
-    def _message(self, part: Delivered, row: int) -> Message:
-        message = part.block.message(
-            row,
-            queue=self.queue,
-            first_id=part.first_id,
-            time_us=part.time_us,
-            delivery_count=part.delivery_count,
-            failed_count=part.failed_count,
-        )
-        return message if part.missing is None else part.told(message)

@@ -14,7 +14,7 @@ from quire.arguments import (
     Acknowledge,
     NewQueue,
     QueueKind,
-    check_exist_ok,
+    check_flag,
     check_key,
     check_name,
     check_queue,
@@ -72,7 +72,7 @@ class SingleCalls:
         check_queue(name, kind, capacity, max_messages)
         properties = Properties(**check_properties(options)) if options else DEFAULT
         queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
-        if not check_exist_ok(exist_ok):
+        if not check_flag("exist_ok", exist_ok):
             return self.create_queues([queue.to_dict()])[0]
         unknown = 0
         while True:

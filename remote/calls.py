@@ -10,10 +10,8 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from quire.arguments import (
     check_changes,
-    check_exist_ok,
     check_first,
     check_flag,
-    check_gaps,
     check_keys,
     check_lease_id,
     check_limit,
@@ -24,7 +22,6 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
-    check_replace,
     check_seconds,
     check_source,
     check_state_key,
@@ -175,7 +172,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "create_alias": _call(
         "name queue replace",
         lambda store, a: store.create_alias(
-            check_name(a["name"], "alias"), _queue(a), check_replace(a["replace"])
+            check_name(a["name"], "alias"), _queue(a), check_flag("replace", a["replace"])
         ),
         changes=True,
     ),
@@ -195,7 +192,7 @@ CALLS: Final[Mapping[str, Call]] = {
         lambda store, a: info_json(
             store.create_schedule(
                 check_name(a["name"], "schedule"),
-                exist_ok=check_exist_ok(a["exist_ok"]),
+                exist_ok=check_flag("exist_ok", a["exist_ok"]),
                 **{**_NOTHING, **read_schedule(a["schedule"])},
             )
         ),
@@ -262,7 +259,9 @@ CALLS: Final[Mapping[str, Call]] = {
         "ranges seconds gaps",
         lambda store, a: infos_json(
             store.lease_many(
-                check_ranges(a["ranges"]), check_seconds(a["seconds"]), check_gaps(a["gaps"])
+                check_ranges(a["ranges"]),
+                check_seconds(a["seconds"]),
+                check_flag("gaps", a["gaps"]),
             )
         ),
         changes=True,

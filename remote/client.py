@@ -17,13 +17,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 from quire.arguments import (
     Bytes,
     check_changes,
-    check_durable,
-    check_exist_ok,
     check_first,
     check_flag,
-    check_gaps,
     check_keys,
-    check_large,
     check_lease_id,
     check_lifetime,
     check_limit,
@@ -34,7 +30,6 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
-    check_replace,
     check_seconds,
     check_source,
     check_state_key,
@@ -193,7 +188,7 @@ class RemoteStore(SingleCalls):
             "create_schedule",
             name=check_name(name, "schedule"),
             schedule=given,
-            exist_ok=check_exist_ok(exist_ok),
+            exist_ok=check_flag("exist_ok", exist_ok),
         )
         return read(ScheduleInfo, answer)
 
@@ -243,7 +238,7 @@ class RemoteStore(SingleCalls):
             "create_alias",
             name=check_name(name, "alias"),
             queue=check_name(queue, "queue"),
-            replace=check_replace(replace),
+            replace=check_flag("replace", replace),
         )
 
     def drop_alias(self, name: str) -> None:
@@ -334,9 +329,9 @@ class RemoteStore(SingleCalls):
         self.connection.check()
         if timeout is not None or large is not False or owner is not None or durable is not True:
             check_lifetime(timeout)
-            check_large(large)
+            check_flag("large", large)
             check_owner(owner)
-            check_durable(durable)
+            check_flag("durable", durable)
         return RemoteTransaction(
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
@@ -521,7 +516,10 @@ class RemoteStore(SingleCalls):
     ) -> list[Lease]:
         given = check_ranges(ranges)
         answer = self._call(
-            "lease_many", ranges=given, seconds=check_seconds(seconds), gaps=check_gaps(gaps)
+            "lease_many",
+            ranges=given,
+            seconds=check_seconds(seconds),
+            gaps=check_flag("gaps", gaps),
         )
         return _one_for_each(given, read_list(Lease, answer))
 

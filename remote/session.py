@@ -27,11 +27,9 @@ from typing import Any, Final, Protocol, TypeVar
 from quire.arguments import (
     Bytes,
     check_delay,
-    check_durable,
     check_ends,
     check_flag,
     check_key,
-    check_large,
     check_lifetime,
     check_max_messages,
     check_message_id,
@@ -446,8 +444,8 @@ class Session:
         number = field(header, "txn", int)
         if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
             raise RemoteError("only what begins a new transaction is told")
-        large = check_large(header.get("large", False))
-        durable = check_durable(header.get("durable", True))
+        large = check_flag("large", header.get("large", False))
+        durable = check_flag("durable", header.get("durable", True))
         self._begin(number, _lifetime(header), large, check_owner(header.get("owner")), durable)
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:

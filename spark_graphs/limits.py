@@ -58,6 +58,8 @@ LOG_ENTRIES_NEEDED = 2
 # A source that has been stopped ends within moments; one that goes on so long is another reader.
 HOLD_PATIENCE_SECONDS = 10.0
 HOLD_PAUSE_SECONDS = 0.05
+# Sources that Spark makes of one load in one query: one for each side of its joins with itself.
+MAX_SOURCES_OF_A_LOAD = 16
 
 assert HOLD_PAUSE_SECONDS < HOLD_PATIENCE_SECONDS
 assert ASSUMED_MESSAGE_BYTES < SMALL_BYTES < PARTITION_BYTES

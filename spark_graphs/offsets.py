@@ -11,6 +11,7 @@ YO4. An offset says which queues it is about, by the microsecond in which each w
     of a queue that was dropped are never taken for those of another with its name. Where the end of
     a micro-batch is in another queue than its start, its range begins at the origin in its end. The
     offsets of an older checkpoint do not know their queues, and are taken as they are.
+YO5. Where Spark makes several sources of one load, an offset says which of them it is of.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Offset:
     origin: Positions
     positions: Positions
     created_us: dict[str, int] = field(default_factory=dict)  # of queues; some, or none (YO4)
+    source: int = 1  # of those that Spark makes of one load (YO5)
 
     @classmethod
     def initial(
@@ -44,6 +46,7 @@ class Offset:
         try:
             created_us = value.get("created_us", {})
             parts = [dict(value["origin"]), dict(value["positions"]), dict(created_us)]
+            parts.append(dict(value.get("source", {})))
         except (AttributeError, TypeError, KeyError, ValueError):
             parts = []
         if not parts or not all(map(_are_positions, parts)):
@@ -51,12 +54,15 @@ class Offset:
                 f"the checkpoint holds an offset that is not one of format 'quire': {value!r}; "
                 "was the query's source exchanged? Start it with a new checkpoint"
             )
-        return cls(*parts)
+        origin, positions, created, source = parts
+        return cls(origin, positions, created, source.get("number", 1))
 
     def to_json(self) -> dict[str, Positions]:
         parts = {"origin": self.origin, "positions": self.positions}
         if self.created_us:
             parts["created_us"] = self.created_us
+        if self.source != 1:
+            parts["source"] = {"number": self.source}
         return {name: dict(sorted(part.items())) for name, part in sorted(parts.items())}
 
     def moved_to(self, positions: Mapping[str, int]) -> Offset:
@@ -97,7 +103,7 @@ class Offset:
         anew = {queue: now.origin[queue] for queue in self.remade(now)}
         origin = {queue: anew.get(queue, self.origin[queue]) for queue in now.positions}
         positions = {queue: anew.get(queue, self.positions[queue]) for queue in now.positions}
-        return Offset(origin, positions, now.created_us)
+        return replace(self, origin=origin, positions=positions, created_us=now.created_us)
 
 
 def _are_positions(part: dict[str, Any]) -> bool:

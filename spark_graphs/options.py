@@ -152,6 +152,7 @@ class ReadOptions:
     checkpoint: str | None = None
     columns: str | None = None
     where: str | None = None
+    source: int = 1  # of those that Spark makes of one load (one_load.py)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +15,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from quire.env import OsEnv
 from quire.errors import InvalidArgument, QuireError
 
 from . import connection, row_sink
 from .batch_reader import BatchReader
 from .first_line import first_line
+from .one_load import Turn, is_source
 from .options import ReadOptions, WriteOptions, include_headers, read_options, write_options
 from .refused_stream import RefusedStream
 from .row_columns import chosen_columns, typed_schema, words_read
@@ -37,6 +40,10 @@ class QuireDataSource(DataSource):
     # Spark makes an instance wherever it plans. Only for the commit of a micro-batch it hands an
     # older one over, pickled: what an error says there comes too late, and is not shown.
     plans = True
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.load = OsEnv().random_u64()  # Spark makes one for each load, and copies of it
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -67,7 +74,7 @@ class QuireDataSource(DataSource):
             words = self._words(options)
             if words is None:
                 check_source_schema(schema)
-            return StreamReader(options, schema, words=words)
+            return StreamReader(options, schema, words=words, turn=self._turn(options))
         except QuireError as error:
             return RefusedStream(error)
 
@@ -85,6 +92,15 @@ class QuireDataSource(DataSource):
             with suppress(InvalidArgument):
                 return read_options(self.options, streaming=streaming)
         return None
+
+    def _turn(self, options: ReadOptions) -> Turn | None:
+        """Of a source that Spark asks. One that knows its checkpoint is the only one of its load.
+
+        What a graph says and does of a step is about one subscription for each of its inputs.
+        """
+        if options.checkpoint is not None or not is_source():
+            return None
+        return connection.call(options.path, lambda _: Turn(options, self.load))
 
     def _words(self, options: ReadOptions) -> str | None:
         """The schema of the queues to be read; None where they hold bytes, or are not there."""

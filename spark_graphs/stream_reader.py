@@ -16,6 +16,7 @@ YS5. A micro-batch that Spark plans anew, because its checkpoint has lost it, is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from . import byte_limit, connection, position_range
 from .first_line import first_line
 from .idling import Idling
 from .offsets import Offset, Positions, admit, ranges
+from .one_load import Turn
 from .options import ReadOptions
 from .pace import Pace
 from .partition import QueuePiece, QuirePartition, partitions
@@ -61,9 +63,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         env: Env | None = None,
         words: str | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        """`words`: the schema of the typed queues that are read."""
-        self._options = options
+        """`words`: the schema of the typed queues that are read. `turn`: of this source."""
+        self._turn = turn
+        self._options = options = options if turn is None else turn.options()
         self._reading = Reading.of(options, schema, words)
         self._initial: Offset | None = None
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
@@ -79,8 +83,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Positions]:
         # Spark asks twice and expects one answer.
+        self._begin()
         if self._initial is None:
-            self._initial = connection.call(self._options.path, self._retention.start)
+            initial = connection.call(self._options.path, self._retention.start)
+            self._initial = replace(initial, source=self._options.source)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -100,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = connection.call(self._options.path, self._now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Positions]:
+        self._begin()
         begin = Offset.from_json(start)
         self._check_queues(begin)
         self._retention.read_to(begin)
@@ -134,6 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._retention.read_to(Offset.from_json(end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._begin()
         begin, stop = Offset.from_json(start), Offset.from_json(end)
         self._check_queues(begin)
         self._check_queues(stop)
@@ -156,12 +164,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         # Spark calls this after an error only; else the process ends, which does as much.
         self._retention.end()
+        if self._turn is not None:
+            self._turn.end()
 
     # What an executor asks.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, QuirePartition)
         return self._reading.read(partition)
+
+    def _begin(self) -> None:
+        if self._turn is not None:
+            self._turn.begin()
 
     def _joined(self, begin: Offset) -> Offset:
         """With the queues that a pattern finds since, which have their subscription now."""
@@ -205,6 +219,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _check_queues(self, start: Offset) -> None:
+        if start.source != self._options.source:
+            raise InvalidArgument(
+                f"the checkpoint is that of source {start.source} of its load, and Spark has made "
+                f"this one as source {self._options.source}: start queries of one load one after "
+                "another, or give each a load of its own"
+            )
         if self._options.pattern is None and set(start.positions) != set(self._options.queues):
             raise InvalidArgument(
                 f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and "

@@ -14,14 +14,14 @@ from .written import Written
 
 
 class Adoptions:
-    """Which file belongs to which transaction. Thread-safe."""
+    """Which files belong to an open transaction. Thread-safe."""
 
     def __init__(self, env: Env, directory: str, store_id: int, places: Places) -> None:
         self._env = env
         self._directory = directory
         self._store_id = store_id
         self._places = places
-        self._held: dict[int, int] = {}
+        self._held: set[int] = set()
         self._lock = threading.Lock()
 
     def inspect(self, ltds_id: int) -> tuple[LtdsInfo, str | None]:
@@ -41,21 +41,20 @@ class Adoptions:
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             return max((block.largest_charge() for block, _ in reader), default=0)
 
-    def hold(self, ltds_id: int, transaction_id: int) -> None:
+    def hold(self, ltds_id: int) -> None:
         """Only one transaction can adopt a file. Raises PositionLost."""
         with self._lock:
             if ltds_id in self._held or self._places.knows(ltds_id):
                 raise PositionLost(
                     f"file {ltds_id:016x} belongs to a committed or open transaction already"
                 )
-            self._held[ltds_id] = transaction_id
+            self._held.add(ltds_id)
 
     def let_go(self, ltds_id: int) -> None:
         """The file could not be adopted."""
-        self._held.pop(ltds_id, None)
+        self._held.discard(ltds_id)
 
     def release(self, written: Iterable[Written]) -> None:
         """The transaction has ended: its files are the store's, or their writer's again."""
         for part in written:
-            for ltds_id in part.adopted:
-                self._held.pop(ltds_id, None)
+            self._held -= part.adopted

@@ -16,12 +16,16 @@ The order of a commit (DESIGN: one write, one sync):
 One that need not be `durable` when it returns takes the same steps; in step 4 its record is
 written, and synced later. What it writes to other files is synced in steps 1 and 3 all the same: a
 record never becomes durable before the blocks that it names.
+
+One that is prepared (two-phase commit) takes them too, so that all that can fail fails here. Its
+record is held, and its blocks always go to the data files, from which no checkpoint has to move
+them. The decision is a record of its own. Message ids are given with it, in commit order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
@@ -30,6 +34,7 @@ from quire.engine.pages.places import Extent, Places
 from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.indexing import numbers_in
 from quire.engine.records import format
@@ -48,6 +53,12 @@ from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
     Attachment,
+    Decides,
+    DecidesSection,
+    Deliveries,
+    DeliveriesSection,
+    Failure,
+    Failures,
     Heard,
     Held,
     HeldSection,
@@ -57,7 +68,7 @@ from quire.engine.records.sections import (
     ValuesSection,
     pack_sections,
 )
-from quire.errors import QueueNotFound
+from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
@@ -252,37 +263,74 @@ class Committer:
             extents += self.place(groups, self.inline_limit if held is None else 0)
         attached = attached_bytes(groups)
         attachment = self._places.new_id() if attached else 0
-        if held is not None:
-            sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)
+        if held is not None:  # its blocks have become parts, all of them
+            state = self._state
+            parts = [each for _, own in groups for each in own if isinstance(each, Part)]
+            record = PrepareRecord(
+                held.xid, held.taken, 0, parts, [Read(*read[:4]) for read in reads], entries,
+                attachment=attachment,
+            )  # fmt: skip
+            transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
+            values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+            holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
+            sections = (*sections, holding)
         if memory is not None and not (groups or reads or entries or len(sections) > 1):
             return None, sections
         mark = mark_of(self._journal.generation)
         more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
         return pack(transaction.id, groups, reads, entries, more, mark), sections
 
-    def _hold(
-        self,
-        transaction: Committing,
-        held: Held,
-        groups: Pieces,
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        sections: Sequence[PendingSection],
-        attachment: int,
-    ) -> Sequence[PendingSection]:
-        """The sections of one that is prepared. There are no blocks any more."""
-        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
-        taken = [Read(*read[:4]) for read in reads]
-        record = PrepareRecord(
-            held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
-        )
-        transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
-        values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+    def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
+        """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         state = self._state
-        holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
-        return [*sections, holding]
+        said = Decides(xid, commit, 0)
+        with state.releasing(state.prepared.reads_of(xid) if commit else ()):
+            decides = DecidesSection(
+                state.prepared, state.values.changing, state.fold, said, expected
+            )
+            before: list[PendingSection] = []
+            if commit:
+                heard = self.heard(state.prepared.reads_of(xid))
+                before += [PendingSection(state.fold, Numbers(heard))] if heard else []
+            elif failures := state.prepared.failing(xid):
+                before.append(PendingSection(state.fold, Failures(failures)))
+            self._record(*before, decides)
+        self.after_commit()
 
-    def record(self, *sections: PendingSection, durable: bool = True) -> None:
+    def hand_out(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
+        ids = queue.queue_id, subscription.subscription_id
+        reads = [Read(*ids, start, end) for start, end, _ in runs]
+        if queue.is_volatile:
+            self._state.memory.hand_out(reads)
+        else:
+            self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Note that these deliveries failed. Does not raise: what cannot be recorded holds until
+        the store ends.
+
+        What is recorded is durable with the next that waits for a sync.
+        """
+        state = self._state
+        volatile = [each for each in failures if each.queue_id in state.volatile]
+        if volatile:
+            state.memory.fail(volatile)
+        recorded = [each for each in failures if each.queue_id not in state.volatile]
+        if recorded:
+            section = PendingSection(state.fold, Failures(recorded))
+            is_done = False
+            with suppress(QuireError):
+                self._record(section, durable=False)
+                is_done = True
+            if is_done:
+                self.after_commit()
+            else:
+                section.apply(0)
+
+    def _record(self, *sections: PendingSection, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
         packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections(sections))
         self.sequencer.submit(

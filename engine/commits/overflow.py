@@ -2,8 +2,8 @@
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-0053.
 
-- OV1: the oldest transaction leaves first; one that somebody uses at this moment is passed over,
-  but who asks for room leaves the buffer itself when its turn comes.
+- OV1: the oldest transaction leaves first (`Registry.relieve`); one that somebody uses at this
+  moment is passed over, but who asks for room leaves the buffer itself when its turn comes.
 - OV2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
   the commit: after a crash they are free. The commit syncs them, and its record names them.
 - OV3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
@@ -18,7 +18,6 @@ from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import Part
 from quire.ltds import LtdsWriter
-from quire.writebuffer import WriteBuffer
 
 from .sequencer import Sequencer
 from .written import Written
@@ -34,19 +33,6 @@ class Overflow:
         self._places = places
         self._sequencer = sequencer
         self._after_discard = after_discard
-
-    def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
-        """Have transactions leave the buffer until there is room (OV1).
-
-        `leave` has one leave; whether anything of it left.
-        """
-        index = 0
-        while buffer.full:
-            holder = buffer.holder(index)
-            if holder is None:
-                return
-            if not leave(holder):
-                index += 1
 
     def spill(self, transaction_id: int, written: Written) -> None:
         """A transaction's messages for one queue leave the buffer."""

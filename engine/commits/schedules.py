@@ -19,15 +19,14 @@ from quire.engine.records.durable_state import CatalogEntry
 from quire.env import Env
 from quire.errors import (
     InvalidArgument,
-    QueueInUse,
     QueueNotFound,
     ScheduleExists,
     ScheduleNotFound,
 )
-from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_SCHEDULE_ENTRY_BYTES
 from quire.schedules import DEFAULTS, FIELDS
 
-from .names import Submit
+from .checks import entry_named
+from .definitions import Definitions
 
 _TIMING: Final = ("cron", "timezone")
 
@@ -35,31 +34,18 @@ _TIMING: Final = ("cron", "timezone")
 class ScheduleEntries:
     """See the module. Whoever uses it sees to it that nobody else changes one meanwhile."""
 
-    def __init__(self, env: Env, state: State, submit: Submit) -> None:
+    def __init__(self, env: Env, state: State, definitions: Definitions) -> None:
         self._env = env
         self._state = state
-        self._submit = submit
+        self._submit = definitions.submit
 
-    def all(self) -> list[tuple[int, CatalogEntry]]:
-        """All of them with their numbers, in the order of their names."""
-        entries = list(self._state.durable.catalog.get(SCHEDULE, {}).items())
-        return sorted(entries, key=lambda pair: str(pair[1].body["name"]))
-
-    def find(self, name: str) -> tuple[int, CatalogEntry] | None:
-        """The number and the entry of a schedule; None: there is none of the name."""
-        for number, entry in list(self._state.durable.catalog.get(SCHEDULE, {}).items()):
-            if entry.body["name"] == name:
-                return number, entry
-        return None
-
-    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> int:
-        """Make one; its number. Raises as `Store.create_schedule`."""
-        made: list[int] = []
+    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> None:
+        """Make one. Raises as `Store.create_schedule`."""
         now_us = self._env.now_us()
         body = {"name": name, **DEFAULTS, **_present(given)}
         queue = body.pop("queue")
         check_due(body, now_us)
-        known = self.find(name)
+        known = entry_named(self._state, SCHEDULE, name)
         if known is not None:
             if not exist_ok:
                 raise ScheduleExists(
@@ -67,19 +53,17 @@ class ScheduleEntries:
                     "first"
                 )
             _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
-            return known[0]
+            return
         body |= {"created_us": now_us, "since_us": now_us}
 
         def prepare() -> list[CatalogChange]:
             body["queue_id"] = self._target(queue).queue_id
-            made.append(self._state.durable.next_queue_id)
-            return [CatalogChange(SCHEDULE, made[0], body)]
+            return [CatalogChange(SCHEDULE, self._state.durable.next_queue_id, body)]
 
-        self._submit(MAX_SCHEDULE_ENTRY_BYTES, prepare)
-        return made[0]
+        self._submit(prepare)
 
-    def alter(self, name: str, given: Mapping[str, Any]) -> int:
-        """Change one; its number. Raises as `Store.alter_schedule`."""
+    def alter(self, name: str, given: Mapping[str, Any]) -> None:
+        """Change one. Raises as `Store.alter_schedule`."""
         number, entry = self._known(name)
         now_us = self._env.now_us()
         body = _present({**entry.body, **given})
@@ -95,16 +79,15 @@ class ScheduleEntries:
                 body["queue_id"] = self._target(queue).queue_id
             return [CatalogChange(SCHEDULE, number, body)]
 
-        self._submit(MAX_SCHEDULE_ENTRY_BYTES, prepare)
-        return number
+        self._submit(prepare)
 
     def drop(self, name: str) -> None:
         """Remove one. Raises as `Store.drop_schedule`."""
         number, _ = self._known(name)
-        self._submit(MAX_CATALOG_ENTRY_BYTES, lambda: [CatalogChange(SCHEDULE, number, None)])
+        self._submit(lambda: [CatalogChange(SCHEDULE, number, None)])
 
     def _known(self, name: str) -> tuple[int, CatalogEntry]:
-        known = self.find(name)
+        known = entry_named(self._state, SCHEDULE, name)
         if known is None:
             raise ScheduleNotFound(
                 f"there is no schedule {name!r}: schedules() lists them, create_schedule makes one"
@@ -132,16 +115,6 @@ def check_due(body: Mapping[str, Any], now_us: int) -> None:
     """Raises InvalidArgument where the text or the time zone is none, or nothing is ever due."""
     if DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
         raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
-
-
-def check_no_schedule(state: State, queue: Queue) -> None:
-    """Raises QueueInUse where schedules put to the queue."""
-    for entry in state.durable.catalog.get(SCHEDULE, {}).values():
-        if entry.body["queue_id"] == queue.queue_id:
-            raise QueueInUse(
-                f"queue {queue.name!r} has the schedule {entry.body['name']!r}: drop_schedule it, "
-                "or give it another queue (alter_schedule)"
-            )
 
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, cast
@@ -218,10 +218,8 @@ class Sequencer:
             raise turn.error
 
     def _write_together(self, turns: list[_Turn]) -> None:
-        with self._guard:
-            self._queue.extend(turns)
-            self._lead_if_nobody_does(turns[0])
-        for turn in turns:
+        self._go_through(turns[0], turns)
+        for turn in turns[1:]:
             self._go_through(turn)
 
     def exclusive(self, action: Callable[[], None]) -> None:
@@ -236,16 +234,25 @@ class Sequencer:
     def _wait_in_line(self, change: Change | _Exclusive) -> None:
         """Return when it was done, by this thread or another; raise what refused it."""
         turn = _Turn(change)
+        self._go_through(turn, (turn,))
+        if turn.error is not None:
+            raise turn.error
+
+    def _go_through(self, turn: _Turn, coming: Sequence[_Turn] = ()) -> None:
+        """Wait for a turn's outcome, or bring it about. Those that come get in line before that."""
         try:
-            with self._guard:
-                self._queue.append(turn)
-                self._lead_if_nobody_does(turn)
+            if coming:
+                with self._guard:
+                    self._queue.extend(coming)
+                    self._lead_if_nobody_does(coming[0])
             turn.gate.acquire()
             if self._leader is turn:
                 self._lead()
-        except BaseException:
+        except BaseException as error:
             self._see_through(turn)
-            raise
+            if not isinstance(error, Exception):
+                raise
+            turn.error = turn.error or error
         finally:
             try:
                 self._hand_over(turn)
@@ -254,20 +261,6 @@ class Sequencer:
                 self._hand_over(turn)
                 _wake_follower(turn)
                 raise
-        if turn.error is not None:
-            raise turn.error
-
-    def _go_through(self, turn: _Turn) -> None:
-        """Wait for a turn's outcome, or bring it about."""
-        try:
-            turn.gate.acquire()
-            if self._leader is turn:
-                self._lead()
-        except Exception as error:  # noqa: BLE001 - raised where the change was submitted
-            turn.error = turn.error or error
-        finally:
-            self._hand_over(turn)
-            _wake_follower(turn)
 
     def _lead_if_nobody_does(self, turn: _Turn) -> None:
         """It is in line. Who led may have gone before that, without a look at the line again."""
@@ -446,7 +439,7 @@ class Sequencer:
             raise self._failed()
 
     def fail(self, error: BaseException) -> None:
-        """It came while something was applied that no record tells of (C6)."""
+        """It came while something was applied that no record tells of (C6), or beside (C7)."""
         self._failure = self._failure or repr(error)
 
     @contextmanager
@@ -456,11 +449,10 @@ class Sequencer:
             yield
         except DiskFull:
             raise
-        except StoreFailed as error:
-            self._failure = self._failure or repr(error)
-            raise
-        except OSError as error:
-            self._failure = self._failure or repr(error)
+        except (StoreFailed, OSError) as error:
+            self.fail(error)
+            if isinstance(error, StoreFailed):
+                raise
             raise StoreFailed(
                 f"{doing} failed ({error!r}); the store refuses commits: close it and open it "
                 "again to recover"

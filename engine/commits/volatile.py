@@ -25,6 +25,7 @@ from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
 from quire.engine.records.sections import Heard, MovesSection, PendingSection
 from quire.env import Env
+from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
 
 from .written import Written
@@ -91,12 +92,15 @@ class Volatile:
         memory = MemorySection(self, transaction_id, put, read, moved, numbers)
         return memory, written, reads, moves
 
-    def name_of(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> str | None:
-        """The name of one that is concerned."""
-        volatile = self.state.volatile
-        names = [part.queue.name for part in written if part.queue.is_volatile]
-        names += [volatile[read.queue_id].name for read in reads if read.queue_id in volatile]
-        return names[0] if names else None
+    def check_none(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> None:
+        """None is concerned: it is to be prepared. Raises InvalidArgument."""
+        for queue_id in (*(part.queue.queue_id for part in written), *(r.queue_id for r in reads)):
+            if queue_id in self.state.volatile:
+                raise InvalidArgument(
+                    f"queue {self.state.volatile[queue_id].name!r} is volatile, and what is "
+                    "prepared is there after a restart: a transaction that has put to it or got "
+                    "from it cannot be prepared; commit it, or roll it back"
+                )
 
     def now_us(self) -> int:
         """The time of a commit that has no record."""

@@ -71,33 +71,28 @@ class Written:
     def spill(self, place: Callable[[Queue, list[EncodedBlock]], list[Part]]) -> list[Part]:
         """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
         if self.queue.is_volatile:
-            self._stay()
+            self.placed += self._drain()
             return []
         blocks = self.buffer.encode(self.queue.block_bytes)
         if not blocks:
             return []
         parts = place(self.queue, blocks)
-        self._drained(self.buffer.drain(self.queue.block_bytes))
+        self._drain()
         self.placed += parts
         return parts
 
     def flush(self) -> None:
-        """The transaction is large: move what is collected to its file."""
+        """The transaction is large: move what is collected to its file.
+
+        Of a volatile queue it stays in memory, bounded by the capacity.
+        """
+        blocks = self._drain()
         if self.queue.is_volatile:
-            self._stay()
-            return
-        blocks = self.buffer.drain(self.queue.block_bytes)
-        if blocks:
-            self._drained(blocks)
+            self.placed += blocks
+        elif blocks:
             if self._writer is None:
                 self._writer = self._new_file()
             self._writer.append(blocks)
-
-    def _stay(self) -> None:
-        """Of a volatile queue: what is collected is in memory, and bounded by the capacity."""
-        blocks = self.buffer.drain(self.queue.block_bytes)
-        self._drained(blocks)
-        self.placed += blocks
 
     @property
     def staying_bytes(self) -> int:
@@ -106,10 +101,13 @@ class Written:
             return 0
         return sum(p.charge_bytes for p in self.placed if isinstance(p, EncodedBlock))
 
-    def _drained(self, blocks: list[EncodedBlock]) -> None:
+    def _drain(self) -> list[EncodedBlock]:
+        """What is collected leaves the buffer."""
+        blocks = self.buffer.drain(self.queue.block_bytes)
         self.buffer.account.shrink(
             sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
         )
+        return blocks
 
     @property
     def waiting_bytes(self) -> int:

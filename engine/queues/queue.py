@@ -230,22 +230,26 @@ class Queue:
         if type(read) is Taken:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
-            if record is not None and epoch == self.epoch and subscription.is_plain:
+            if record is not None and epoch == self.epoch:
+                if not subscription.is_plain:
+                    self._forget(read)
                 if not released:
                     return ()
                 self.space.release(record[4], 1)
                 return (record,)
-            if subscription.is_guarded:
-                self.wake()
-        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
-        if known is not None and start < end and known.forget(start, end):
-            self.wake()
+        self._forget(read)
         return self.releases.free(released) if released else ()
 
     def heard(self, subscription_id: int, sender: int, number: int) -> None:
         known = self.subscriptions.get(subscription_id)
         selection = None if known is None else known.selection
         if selection is not None and selection.hear(sender, number):
+            self.wake()
+
+    def _forget(self, read: Read | Taken) -> None:
+        """What its subscription knew of these positions; others may have what is next now."""
+        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
+        if known is not None and start < end and (known.forget(start, end) or known.is_guarded):
             self.wake()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
@@ -319,6 +323,8 @@ class Queue:
         `missing`: what the reason is about.
         """
         with self.lock:
+            if why == self._stops.get(missing, ""):
+                return
             self._stops[missing] = why
             self.stopped = "; ".join([reason for reason in self._stops.values() if reason])
             self._limit()
@@ -456,37 +462,18 @@ class Queue:
                 subscription.give_back(*run, counted=False)
                 raise
 
-    def take_scheduled(
-        self,
-        subscription: Subscription,
-        position: int,
-        due_us: int,
-        group: int,
-        taker: object,
-        *,
-        to_change: bool,
-    ) -> tuple[int, int, int] | None:
-        """The same of one that is not due yet; `due_us`: when its message says it is.
-
-        `group`: the number of its group, which the taker gets, too, unless it is `to_change` it.
-        """
-        if subscription.is_guarded and not subscription.admits(taker):
-            return None
-        holder = None if to_change else taker
-        run = subscription.take_scheduled(position, due_us, group, holder)
-        return None if run is None else (*run, subscription.deliveries(position))
-
-    def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
-        """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.
+    def deliverable(self, subscription: Subscription | None, start: int, end: int) -> list[Pointer]:
+        """Pointers to the first messages of [start, end), `POINTERS_AT_ONCE` at most.
 
         What somebody's read_to or unsubscribe has released since it was taken is gone.
+        `subscription`: whose they are, in flight.
         """
         result: list[Pointer] = []
         for lo, hi in self.released.gaps(start, end):
             room = POINTERS_AT_ONCE - len(result)
             if not room:
                 break
-            if subscription.selection is None:
+            if subscription is not None and subscription.selection is None:
                 result += subscription.read_structure.pointers(lo, hi, room)
             else:  # in no order that would be worth scanning ahead
                 result += self.pointers(lo, hi)[:room]
@@ -500,14 +487,10 @@ class Queue:
             for ref in islice(kept, POINTERS_AT_ONCE)
         ]
 
-    def unreleased_pointers(self, start: int, end: int) -> tuple[list[Pointer], int]:
-        """Pointers to the first messages of [start, end) that are unreleased, and their end."""
-        result: list[Pointer] = []
-        for lo, hi in self.released.gaps(start, end):
-            result += self.pointers(lo, hi)
-            if len(result) >= POINTERS_AT_ONCE:
-                return result, result[-1].end_position
-        return result, end
+    def kept(self, start: int, end: int) -> list[Pointer]:
+        """The same, without the lock; none of a queue that was dropped."""
+        with self.lock:
+            return [] if self.dropped else self.pointers(start, end)
 
     def wait(self, timeout: float, ready: Callable[[], bool]) -> bool:
         """Wait under the lock until the queue changes and `ready`; False: the time is over."""

@@ -8,10 +8,11 @@ but for a message that is larger, or much larger than the others.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from quire.arguments import count_of
 from quire.block import BlockBuilder, Rows, check_block
 from quire.limits import (
     ARROW_SLICE_BYTES,
@@ -21,11 +22,12 @@ from quire.limits import (
     MAX_DATA_BLOCK_BYTES,
 )
 
+ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
+
 
 def slices_of(source: Any) -> list[Any]:
     """The source in slices that share its memory; only itself if it is not large."""
-    tabular = isinstance(source, (pa.RecordBatch, pa.Table))
-    rows = source.num_rows if tabular else len(source)
+    rows = count_of(source)
     size = _size(source)
     if rows <= 1 or (rows <= ARROW_WHOLE_ROWS and size <= ARROW_WHOLE_BYTES):
         return [source]
@@ -44,10 +46,11 @@ def row_slices(rows: Rows) -> Iterator[Rows]:
 
 def chosen_of(source: Any, rows: list[int]) -> Any:
     """Some of the payloads of a list or of Arrow data, or all."""
-    if isinstance(source, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
-        whole = source.num_rows if isinstance(source, (pa.RecordBatch, pa.Table)) else len(source)
-        return source if len(rows) == whole else source.take(pa.array(rows, pa.int64()))
-    return source if len(rows) == len(source) else [source[row] for row in rows]
+    if len(rows) == count_of(source):
+        return source
+    if isinstance(source, ARROW):
+        return source.take(pa.array(rows, pa.int64()))
+    return [source[row] for row in rows]
 
 
 def _size(source: Any) -> int:
@@ -68,8 +71,7 @@ def measure(part: Any) -> tuple[int, int]:
 def largest_charge(payloads: Any) -> int:
     """Of the messages of a list or of Arrow data, which were checked."""
     builder = BlockBuilder()
-    is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
-    if is_arrow:
+    if isinstance(payloads, ARROW):
         builder.add_arrow(payloads)
     else:
         builder.add_many(payloads)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 from weakref import WeakSet
 
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.options import Options
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
@@ -23,16 +21,9 @@ from quire.env import Env
 from quire.errors import QueueFull
 from quire.journal import Journal
 from quire.ltds import LtdsWriter, codec_named, new_id
-from quire.writebuffer import WriteBuffer, WriteBuffers
+from quire.writebuffer import WriteBuffers
 
 from .registry import Registry
-
-
-class Leaving(Protocol):
-    """What a transaction has put, as far as the write buffer is concerned."""
-
-    def leave(self, buffer: WriteBuffer | None) -> bool:
-        """Leave the buffer; whether there was anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,6 @@ class Context:
     adoptions: Adoptions
     committer: Committer
     delivery: Delivery
-    two_phase: TwoPhase
     registry: Registry
     transaction_timeout: float  # seconds, by default
     light_bytes: int
@@ -73,13 +63,3 @@ class Context:
         codec, ltds_id = codec_named(self.options.ltds_compression), new_id(self.env)
         directory = self.ltds_directory
         return LtdsWriter(self.env, directory, self.store_id, ltds_id, codec, streamed=streamed)
-
-    def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
-        """The write buffer is full: the oldest transactions leave it, the asking one too."""
-
-        def leaves(transaction_id: int) -> bool:
-            if transaction_id == asking:
-                return own.leave(buffer)
-            return self.registry.leave(transaction_id, buffer)
-
-        self.overflow.relieve(buffer, leaves)

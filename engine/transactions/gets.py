@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Final, cast
 
@@ -16,7 +16,7 @@ from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken, new_taken
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import Runs, moving
+from quire.engine.reading.delivery import Asking, Runs, moving
 from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
@@ -32,6 +32,7 @@ from .context import Context
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
+Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
 class _Reading:
@@ -142,7 +143,8 @@ class Gets:
     def one_by_rule(self, source: str) -> Message | None:
         """The same where the next message is not simply the next one."""
         queue, subscription = self._context.state.source(source)
-        runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
+        asking = Asking(queue, subscription, self, lambda: False)
+        runs = self._context.delivery.take(asking, 1, 0.0)
         return self._only(queue, subscription, runs)
 
     def scheduled(self, source: str, message_id: int, *, to_change: bool) -> Message | None:
@@ -158,10 +160,29 @@ class Gets:
 
     def _only(self, queue: Queue, subscription: Subscription, runs: Runs) -> Message | None:
         try:
-            return message_of(queue.name, self.deliver(queue, subscription, runs))
+            message = self._plain(queue, subscription, *runs[0]) if runs else None
+            return message or message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:
             self.take_back(queue, subscription, [run[:2] for run in runs])
             raise
+
+    def _plain(
+        self, queue: Queue, subscription: Subscription, start: int, end: int, deliveries: int
+    ) -> Message | None:
+        """The message at `start`, if it was put by itself and is nothing but a payload."""
+        selection = subscription.selection
+        if subscription.most or (selection is not None and selection.sequences is not None):
+            return None  # more is to be told of it
+        with queue.lock:
+            epoch = queue.epoch
+            record = None if queue.released.contains(start) else queue.records.tail.at(start)
+        if record is None or record[7] != 1 or record[8] & ON_DISK_APART:
+            return None
+        payload = self._context.reader.only_payload(record)
+        if payload is None:
+            return None
+        self._note(queue, subscription, start, end, record, epoch)
+        return plain_message(record[1], queue.name, payload, record[2], deliveries)
 
     def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _Reading | None:
         """A block of several messages, which are probably got one after another."""
@@ -197,7 +218,7 @@ class Gets:
                     taken[-1] = _part(last, last.start, lo)
                 else:
                     del taken[-1]
-        self._context.delivery.give_back(queue, subscription, runs, counted=False)
+        self._context.delivery.give_back(queue, subscription, runs)
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
@@ -266,22 +287,18 @@ class Gets:
         self, queue: Queue, subscription: Subscription, most: int, end: int
     ) -> list[tuple[int, int]]:
         """Take what waits below `end`, up to so many messages, and deliver nothing of it."""
-        self._is_counted = False
         runs: list[tuple[int, int]] = []
-        try:
-            with queue.lock:
-                if subscription.seeker is not None:
-                    raise QueueInUse(
-                        f"a transaction moves {queue.name}/{subscription.name}: end it first"
-                    )
-                if not (queue.dropped or subscription.removed):
-                    left = max(0, PURGED_RUNS - len(self.taken))
-                    subscription.take_waiting(runs, most, left, end)
-            for lo, hi in runs:
-                self._note(queue, subscription, lo, hi, None, 0)
-        except BaseException:
-            self.take_back(queue, subscription, runs)
-            raise
+
+        def choose() -> None:
+            if subscription.seeker is not None:
+                raise QueueInUse(
+                    f"a transaction moves {queue.name}/{subscription.name}: end it first"
+                )
+            if not (queue.dropped or subscription.removed):
+                left = max(0, PURGED_RUNS - len(self.taken))
+                subscription.take_waiting(runs, most, left, end)
+
+        self._take(queue, {subscription: runs}, choose)
         return runs
 
     def oldest(
@@ -291,26 +308,21 @@ class Gets:
 
         But runs of which somebody holds a part. Those that it has taken.
         """
-        self._is_counted = False
         found: list[tuple[int, int]] = []
-        taken: list[tuple[Subscription, int, int]] = []
-        try:
-            with queue.lock:
-                for start, end in runs:
-                    if queue.dropped or any(
-                        each.removed or each.seeker is not None or each.held_in(start, end)
-                        for each in subscriptions
-                    ):
-                        continue
-                    for each in subscriptions:
-                        taken += [(each, lo, hi) for lo, hi in each.take_part(start, end)]
-                    found.append((start, end))
-            for each, lo, hi in taken:
-                self._note(queue, each, lo, hi, None, 0)
-        except BaseException:
-            for each, lo, hi in taken:
-                self.take_back(queue, each, [(lo, hi)])
-            raise
+        taken: Taking = {each: [] for each in subscriptions}
+
+        def choose() -> None:
+            for start, end in runs:
+                if queue.dropped or any(
+                    each.removed or each.seeker is not None or each.held_in(start, end)
+                    for each in subscriptions
+                ):
+                    continue
+                for each, own in taken.items():
+                    own += each.take_part(start, end)
+                found.append((start, end))
+
+        self._take(queue, taken, choose)
         return found
 
     def chosen(self, queue: Queue, subscription: Subscription, positions: list[int]) -> list[int]:
@@ -318,24 +330,34 @@ class Gets:
 
         Not what others hold, what comes later, and what is gone.
         """
-        self._is_counted = False
         runs: list[tuple[int, int]] = []
+
+        def choose() -> None:
+            nonlocal runs
+            queue.check_there(subscription)
+            if subscription.is_guarded and not subscription.admits(self):
+                return
+            coming = subscription.coming
+            for position in positions:
+                if position not in coming and not subscription.held_in(position, position + 1):
+                    runs += subscription.take_part(position, position + 1)
+
+        self._take(queue, {subscription: runs}, choose)
+        return [lo for lo, _ in runs]
+
+    def _take(self, queue: Queue, taken: Taking, choose: Callable[[], None]) -> None:
+        """Have `choose` add to `taken` what it takes under the lock, and deliver nothing of it."""
+        self._is_counted = False
         try:
             with queue.lock:
-                queue.check_there(subscription)
-                if subscription.is_guarded and not subscription.admits(self):
-                    return []
-                coming = subscription.coming
-                for position in positions:
-                    if position in coming or subscription.held_in(position, position + 1):
-                        continue
-                    runs += subscription.take_part(position, position + 1)
-            for lo, hi in runs:
-                self._note(queue, subscription, lo, hi, None, 0)
+                choose()
+            for subscription, runs in taken.items():
+                for lo, hi in runs:
+                    self._note(queue, subscription, lo, hi, None, 0)
         except BaseException:
-            self.take_back(queue, subscription, runs)
+            for subscription, runs in reversed(taken.items()):
+                self.take_back(queue, subscription, runs)
             raise
-        return [lo for lo, _ in runs]
 
     def reject(
         self, message: Message, reason: str, delay: float | Retry | None
@@ -372,7 +394,7 @@ class Gets:
             with queue.lock:
                 pointers = queue.pointers(lo, hi)
             for pointer in pointers:
-                lo = pointer.ref.position + pointer.start
+                lo = pointer.position
                 for part in self._context.delivery.fetch(queue, pointer, 1):
                     ids = part.block.ids(part.first_id, part.start, part.stop)
                     if ids[0] <= message_id <= ids[-1]:
@@ -523,16 +545,4 @@ def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]
 
 def message_of(queue: str, parts: list[Delivered]) -> Message | None:
     """The one message that was delivered, if it still is there."""
-    if not parts:
-        return None
-    part = parts[0]
-    block, start, _, first_id, time_us, deliveries, failed, _ = part
-    message = block.message(
-        start,
-        queue=queue,
-        first_id=first_id,
-        time_us=time_us,
-        delivery_count=deliveries,
-        failed_count=failed,
-    )
-    return part.told(message)
+    return parts[0].message(queue, parts[0].start) if parts else None

@@ -47,10 +47,9 @@ from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.records.commit_record import Entry, Read
-from quire.engine.records.sections import MovesSection, ValuesSection
+from quire.engine.records.sections import Held, MovesSection, ValuesSection
 from quire.errors import (
     AlreadyCommitted,
-    InvalidArgument,
     QueueFull,
     QuireError,
     StateConflict,
@@ -177,16 +176,11 @@ class TransactionLife:
                         self._commit()
                     except QueueFull as full:
                         self._with_room(full, self._commit, self._seconds(timeout))
-                except (AlreadyCommitted, StateConflict):
-                    self._undo()
-                    raise
                 except BaseException as error:
                     if self.stands:
                         self._settle()
-                    elif isinstance(error, StoreFailed) or self._context.committer.failed:
-                        self._end(TransactionState.IN_DOUBT)
-                    elif self._puts is not None and self._puts.broken:
-                        self._lose()
+                    else:
+                        self._refused(error)
                     raise
                 self._settle()
         finally:
@@ -323,6 +317,15 @@ class TransactionLife:
             except BaseException:
                 self.rollback()
                 raise
+
+    def _refused(self, error: BaseException) -> None:
+        """It is neither committed nor prepared."""
+        if isinstance(error, (AlreadyCommitted, StateConflict)):
+            self._undo()
+        elif isinstance(error, StoreFailed) or self._context.committer.failed:
+            self._end(TransactionState.IN_DOUBT)
+        elif self._puts is not None and self._puts.broken:
+            self._lose()
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""
@@ -479,14 +482,9 @@ class TransactionLife:
                     action()
                 except QueueFull as full:
                     self._with_room(full, action, self._seconds(timeout))
-            except (AlreadyCommitted, StateConflict):
-                self._undo()
-                raise
-            except BaseException:
-                if self._context.committer.failed and not self.is_prepared:
-                    self._end(TransactionState.IN_DOUBT)
-                elif self._puts is not None and self._puts.broken:
-                    self._lose()
+            except BaseException as error:
+                if not self.is_prepared:
+                    self._refused(error)
                 raise
             finally:
                 if self.is_prepared:
@@ -496,34 +494,19 @@ class TransactionLife:
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
-        if self._context.state.volatile:
-            self._refuse_volatile()
+        taken = () if gets is None else gets.to_read()
+        passed = () if gets is None else gets.passed()
+        written = () if puts is None else puts.written
+        committer = self._context.committer
+        committer.volatile.check_none(written, [*taken, *passed])
         if puts is not None:
             puts.fill()
             puts.check_no_stream()
-        self._context.two_phase.prepare(
-            self,
-            xid,
-            () if puts is None else puts.written,
-            () if gets is None else gets.to_read(),
-            () if gets is None else gets.passed(),
-            self._entry_records(),
-            None if self._values is None else self._values.section(xid),
+        values = None if self._values is None else self._values.section(xid)
+        held = Held(xid, len(taken))
+        committer.commit(
+            self, written, taken, passed, self._entry_records(), False, values=values, held=held
         )
-
-    def _refuse_volatile(self) -> None:
-        """Raise InvalidArgument for what a restart would not leave as it is prepared."""
-        puts, gets = self._puts, self._gets
-        name = self._context.committer.volatile.name_of(
-            () if puts is None else puts.written,
-            () if gets is None else [*gets.to_read(), *gets.passed()],
-        )
-        if name is not None:
-            raise InvalidArgument(
-                f"queue {name!r} is volatile, and what is prepared is there after a restart: a "
-                "transaction that has put to it or got from it cannot be prepared; commit it, or "
-                "roll it back"
-            )
 
     def turn_prepared(self) -> None:
         """The PREPARE record is durable. Called in the journal's order, without this one's lock."""
@@ -543,7 +526,7 @@ class TransactionLife:
             self._check_open()
         assert self.prepared is not None
         try:
-            self._context.two_phase.decide(
+            self._context.committer.decide(
                 self.prepared.record.xid, commit=commit, expected=self.prepared
             )
         except TransactionNotFound:

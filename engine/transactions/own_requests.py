@@ -6,7 +6,7 @@ They are checked when a message is put, and again when its commit has its place 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
@@ -18,11 +18,7 @@ from quire.row_schema import rows_one_by_one
 
 from .arrow_slices import chosen_of
 
-
-class PutsMany(Protocol):
-    """See `Puts.many`."""
-
-    def __call__(self, queue: str, payloads: Any) -> MessageIds: ...
+PutsMany = Callable[[str, Any], MessageIds]  # see `Puts.many`
 
 
 class OwnRequests:

@@ -22,8 +22,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from quire.arguments import Bytes, check_name
 from quire.block import (
     EncodedBlock,
@@ -54,7 +52,7 @@ from quire.properties import Expiry
 from quire.row_schema import check_part
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from .arrow_slices import largest_charge, measure, row_slices, slices_of
+from .arrow_slices import ARROW, largest_charge, measure, row_slices, slices_of
 from .context import Context
 from .own_requests import OwnRequests
 
@@ -164,6 +162,10 @@ class Puts:
         ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
         return ids[0]
 
+    def once(self, request_id: str | None, queue: str, put: Callable[[], MessageId]) -> MessageId:
+        """What `put` puts or, where the request id is known, what was put with it."""
+        return put() if request_id is None else self.known().once(request_id, queue, put)
+
     def known(self) -> OwnRequests:
         """Those that were put with a request id, and what is known of request ids."""
         if self.requests is None:
@@ -178,9 +180,8 @@ class Puts:
         found = made_for(target.schema or "")
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
-        written = self._claim(queue, charge, count, most, is_row=True)
-        index = written.count - count
-        try:
+
+        def add(written: Written) -> None:
             for rows in found:
                 for part in row_slices(rows):
                     self._make_room(written)
@@ -189,16 +190,14 @@ class Puts:
                     else:
                         written.buffer.add_rows(part.expiring(self._expiry(written.queue)))
                     self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
-        except BaseException:
-            self.lost = True  # all of them or none
-            raise
-        return MessageIds(written, index, count)
+
+        return self._put_all(queue, charge, count, add, most, is_row=True)
 
     def many(self, queue: str, payloads: Any) -> MessageIds:
         """All of them or, with an error, none."""
         if self._context.state.queue(queue).space.is_typed:
             return self.rows(queue, partial(rows_of, source=payloads))
-        is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
+        is_arrow = isinstance(payloads, ARROW)
         if is_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts)
         written = self.open(queue)
@@ -214,7 +213,7 @@ class Puts:
         charge = builder.charge_bytes - before
         try:
             if written.queue.space.most_bytes is not None:
-                self._check_sizes(written, payloads)
+                written.queue.space.check_size(largest_charge(payloads))
             self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
@@ -230,52 +229,37 @@ class Puts:
 
     def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
-        written = self.open(queue)
-        opened = written.queue
-        try:
-            sizes = [measure(part) for part in parts]
-            if opened.space.most_bytes is not None:
-                for part in parts:
-                    self._check_sizes(written, part)
-        except BaseException:
-            self.leave_untouched(opened)
-            raise
+        sizes = [measure(part) for part in parts]
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
-        written = self._claim(queue, charge, count)
-        index = written.count - count
-        try:
-            for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
+
+        def add(written: Written) -> None:
+            for part, size in zip(parts, sizes, strict=True):
                 self._make_room(written)
                 written.buffer.builder.add_arrow(part)
-                self._note(written.buffer.account, own_charge, own_count)
-        except BaseException:
-            self.lost = True  # all of them or none
-            raise
-        return MessageIds(written, index, count)
+                self._note(written.buffer.account, *size)
+
+        return self._put_all(queue, charge, count, add, lambda: max(map(largest_charge, parts)))
 
     def block(self, queue: str, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         self._check_words(queue, words)
-        charge = block.charge_bytes
-        encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
-        written = self._claim(
-            queue, charge, block.count, block.largest_charge, is_row=words is not None
-        )
-        index = written.count - block.count
-        try:
+        charge, count = block.charge_bytes, block.count
+        encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
+
+        def add(written: Written) -> None:
+            buffer = written.buffer
             if written.expires_by is None:
-                written.buffer.add_block(encoded, written.queue.block_bytes)
+                buffer.add_block(encoded, written.queue.block_bytes)
             elif isinstance(block, RowBlock):
-                written.buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
+                buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
             else:  # the builder says when they expire
-                written.buffer.builder.add_run(run_of_block(check_block(encoded.data)))
-            self._note(written.buffer.account, charge, block.count)
-        except BaseException:
-            self.lost = True
-            raise
-        return MessageIds(written, index, block.count)
+                buffer.builder.add_run(run_of_block(check_block(encoded.data)))
+            self._note(buffer.account, charge, count)
+
+        is_row = words is not None
+        return self._put_all(queue, charge, count, add, block.largest_charge, is_row=is_row)
 
     def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
@@ -287,24 +271,41 @@ class Puts:
                 f"queue {queue!r} is volatile: it adopts no files (as Spark's tasks write them); "
                 "put the messages, or use a persistent queue"
             )
-        context.adoptions.hold(ltds_id, self._transaction_id)
+        context.adoptions.hold(ltds_id)
         try:
             info, words = context.adoptions.inspect(ltds_id)
             self._check_words(queue, words)
             most = partial(context.adoptions.largest, ltds_id)
-            written = self._claim(
-                queue, info.charge_bytes, info.count, most, is_row=words is not None
-            )
-            try:
+
+            def add(written: Written) -> None:
                 with context.sequencer.writing_file():
                     written.adopt(info)
-            except BaseException:
-                self.lost = True
-                raise
+
+            is_row = words is not None
+            return self._put_all(queue, info.charge_bytes, info.count, add, most, is_row=is_row)
         except BaseException:
             context.adoptions.let_go(ltds_id)
             raise
-        return MessageIds(written, written.count - info.count, info.count)
+
+    def _put_all(
+        self,
+        queue: str,
+        charge: int,
+        count: int,
+        add: Callable[[Written], None],
+        largest: Callable[[], int],
+        *,
+        is_row: bool = False,
+    ) -> MessageIds:
+        """All messages that `add` adds or, with an error, none (PU3); see `_claim`."""
+        written = self._claim(queue, charge, count, largest, is_row=is_row)
+        index = written.count - count
+        try:
+            add(written)
+        except BaseException:
+            self.lost = True
+            raise
+        return MessageIds(written, index, count)
 
     def _check_words(self, queue: str, words: str | None) -> None:
         """Rows of this schema, or bytes, must be what the queue has."""
@@ -354,7 +355,7 @@ class Puts:
         try:
             with queue.admission:
                 if queue.dropped:
-                    raise _just_dropped(queue.name)
+                    raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
                 end = queue.durable.end_position
                 self.by_queue[queue] = written
                 queue.space.open(charge, messages)
@@ -443,10 +444,6 @@ class Puts:
         if isinstance(error, QueueFull) and queue not in self.by_queue:
             error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
-    def _check_sizes(self, written: Written, payloads: Any) -> None:
-        """Each of them, where the queue has a limit for one."""
-        written.queue.space.check_size(largest_charge(payloads))
-
     def leave_untouched(self, queue: Queue) -> None:
         """Nothing was put to it: it is as if it had not been opened."""
         written = self.by_queue[queue]
@@ -460,7 +457,7 @@ class Puts:
         buffer = written.buffer.account.shared
         if buffer.full:
             try:
-                self._context.relieve(buffer, self._transaction_id, self)
+                self._context.registry.relieve(buffer, self._transaction_id, self)
             except QuireError:
                 self.leave_untouched(written.queue)
                 raise
@@ -489,18 +486,15 @@ class Puts:
             if leaving:
                 self._to_files(0)
         else:
-            for written in leaving:
-                self._spill(written)
+            try:
+                for written in leaving:
+                    self._context.overflow.spill(self._transaction_id, written)
+            except QuireError:  # of that one nothing has left
+                raise
+            except BaseException:  # an interrupt: what has left is not known
+                self.lost = True
+                raise
         return bool(leaving)
-
-    def _spill(self, written: Written) -> None:
-        try:
-            self._context.overflow.spill(self._transaction_id, written)
-        except QuireError:  # nothing has left
-            raise
-        except BaseException:  # an interrupt: what has left is not known
-            self.lost = True
-            raise
 
     def _to_files(self, may_wait_bytes: int) -> None:
         """Move what waits to files (PU3). So much of all files together may wait for a write."""
@@ -565,7 +559,3 @@ class Puts:
             for written in self.by_queue.values():
                 written.placed = []
             self._buffer.close()
-
-
-def _just_dropped(queue: str) -> QueueNotFound:
-    return QueueNotFound(f"there is no queue {queue!r}: it was just dropped")

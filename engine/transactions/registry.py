@@ -27,7 +27,14 @@ _ABORTED: Final = (
 )
 
 
-class Registered(Protocol):
+class Leaving(Protocol):
+    """What a transaction has put, as far as the write buffer is concerned."""
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Let others have the room in the buffer (None: in all of them); whether anything left."""
+
+
+class Registered(Leaving, Protocol):
     """A transaction, as far as others have to do with it."""
 
     id: int
@@ -49,9 +56,6 @@ class Registered(Protocol):
 
     def abandon(self, reason: str) -> None:
         """In the child of a fork."""
-
-    def leave(self, buffer: WriteBuffer | None) -> bool:
-        """Let others have the room in the write buffer."""
 
 
 class Registry:
@@ -130,8 +134,19 @@ class Registry:
             if transaction.opened < before:
                 transaction.leave(None)
 
-    def leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:
-        """Have a transaction leave a write buffer; whether anything left."""
+    def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
+        """Have transactions leave a write buffer until there is room (OV1), the asking one too."""
+        index = 0
+        while buffer.full:
+            holder = buffer.holder(index)
+            if holder is None:
+                return
+            left = own.leave(buffer) if holder == asking else self._leave(holder, buffer)
+            if not left:
+                index += 1
+
+    def _leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:
+        """Have another one leave it; whether anything left."""
         transaction = self.get(transaction_id)
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
             return transaction is not None and transaction.leave(buffer)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -43,36 +44,29 @@ class Putting(Protocol):
         """The same as long as it is open, else nothing."""
 
 
+@dataclass(eq=False)
 class StreamPut:
-    """See the module; the interface is `quire.payload_writer.Sink`."""
+    """See the module; the interface is `quire.payload_writer.Sink`.
 
-    def __init__(
-        self,
-        context: Context,
-        transaction: Putting,
-        queue: str,
-        fields: Fields | None,
-        size: int | None,
-        timeout: float | None,
-    ) -> None:
-        """`size`: of the payload, if it is known. `timeout`: seconds, each time there is no room.
+    Making it raises QueueNotFound, InvalidArgument.
+    """
 
-        Raises QueueNotFound, InvalidArgument.
-        """
-        self._context = context
-        self._transaction = transaction
-        self._queue = queue
-        self._fields = fields
-        self._size = size
-        self.timeout = timeout
-        self._header_bytes = 0 if fields is None else fields.extra_bytes
-        self._charge = 0  # that the queue's space holds
-        self._done = 0  # bytes of the payload that are in the file
-        self._chunk_bytes = 0  # of the first chunk
-        self._written: Written | None = None  # from the first chunk on
-        self._writer: LtdsWriter | None = None
-        self._ended = False
-        self._check_size(size or 0)
+    _context: Context
+    _transaction: Putting
+    _queue: str
+    _fields: Fields | None
+    _size: int | None  # of the payload, if it is known
+    timeout: float | None  # seconds, each time there is no room
+    _charge: int = 0  # that the queue's space holds
+    _done: int = 0  # bytes of the payload that are in the file
+    _chunk_bytes: int = 0  # of the first chunk
+    _written: Written | None = None  # from the first chunk on
+    _writer: LtdsWriter | None = None
+    _ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._header_bytes = 0 if self._fields is None else self._fields.extra_bytes
+        self._check_size(self._size or 0)
 
     def whole(self, payload: bytes) -> MessageId:
         self._check_open()
@@ -91,7 +85,8 @@ class StreamPut:
     def chunk(self, data: Bytes) -> None:
         self._check_open()
         size = len(data)
-        if not 0 < size <= (self._chunk_bytes or CHUNK_BYTES) or self._is_short:
+        was_last = self._chunk_bytes and self._done % self._chunk_bytes  # as it was short
+        if was_last or not 0 < size <= (self._chunk_bytes or CHUNK_BYTES):
             raise InvalidArgument(
                 f"a chunk of {size} bytes: give {CHUNK_BYTES} each time, less as the last one"
             )
@@ -180,11 +175,6 @@ class StreamPut:
         return self._writer
 
     # Checks
-
-    @property
-    def _is_short(self) -> bool:
-        """Whether the last chunk was put."""
-        return self._chunk_bytes > 0 and self._done % self._chunk_bytes > 0
 
     def _check_open(self) -> None:
         if self._ended:

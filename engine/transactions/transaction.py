@@ -28,6 +28,7 @@ from quire.arguments import (
 )
 from quire.block import is_row
 from quire.documented import documented_by
+from quire.engine.reading.delivery import Asking
 from quire.engine.reading.finding import place_of
 from quire.engine.records.sections import check_kept
 from quire.errors import QueueFull
@@ -58,19 +59,6 @@ from .streaming import StreamPut
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
 R = TypeVar("R")
-
-
-def _again(
-    puts: Puts,
-    request_id: str | None,
-    queue: str,
-    content: bytes,
-    fields: Fields | None,
-    charge: int,
-) -> Callable[[], MessageId]:
-    """The put of one message that was refused."""
-    put = partial(puts.one, queue, content, fields, charge)
-    return put if request_id is None else partial(puts.known().once, request_id, queue, put)
 
 
 @documented_by(Transaction)
@@ -114,12 +102,14 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 puts = self._puts or self._begin_puts()
                 try:
                     try:
-                        if request_id is not None:
-                            return _again(puts, request_id, queue, payload, checked, charge)()
-                        return puts.one(queue, payload, checked, charge)
+                        if request_id is None:
+                            return puts.one(queue, payload, checked, charge)
+                        put = partial(puts.one, queue, payload, checked, charge)
+                        return puts.once(request_id, queue, put)
                     except QueueFull as full:
-                        put = _again(puts, request_id, queue, payload, checked, charge)
-                        return self._put_with_room(full, put, timeout)
+                        put = partial(puts.one, queue, payload, checked, charge)
+                        again = partial(puts.once, request_id, queue, put)
+                        return self._put_with_room(full, again, timeout)
                 except BaseException:
                     if puts.lost:
                         self._lose()
@@ -137,12 +127,10 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             timeout = check_timeout(timeout)
         request_id = check_request_id(fields.pop("request_id", None))
         checked = Fields.of(**from_now(fields, self._context.env.now_us)) if fields else None
-
-        def action(puts: Puts) -> MessageId:
-            put = partial(puts.row, queue, row, checked)
-            return put() if request_id is None else puts.known().once(request_id, queue, put)
-
-        return self.putting(action, timeout)
+        return self.putting(
+            lambda puts: puts.once(request_id, queue, partial(puts.row, queue, row, checked)),
+            timeout,
+        )
 
     def put_many(
         self,
@@ -275,7 +263,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if timeout:
             self._waits_for = queue
         try:
-            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open, gets)
+            asking = Asking(queue, subscription, gets, self._is_open)
+            runs = context.delivery.take(asking, limit, timeout)
         finally:
             self._waits_for = None
         if not runs:
@@ -354,7 +343,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:
-            context.delivery.hold(queue, subscription, gets, own, seconds, self._is_open)
+            context.delivery.hold(Asking(queue, subscription, gets, self._is_open), own, seconds)
         finally:
             self._waits_for = None
         with self._lock:

@@ -22,7 +22,7 @@ def sweep_fragments(context: Context) -> int:
         try:
             if modified_us(env, context.ltds_directory, ltds_id) >= limit_us:
                 continue
-            context.adoptions.hold(ltds_id, 0)  # so that no transaction adopts it meanwhile
+            context.adoptions.hold(ltds_id)  # so that no transaction adopts it meanwhile
         except (FileNotFoundError, PositionLost):
             continue
         try:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quire.cron import DueTimes
+from quire.engine.commits.checks import entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.schedules import ScheduleEntries
 from quire.engine.records.catalog import RAN_KEY, SCHEDULE
@@ -59,7 +60,7 @@ class Schedules:
         self._context = context
         self._env = context.env
         self._catalog = context.state.durable.catalog
-        self._entries = ScheduleEntries(context.env, context.state, definitions.submit)
+        self._entries = ScheduleEntries(context.env, context.state, definitions)
         # Held while one is changed, or puts its messages (SCH4). Who puts them does not wait for
         # it: it may be the thread that changes one.
         self._changing = threading.Lock()
@@ -90,7 +91,7 @@ class Schedules:
 
     def _changed(self, name: str) -> ScheduleInfo:
         self._next_us = 0
-        found = self._entries.find(name)
+        found = entry_named(self._context.state, SCHEDULE, name)
         if found is None:
             raise ScheduleNotFound(f"schedule {name!r} was dropped")
         return self._info(*found, self._env.now_us())
@@ -98,7 +99,10 @@ class Schedules:
     def infos(self) -> list[ScheduleInfo]:
         """All, by name."""
         now_us = self._env.now_us()
-        return [self._info(number, entry, now_us) for number, entry in self._entries.all()]
+        return [
+            self._info(number, entry, now_us)
+            for number, entry in entries_by_name(self._context.state, SCHEDULE)
+        ]
 
     def _info(self, number: int, entry: CatalogEntry, now_us: int) -> ScheduleInfo:
         body, plan = entry.body, self._plans.get(number)

@@ -29,6 +29,7 @@ from quire.engine.records.sections import (
 from quire.engine.transactions import arrow_slices, puts
 from quire.engine.transactions.gets import Gets
 from quire.engine.transactions.puts import Puts
+from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.streaming import StreamPut
 from quire.journal import Journal
 
@@ -89,7 +90,7 @@ class Watch:
         self.count["files that are not kept open"] += len(own.by_queue) > _now(puts, "LTDS_WRITERS")
         self.count["files that wait to be written"] += may_wait_bytes > 0
 
-    def relieve(self, own: Overflow, buffer: Any, leave: Any) -> None:
+    def relieve(self, own: Registry, buffer: Any, asking: int, puts: Any) -> None:
         self.count["the write buffer is full"] += buffer.full
 
     def merge(self, own: Mover, refs: Any) -> None:
@@ -161,7 +162,7 @@ BEFORE: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (Committer, "commit", Watch.commit),
     (Committer, "encode", Watch.encode),
     (Committer, "place", Watch.place),
-    (Overflow, "relieve", Watch.relieve),
+    (Registry, "relieve", Watch.relieve),
     (Mover, "_merge", Watch.merge),
     (Sequencer, "_write_together", Watch.together),
     (QueueLog, "drop", Watch.drop),

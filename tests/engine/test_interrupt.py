@@ -155,13 +155,13 @@ def test_promise_2_an_interrupt_while_another_transaction_leaves_the_buffer(
         oldest, asking = store.transaction(), store.transaction()
         oldest.put("work", b"1")
         oldest.put("work", b"2")
-        drained = Written._drained
+        drain = Written._drain
 
-        def interrupted(self: Written, blocks: Any) -> None:
-            drained(self, blocks)
+        def interrupted(self: Written) -> None:
+            drain(self)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Written, "_drained", interrupted)
+        monkeypatch.setattr(Written, "_drain", interrupted)
         with pytest.raises(KeyboardInterrupt):
             asking.put("work", b"3")
         monkeypatch.undo()

@@ -6,6 +6,7 @@ of both, so each of these moments has its turn.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -112,6 +113,7 @@ def test_a_rollback_after_an_interrupt_gives_all_back(
 ) -> None:
     """`together`: the messages that are got stand in one block. New ones for each moment."""
     monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", 4096)
+    gc.collect()  # no finaliser of what other tests have dropped is to be interrupted
     moment, interrupted = 0, True
     with Store.open("/store", env=SimEnv(), background=False) as store:
         for queue in ("a", "b"):

@@ -34,14 +34,16 @@ from tests.remote.test_processes import OWNER, SECONDS, own
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine.commits.two_phase import TwoPhase
-real = getattr(TwoPhase, sys.argv[2])
+from quire.engine.commits.committer import Committer
+from quire.engine.transactions.life import TransactionLife
+owner = Committer if sys.argv[2] == "decide" else TransactionLife
+real = getattr(owner, sys.argv[2])
 def hanging(self, *arguments, **named):
     if sys.argv[3] == "after":
         real(self, *arguments, **named)
     print("hanging", flush=True)
     time.sleep(1000)
-setattr(TwoPhase, sys.argv[2], hanging)
+setattr(owner, sys.argv[2], hanging)
 """
     + OWNER
 )
@@ -335,7 +337,7 @@ def test_promise_7_a_clients_death_decides_nothing(store_path: str) -> None:
 @pytest.mark.parametrize("call", ["prepare", "commit", "commit_prepared"])
 def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> None:
     """OutcomeUnknown, which says to look at recover(); there it is as it was, or done."""
-    method = "prepare" if call == "prepare" else "decide"
+    method = "_prepare" if call == "prepare" else "decide"
     with child(HANGING_OWNER, store_path, method, moment) as owner:
         assert owner.line() == "ready"
         store = join(store_path)

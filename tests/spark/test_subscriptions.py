@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -168,12 +169,58 @@ def test_the_rows_of_a_load_are_used_twice_by_a_union(
     assert position(queues, "in", "spark") == 20
 
 
-def test_a_load_whose_columns_are_on_both_sides_of_a_join_is_refused(
+def test_a_load_is_joined_with_itself_whatever_its_columns(
     spark: SparkSession, queues: Any, tmp_path: Path
 ) -> None:
-    """Spark makes two loads of it: that, and what to do, is said before anything is read."""
+    """Spark makes a source for each side: each has a subscription, and the same after a restart."""
+    queues.alter_queue("in", max_messages=40)
+    rows = stream(spark, queues, "in", maxMessagesPerTrigger=8)
+    one, two, three = (rows.alias(name) for name in ("one", "two", "three"))
+    both = one.join(two, f.expr("one.position = two.position"))
+    all_three = both.join(three, f.expr("one.payload = three.payload")).select("one.payload")
+    names = {"spark", "spark.source2", "spark.source3"}
+    for end in (20, 40, 60):
+        put_numbers(queues, "in", range(end - 20, end))
+        writer = sink(all_three, queues, tmp_path / "c", queue="out")
+        run_to_end(writer.trigger(availableNow=True).start())
+        assert numbers_in(queues, "out") == Counter(range(end))
+        found = {info.name: info.position for info in queues.subscriptions("in")}
+        assert found == dict.fromkeys(names, end)
+    lines = (tmp_path / "c" / "offsets" / "0").read_text().splitlines()[2:]
+    assert [json.loads(line).get("source") for line in lines] == [
+        None,
+        {"number": 2},
+        {"number": 3},
+    ]
+
+
+def test_a_micro_batch_of_a_load_joined_with_itself_is_repeated(
+    spark: SparkSession, queues: Any, tmp_path: Path
+) -> None:
+    """The first one, of which Spark asks anew where it begins: its sources are the same again."""
+    queues.subscribe("in", "keep", start="earliest")
     put_numbers(queues, "in", range(20))
     rows = stream(spark, queues, "in")
+    both = rows.alias("one").join(rows.alias("two"), f.expr("one.position = two.position"))
+
+    def run() -> None:
+        writer = sink(both.select("one.payload"), queues, tmp_path / "c", queue="out")
+        run_to_end(writer.trigger(availableNow=True).start())
+
+    run()
+    for path in (tmp_path / "c" / "commits").iterdir():
+        path.unlink()
+    put_numbers(queues, "in", range(20, 30))
+    run()
+    assert numbers_in(queues, "out") == Counter(range(30))
+
+
+def test_a_load_that_knows_its_checkpoint_is_not_joined_with_itself(
+    spark: SparkSession, queues: Any, tmp_path: Path
+) -> None:
+    """That, and what to do, is said before anything is read."""
+    put_numbers(queues, "in", range(20))
+    rows = stream(spark, queues, "in", checkpointLocation=str(tmp_path / "c"))
     one, two = rows.alias("one"), rows.alias("two")
     both = one.join(two, f.expr("one.position = two.position")).select("one.payload")
     writer = sink(both, queues, tmp_path / "c", queue="out").trigger(availableNow=True)

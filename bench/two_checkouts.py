@@ -1,0 +1,148 @@
+"""Two checkouts' Quire under Spark, doing the same things in turns.
+
+Each has a process with a Spark session of its own, for as long as the benchmark runs, and both run
+this checkout's code of the benchmark. A figure is the median of the pairs' ratios. Processor time
+is that of all processes of a session, Spark's included; other programs on the machine change it
+little.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import psutil
+
+import quire
+from bench.figure import Figure, Result, Setting, Table, at_most
+
+__all__ = ["Session", "compare", "main"]
+
+ROOT = Path(__file__).resolve().parents[1]
+# Quire comes from the checkout that PYTHONPATH names first, the measurement from this one.
+START = (
+    "import sys, quire; sys.path.insert(0, {root!r}); from bench.two_checkouts import main; main()"
+)
+WARM_UP = 2
+
+Operations = Mapping[str, tuple[str, float]]
+"""In words, and the most that each may take of what it took before."""
+
+Pair = tuple[float, float]  # seconds, and seconds of processor time
+
+
+class Session(Protocol):
+    """What a module's `session(folder, size, seed)` gives: one side's, in one Spark session."""
+
+    @property
+    def operations(self) -> Mapping[str, Callable[[], float]]:
+        """Each gives the seconds that count."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+def compare(
+    setting: Setting, module: str, operations: Operations, size: int, turns: int, title: str
+) -> list[Result]:
+    """The ratios of time and of processor time, now to before.
+
+    `module`: of this package, with such a `session`. `size`: what it is told.
+    """
+    assert setting.before is not None
+    trees = {"before": setting.before.resolve(), "now": ROOT}
+    sides = {name: _Side(tree, setting, name, module, size) for name, tree in trees.items()}
+    found: dict[tuple[str, str], list[Pair]] = {}
+    try:
+        for turn in range(WARM_UP + setting.scaled(turns, 1)):
+            for operation in operations:
+                for name in sorted(sides, reverse=bool(turn % 2)):
+                    taken = sides[name].ask(operation)
+                    if turn >= WARM_UP:
+                        found.setdefault((operation, name), []).append(taken)
+    finally:
+        for side in sides.values():
+            side.end()
+    figures: list[Result] = []
+    cells: list[list[float | str]] = []
+    for operation, (words, most) in operations.items():
+        before, now = found[operation, "before"], found[operation, "now"]
+        for which, kind in enumerate(("time", "processor time")):
+            pairs = [new[which] / old[which] for old, new in zip(before, now, strict=True)]
+            name = f"{words}: {kind} to that before"
+            figures.append(Figure(name, median(pairs), "times", at_most(most)))
+            each = [1_000 * median(side[which] for side in sides) for sides in (before, now)]
+            cells.append([f"{words}, {kind}", *each])
+    return [*figures, Table(f"{title}, ms", ["operation", "before", "now"], cells)]
+
+
+class _Side:
+    """The process of one checkout."""
+
+    def __init__(self, tree: Path, setting: Setting, name: str, module: str, size: int) -> None:
+        folder = setting.folder / name
+        folder.mkdir()
+        command = [sys.executable, "-P", "-c", START.format(root=str(ROOT))]
+        self._process = subprocess.Popen(
+            [*command, module, str(folder), str(size), str(setting.seed)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(ROOT)])},
+            cwd=setting.folder,  # Python's other processes look for modules where they begin
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        place = self._answer()
+        if place != str(tree):
+            raise SystemExit(f"Quire came from {place}, not from {tree}")
+
+    def ask(self, operation: str) -> Pair:
+        assert self._process.stdin is not None
+        print(operation, file=self._process.stdin, flush=True)
+        seconds, processor = self._answer()
+        return seconds, processor
+
+    def end(self) -> None:
+        self._process.communicate()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("answer "):  # Spark says something, too
+                return json.loads(line.removeprefix("answer "))
+        raise SystemExit(f"{self._process.args!r} has ended")
+
+
+def main() -> None:
+    """One side: does what its standard input says, and tells seconds."""
+    module, folder, size, seed = sys.argv[-4:]
+    measured = importlib.import_module(f"bench.{module}")
+    session: Session = measured.session(Path(folder), int(size), int(seed))
+    place = str(Path(quire.__file__).resolve().parents[1])
+    print("answer", json.dumps(place), flush=True)
+    for line in sys.stdin:
+        began = _processor_seconds()
+        seconds = session.operations[line.strip()]()
+        print("answer", json.dumps([seconds, _processor_seconds() - began]), flush=True)
+    session.stop()
+
+
+def _processor_seconds() -> float:
+    """Of this process and all that have come of it, also of those that have ended."""
+    ours = psutil.Process()
+    total = 0.0
+    for process in (ours, *ours.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # it has just ended: its parent has its time
+        total += times.user + times.system
+        if process != ours:
+            total += times.children_user + times.children_system
+    return total
