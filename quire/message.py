@@ -125,8 +125,8 @@ class Message(_OpenMessage):
     `correlation_id`, `reply_to`, `content_type`, `expires_at`, `deliver_at` and `attributes` are as
     its put set them. `time`: that of its commit. `delivery_count` is 1 at the first delivery.
     `failed_count`: how many deliveries before this one were rolled back or rejected. Where the
-    queue has `max_deliveries` the others ended with their process, and failures are counted in
-    memory, from the owner's start; elsewhere these are all. (Columns have no `failed_count`.)
+    queue has `max_deliveries` the others ended with their process; without `retry` failures are
+    counted in memory then. Elsewhere these are all. (Columns have no `failed_count`.)
     `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC.
     """
 

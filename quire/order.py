@@ -106,6 +106,11 @@ def by_sequence(order: object) -> bool:
     return isinstance(order, Mapping) and "sequence" in order
 
 
+def sequence_of(order: object) -> str:
+    """The attribute with the numbers of that; empty: it is another order."""
+    return str(order["sequence"]) if isinstance(order, Mapping) and "sequence" in order else ""
+
+
 def by_key(order: object) -> bool:
     """Whether messages that follow each other in it may be anywhere in commit order."""
     return order not in BUILT_IN and not by_sequence(order)

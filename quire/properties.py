@@ -74,7 +74,7 @@ class QueueOptions(TypedDict, total=False):
     ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
     retry: Retry | None
     """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
-    (the default): not at all. Kept in memory: a restart ends the waiting."""
+    (the default): not at all. It waits over a restart, too."""
     timed: bool
     """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
     `expires_at`. Off by default: they are kept and told, and nothing is done by them."""

@@ -287,7 +287,7 @@ class Transaction(Protocol):
 
         At once, whatever becomes of the transaction. It is delivered again at its place in the
         order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
-        queue's own, where it has one. That is kept in memory: a restart ends it. Or, once it was
+        queue's own, where it has one; it waits over a restart, too. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
         `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it

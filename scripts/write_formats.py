@@ -1,10 +1,13 @@
-"""docs/format.md from the docstrings of the modules that know the bytes; --check compares only."""
+"""docs/format.md from the docstrings of the modules that know the bytes, and docs/delivery.md from
+the table of what may become of a message; --check compares only."""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "format.md"
@@ -21,6 +24,20 @@ Generated from the docstrings of the modules named below by `make docs`; change 
 A release reads the versions that its formats name and refuses others.
 """
 
+DELIVERY = ROOT / "docs" / "delivery.md"
+TABLE = ROOT / "tests" / "engine" / "delivery_table.py"
+DELIVERY_HEAD = """# What may be got next
+
+Generated from `tests/engine/delivery_table.py` by `make docs`; change it there.
+
+For one [subscription](glossary.md#subscription) each [position](glossary.md#position) of a queue is
+in exactly one of these states, and goes from one to another only so. Only what is `AVAILABLE` is
+delivered, or `SCHEDULED` to who asks for that very message. Which of it is next says the queue's
+order, and who may take it its [ordered group](glossary.md#ordered-group). A queue that asks for
+nothing knows but `AVAILABLE`, `IN_FLIGHT` and `READ`. Random histories hold the engine to the table
+after each step (`tests/engine/test_delivery_model.py`).
+"""
+
 
 def text() -> str:
     """The whole document."""
@@ -31,14 +48,25 @@ def text() -> str:
     return "\n".join(parts)
 
 
+def delivery() -> str:
+    """The page of the table."""
+    spec = importlib.util.spec_from_file_location("delivery_table", TABLE)
+    assert spec is not None
+    assert spec.loader is not None
+    table: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    return DELIVERY_HEAD + "\n" + "\n".join(table.lines()) + "\n"
+
+
 def main() -> int:
-    if "--check" in sys.argv:
-        if not TARGET.exists() or TARGET.read_text() != text():
-            print("docs/format.md differs from the format modules: run `make docs`")
-            return 1
-        return 0
-    TARGET.write_text(text())
-    return 0
+    status = 0
+    for target, wanted in ((TARGET, text()), (DELIVERY, delivery())):
+        if "--check" not in sys.argv:
+            target.write_text(wanted)
+        elif not target.exists() or target.read_text() != wanted:
+            print(f"docs/{target.name} differs from what it is made of: run `make docs`")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

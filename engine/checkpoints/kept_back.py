@@ -177,6 +177,8 @@ def _bytes_of(queue: DurableQueue) -> int:
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _text_bytes(subscription.name)
         if subscription.attempts.starts:
             total += len(subscription.attempts.starts) * CHECKPOINT_ATTEMPTS_BYTES
+        if subscription.numbers:
+            total += len(subscription.numbers) * CHECKPOINT_INTERVAL_BYTES
         if subscription.done is not released:
             total += len(subscription.done) * CHECKPOINT_INTERVAL_BYTES
     return total

@@ -71,7 +71,7 @@ class QueueSnapshot:
     end_position: int
     used: int
     released: IntervalSet
-    subscriptions: list[tuple[int, IntervalSet | None, list[Row]]]
+    subscriptions: list[Told]
     directory: list[PageEntry]
     requests: dict[str, Known] | None  # None: it keeps none
     # Filled by the checkpoint:
@@ -99,6 +99,7 @@ class QueueSnapshot:
                         s.subscription_id,
                         None if s.done is durable.released else s.done.copy(),
                         s.attempts.rows(),
+                        list(s.numbers.items()),
                     )
                     for s in durable.subscriptions.values()
                 ],
@@ -114,8 +115,8 @@ class QueueSnapshot:
     def _empty(cls, queue: Queue) -> QueueSnapshot:
         """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
         durable = queue.durable
-        subscriptions: list[tuple[int, IntervalSet | None, list[Row]]] = [
-            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [])
+        subscriptions: list[Told] = [
+            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [], [])
             for s in durable.subscriptions.values()
         ]
         return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
@@ -160,12 +161,25 @@ class QueueSnapshot:
                     {
                         "subscription_id": subscription_id,
                         "done": None if done is None else numbers.add(done.to_list()),
-                        "given_back": numbers.add(attempts),
+                        **_tried(attempts, numbers),
+                        **({"numbers": numbers.add(heard)} if heard else {}),
                     }
-                    for subscription_id, done, attempts in self.subscriptions
+                    for subscription_id, done, attempts, heard in self.subscriptions
                 ],
             }
         )
+
+
+# Of a subscription: its id, what it has read (None: what is released), what came of deliveries, and
+# what it has read of sequences.
+Told = tuple[int, IntervalSet | None, list[Row], list[tuple[int, int]]]
+
+
+def _tried(attempts: list[Row], numbers: Numbers) -> dict[str, Any]:
+    """What came of deliveries, as the checkpoint holds it of a subscription."""
+    if any(row[3:] != (0, 0) for row in attempts):
+        return {"tried": numbers.add(attempts)}
+    return {"given_back": numbers.add([row[:3] for row in attempts])}
 
 
 @dataclass(slots=True)
@@ -307,5 +321,11 @@ def _load_queue(
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
             form = subscription_form(body)
             subscription = queue.join(subscription_id, str(body["name"]), done, form)
-        subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
+        if "tried" in saved:
+            tried = checkpoint.rows(saved["tried"], 5)
+        else:
+            given_back = checkpoint.rows(saved.get("given_back", [0, 0]), 3)
+            tried = [(*row, 0, 0) for row in given_back]
+        subscription.attempts = Attempts(tried)
+        subscription.numbers.update(checkpoint.rows(saved.get("numbers", [0, 0]), 2))
     add_queue(state, effects, queue, int(entry["used"]))

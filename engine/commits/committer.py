@@ -25,7 +25,7 @@ them. The decision is a record of its own. Message ids are given with it, in com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
@@ -36,6 +36,7 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
+from quire.engine.reading.indexing import numbers_in
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
     Entry,
@@ -55,14 +56,18 @@ from quire.engine.records.sections import (
     DecidesSection,
     Deliveries,
     DeliveriesSection,
+    Failure,
+    Failures,
+    Heard,
     Held,
     HeldSection,
     MovesSection,
+    Numbers,
     PendingSection,
     ValuesSection,
     pack_sections,
 )
-from quire.errors import QueueNotFound
+from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
@@ -139,13 +144,16 @@ class Committer:
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         memory: MemorySection | None = None
         journaled = written
-        if state.volatile and self.volatile.concerns(written, reads, moves):
-            memory, journaled, reads, moves = self.volatile.share(
-                transaction.id, written, reads, moves
-            )
         sections: Sequence[PendingSection] = ()
+        if state.apart and self.volatile.concerns(written, reads, moves):
+            heard = self.heard(reads) if held is None else ()
+            memory, journaled, reads, moves = self.volatile.share(
+                transaction.id, written, reads, moves, heard
+            )
+            heard = [each for each in heard if each.queue_id not in state.volatile]
+            sections = (PendingSection(state.fold, Numbers(heard)),) if heard else ()
         if moves is not None or values is not None or memory is not None:
-            sections = tuple(filter(None, (moves, values, memory)))
+            sections = (*sections, *filter(None, (moves, values, memory)))
         if (
             moves is None
             and not self._locks_queues
@@ -162,6 +170,18 @@ class Committer:
             self.leave_unused(transaction.id, written)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
+
+    def heard(self, reads: Sequence[Read | Taken]) -> Sequence[Heard]:
+        """What is read of sequences by that: in an order by them, of each sender the last."""
+        found: dict[tuple[int, int, int], int] = {}
+        numbered = self._state.numbered
+        for read in reads:
+            queue = numbered.get(read[0])
+            if queue is not None:
+                for sender, number in numbers_in(self._reader, queue, read).items():
+                    key = *read[:2], sender
+                    found[key] = max(number, found.get(key, 0))
+        return [Heard(*key, number) for key, number in found.items()]
 
     def after_commit(self) -> None:
         """For other changes than these: see whether there is something to do."""
@@ -265,9 +285,16 @@ class Committer:
         state = self._state
         said = Decides(xid, commit, 0)
         with state.releasing(state.prepared.reads_of(xid) if commit else ()):
-            self._record(
-                DecidesSection(state.prepared, state.values.changing, state.fold, said, expected)
+            decides = DecidesSection(
+                state.prepared, state.values.changing, state.fold, said, expected
             )
+            before: list[PendingSection] = []
+            if commit:
+                heard = self.heard(state.prepared.reads_of(xid))
+                before += [PendingSection(state.fold, Numbers(heard))] if heard else []
+            elif failures := state.prepared.failing(xid):
+                before.append(PendingSection(state.fold, Failures(failures)))
+            self._record(*before, decides)
         self.after_commit()
 
     def hand_out(
@@ -281,11 +308,35 @@ class Committer:
         else:
             self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
 
-    def _record(self, section: PendingSection) -> None:
-        """Commit a section and nothing else: no message, no read."""
-        packed: Packed = pack(0, (), (), (), pack_sections((section,)))
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """Note that these deliveries failed. Does not raise: what cannot be recorded holds until
+        the store ends.
+
+        What is recorded is durable with the next that waits for a sync.
+        """
+        state = self._state
+        volatile = [each for each in failures if each.queue_id in state.volatile]
+        if volatile:
+            state.memory.fail(volatile)
+        recorded = [each for each in failures if each.queue_id not in state.volatile]
+        if recorded:
+            section = PendingSection(state.fold, Failures(recorded))
+            is_done = False
+            with suppress(QuireError):
+                self._record(section, durable=False)
+                is_done = True
+            if is_done:
+                self.after_commit()
+            else:
+                section.apply(0)
+
+    def _record(self, *sections: PendingSection, durable: bool = True) -> None:
+        """Commit sections and nothing else: no message, no read."""
+        packed: Packed = pack(0, (), (), (), pack_sections(sections))
         self.sequencer.submit(
-            TransactionChange(self._state, self._reader, 0, packed, sections=(section,))
+            TransactionChange(
+                self._state, self._reader, 0, packed, durable=durable, sections=sections
+            )
         )
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:

@@ -23,7 +23,7 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections import MovesSection, PendingSection
+from quire.engine.records.sections import Heard, MovesSection, PendingSection
 from quire.env import Env
 from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
@@ -48,15 +48,18 @@ class Volatile:
         reads: Sequence[Read | Taken],
         moves: MovesSection | None,
     ) -> bool:
-        """Whether a transaction has put to one of them, got from one, or moves its reader."""
-        volatile = self.state.volatile
+        """Whether a transaction has put to one of them, got from one, or moves its reader.
+
+        The same of queues in an order by sequence.
+        """
+        apart = self.state.apart
         for part in written:  # loops: a generator would take longer than what it looks at
-            if part.queue.queue_id in volatile:
+            if part.queue.queue_id in apart:
                 return True
         for read in reads:
-            if read[0] in volatile:
+            if read[0] in apart:
                 return True
-        return moves is not None and any(seek.queue_id in volatile for seek in moves.said.seeks)
+        return moves is not None and any(seek.queue_id in apart for seek in moves.said.seeks)
 
     def share(
         self,
@@ -64,7 +67,10 @@ class Volatile:
         written: Collection[Written],
         reads: Sequence[Read | Taken],
         moves: MovesSection | None,
-    ) -> tuple[MemorySection, Collection[Written], Sequence[Read | Taken], MovesSection | None]:
+        heard: Sequence[Heard],
+    ) -> tuple[
+        MemorySection | None, Collection[Written], Sequence[Read | Taken], MovesSection | None
+    ]:
         """A transaction's share in volatile queues, and what is left of all this without it."""
         volatile = self.state.volatile
         put = [part for part in written if part.queue.queue_id in volatile] if written else ()
@@ -72,6 +78,8 @@ class Volatile:
         moved = None
         if moves is not None:
             moves, moved = moves.split(volatile, self.state.memory)
+        if not (put or read or moved):
+            return None, written, reads, moves
         if len(put) == len(written):
             written = ()
         else:
@@ -80,7 +88,9 @@ class Volatile:
             reads = ()
         else:
             reads = [each for each in reads if each[0] not in volatile]
-        return MemorySection(self, transaction_id, put, read, moved), written, reads, moves
+        numbers = [each for each in heard if each.queue_id in volatile]
+        memory = MemorySection(self, transaction_id, put, read, moved, numbers)
+        return memory, written, reads, moves
 
     def check_none(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
@@ -102,8 +112,8 @@ class MemorySection(PendingSection):
     """A transaction's share in volatile queues: a section of its change, without bytes."""
 
     __slots__ = (
-        "_groups", "_holds", "_moves", "_reads", "_time_us", "_transaction_id", "_volatile",
-        "comes_first", "first_id", "written",
+        "_groups", "_heard", "_holds", "_moves", "_reads", "_time_us", "_transaction_id",
+        "_volatile", "comes_first", "first_id", "written",
     )  # fmt: skip
 
     body = b""
@@ -115,8 +125,10 @@ class MemorySection(PendingSection):
         written: Collection[Written] = (),
         reads: Sequence[Read | Taken] = (),
         moves: MovesSection | None = None,
+        heard: Sequence[Heard] = (),
     ) -> None:
-        """`moves`: of subscriptions of volatile queues."""
+        """`moves`: of subscriptions of volatile queues. `heard`: what is read of sequences."""
+        self._heard = heard
         self.written = written
         self.comes_first = moves is not None
         self.first_id = 0  # of its messages in volatile queues
@@ -180,6 +192,8 @@ class MemorySection(PendingSection):
                 )  # fmt: skip
                 if self._moves is not None:
                     self._moves.apply(0)
+                if self._heard:
+                    memory.hear(self._heard)
             finally:
                 if self._holds:
                     self.withdraw()

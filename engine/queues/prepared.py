@@ -29,6 +29,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.records.sections import Failure
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
 from quire.info import PreparedInfo
 from quire.ltds import is_foreign
@@ -191,6 +192,16 @@ class PreparedTransactions:
         prepared = self._by_xid.get(xid)
         return () if prepared is None else prepared.record.reads
 
+    def failing(self, xid: str) -> list[Failure]:
+        """What has failed if it is rolled back, as far as that is noted (U7 of `subscription`)."""
+        prepared = self._by_xid.get(xid)
+        failures: list[Failure] = []
+        for reader, subscription, start, end in [] if prepared is None else self._taken(prepared):
+            with reader.lock:
+                if subscription.retry is not None:
+                    failures += subscription.failing(start, end, subscription.retry)
+        return failures
+
     def undecide(self, prepared: Prepared) -> None:
         """The decision was not written."""
         prepared.phase = Phase.PREPARED
@@ -203,7 +214,8 @@ class PreparedTransactions:
         for reader, subscription, start, end in self._taken(prepared):
             with reader.lock:
                 if first_id is None:
-                    subscription.give_back(start, end, counted=True)
+                    noted = subscription.retry is not None
+                    subscription.give_back(start, end, counted=True, noted=noted)
                     reader.wake()
                 else:
                     subscription.delivered -= end - start

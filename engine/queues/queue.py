@@ -213,7 +213,7 @@ class Queue(QueueEffects):
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
             if record is not None and epoch == self.epoch:
-                if not subscription.is_plain or subscription.failures.starts:
+                if not subscription.is_plain:
                     self._forget(read)
                 if not released:
                     return ()
@@ -221,6 +221,12 @@ class Queue(QueueEffects):
                 return (record,)
         self._forget(read)
         return self.releases.free(released) if released else ()
+
+    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+        known = self.subscriptions.get(subscription_id)
+        selection = None if known is None else known.selection
+        if selection is not None and selection.hear(sender, number):
+            self.wake()
 
     def _forget(self, read: Read | Taken) -> None:
         """What its subscription knew of these positions; others may have what is next now."""

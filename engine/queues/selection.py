@@ -34,7 +34,7 @@ takes and never journaled: a restart makes it anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, nsmallest
 from typing import NamedTuple
 
@@ -96,16 +96,17 @@ class Selection:
         order: object = COMMIT,
         *,
         is_grouped: bool = False,
+        read: Mapping[int, int] | None = None,
     ) -> None:
         """`returned`: what is available below `known`; what is behind that is looked at later.
 
-        `away`: what is in flight, or comes later. `order`: the queue's.
+        `away`: what is in flight, or comes later. `order`: the queue's. `read`: see `Sequences`.
         """
         self._outside = IntervalSet() if away is None else away
         self.groups = Groups(self._outside.copy()) if is_grouped else None
         self.sequences: Sequences | None = None
         if isinstance(order, dict) and by_sequence(order):
-            self.sequences = Sequences(order["wait"], order["most"])
+            self.sequences = Sequences(order["wait"], order["most"], read or {})
         for start, end in () if self.groups is None else self.groups.away:
             returned.add(start, end)
         self.unknown = returned
@@ -161,7 +162,6 @@ class Selection:
         left = np.ones(len(ranks), bool)
         for lo, hi in done.intersection(start, end):
             left[lo - start : hi - start] = False
-            self._see(ranks[lo - start : hi - start])
         if numbers is not None:
             self._find_away(start, end, numbers, left)
         groups = np.zeros(len(ranks), np.int64) if numbers is None else numbers
@@ -254,11 +254,9 @@ class Selection:
             self._standing.show(code & POSITIONS, code >> POSITION_BITS)
         return True
 
-    def _see(self, links: Ranks) -> None:
-        """Messages with these places in sequences are read."""
-        if self.sequences is not None:
-            for link in links.tolist():
-                self._let_through(self.sequences.see(link))
+    def hear(self, sender: int, number: int) -> bool:
+        """All of a sender below this number is read; whether anything became available by that."""
+        return self.sequences is not None and self._let_through(self.sequences.hear(sender, number))
 
     def _sequence(self, position: int, link: int, group: int, time_us: int) -> None:
         """One of a sequence is there since then, by the monotonic clock."""
@@ -278,8 +276,6 @@ class Selection:
         if self.groups is not None:
             self.groups.drop(done)
             self._open()
-        if self.sequences is not None:
-            self._let_through(self.sequences.drop(done))
         self._standing.drop(done)
         self._scheduled = [row for row in self._scheduled if not done.contains(row[1])]
         self._expiring = [pair for pair in self._expiring if not done.contains(pair[1])]

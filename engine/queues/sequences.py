@@ -12,8 +12,9 @@ clients give, and a buffer of messages that follow others which have not come ye
 - SQ2: a message waits no longer than until it is due, and no more than so many of a sender wait.
   What is let through then, in the order of the numbers, is a gap: `gaps` tells what is missing.
   Times are the monotonic clock's (SL9).
-- SQ3: which number is next is known as long as the selection, of the senders that were heard last.
-  Of others it is not known whether anything is missing before their first number: it waits.
+- SQ3: which number is next is known of the senders that were heard last: of what is read by the
+  records that read it, of the rest as long as the selection. Of others it is not known whether
+  anything is missing before their first number: it waits.
 - SQ4: a sender is known by 60 bits of its name's checksum. Two that share them are one, of whose
   numbers some come late.
 - SQ5: what waits takes some 60 bytes, a sender some 200.
@@ -21,11 +22,11 @@ clients give, and a buffer of messages that follow others which have not come ye
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from sys import getsizeof
 from typing import Any, Final
 
-from quire.intervals import IntervalSet
 from quire.limits import (
     DUE_BITS,
     DUES,
@@ -44,6 +45,7 @@ from .standing import held_between, int_bytes
 
 UNKNOWN: Final = -1
 """Missing before a message, where it is not known which number was next."""
+_NOTHING: Final[Mapping[int, int]] = {}
 NO_SEQUENCE: Final = 0
 """The link of a message without a number."""
 
@@ -53,12 +55,30 @@ def link_of(number: int, sender: int) -> int:
     return (number + 1) << SENDER_BITS | sender
 
 
+def number_of(link: int) -> tuple[int, int]:
+    """The number, and the sender, of a link that is one."""
+    return (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
+
+
 class Sequences:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_due", "_known", "_most", "_older", "_waiting", "gaps", "missed", "wait_us")
+    __slots__ = (
+        "_due",
+        "_known",
+        "_latest",
+        "_most",
+        "_older",
+        "_read",
+        "_waiting",
+        "gaps",
+        "missed",
+        "wait_us",
+    )
 
-    def __init__(self, wait_seconds: float, most: int) -> None:
+    def __init__(self, wait_seconds: float, most: int, read: Mapping[int, int] = _NOTHING) -> None:
+        """`read`: by sender, the number after the highest that is read; kept by who makes this."""
+        self._read = read
         self.wait_us = int(wait_seconds * 1e6)
         self._most = most
         # By sender: the next number, and in the lowest bits the rank of the one before it.
@@ -67,6 +87,7 @@ class Sequences:
         # By sender, a heap: number, position, when it is due, group.
         self._waiting: dict[int, list[int]] = {}
         self._due: list[tuple[int, int]] = []  # a heap: when something of a sender is due
+        self._latest = 0  # when the last of all that came is due
         self.gaps: dict[int, int] = {}  # by position, how many numbers are missing before it
         self.missed = 0  # gaps so far
 
@@ -78,7 +99,7 @@ class Sequences:
         """A message is there since then; what is let through by that: position, rank and group."""
         if link == NO_SEQUENCE:
             return [(position, position << SEQUENCE_STEP_BITS, group)]
-        number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
+        number, sender = number_of(link)
         known = self._of(sender)
         expected = known >> SEQUENCE_RANK_BITS if known else 1
         if number < expected and known:
@@ -92,22 +113,22 @@ class Sequences:
         if waiting is None:
             waiting = self._waiting[sender] = []
             self._call_at(due, sender)
+        elif due < self._latest:  # it came back: perhaps it is due before those that wait
+            self._call_at(due, sender)
+        self._latest = max(self._latest, due)
         code = (number << POSITION_BITS | position) << DUE_BITS | due
         heappush(waiting, code << SENDER_BITS | group)
         if len(waiting) <= self._most:
             return []
         return self._let_go(sender, 1)
 
-    def see(self, link: int) -> list[tuple[int, int, int]]:
-        """One is read already; what is let through by that."""
-        if link == NO_SEQUENCE:
-            return []
-        number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
+    def hear(self, sender: int, number: int) -> list[tuple[int, int, int]]:
+        """All of a sender below this number is read; what is let through by that."""
         known = self._of(sender)
+        if number > known >> SEQUENCE_RANK_BITS:
+            self._know(sender, number, known & SEQUENCE_RANKS)
         shown: list[tuple[int, int, int]] = []
-        if number >= known >> SEQUENCE_RANK_BITS:
-            self._know(sender, number + 1, known & SEQUENCE_RANKS)
-            self._follow(sender, shown)
+        self._follow(sender, shown)
         return shown
 
     def overdue(self, now_us: int) -> list[tuple[int, int, int]]:
@@ -182,7 +203,9 @@ class Sequences:
 
     def _of(self, sender: int) -> int:
         known = self._known.get(sender)
-        return self._older.get(sender, 0) if known is None else known
+        if known is None:
+            known = self._older.get(sender)
+        return self._read.get(sender, 0) << SEQUENCE_RANK_BITS if known is None else known
 
     def _know(self, sender: int, number: int, rank: int) -> None:
         if len(self._known) >= SEQUENCE_SENDERS and sender not in self._known:
@@ -207,22 +230,6 @@ class Sequences:
             del self.gaps[position]
         if not self.gaps:
             self.gaps = {}  # the space of many that there were
-
-    def drop(self, done: IntervalSet) -> list[tuple[int, int, int]]:
-        """What waits and was read meanwhile waits no more; what is let through by that."""
-        shown: list[tuple[int, int, int]] = []
-        for sender, waiting in list(self._waiting.items()):
-            read = [code for code in waiting if done.contains(_split(code)[1])]
-            if not read:
-                continue
-            left = [code for code in waiting if code not in set(read)]
-            heapify(left)
-            self._waiting[sender] = left
-            for code in read:
-                shown += self.see(link_of(_split(code)[0], sender))
-            if sender in self._waiting and not self._waiting[sender]:
-                del self._waiting[sender]
-        return shown
 
     @property
     def memory_bytes(self) -> int:

@@ -22,6 +22,7 @@ from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
+from quire.order import by_sequence
 
 from .prepared import PreparedTransactions
 from .queue import ALL_ON, Queue, Switches, Taken
@@ -67,6 +68,8 @@ class State:
         temporary.next_queue_id = temporary.next_subscription_id = TEMPORARY_IDS
         self.memory = Fold(temporary, self)
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
+        self.numbered: dict[int, Queue] = {}  # those in an order by sequence
+        self.apart: dict[int, Queue] = {}  # those of either
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
@@ -195,12 +198,23 @@ class State:
         queue = self.queues.get(queue_id)
         if queue is None:
             self.volatile.pop(queue_id, None)
-        elif queue.is_volatile:
-            self.volatile[queue_id] = queue
+            self.numbered.pop(queue_id, None)
+        else:
+            self._set_apart(queue)
+        self.apart = self.volatile | self.numbered
         if queue is not None and queue.config.properties.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
+
+    def _set_apart(self, queue: Queue) -> None:
+        """Its commits have more to say, or do not any more."""
+        if queue.is_volatile:
+            self.volatile[queue.queue_id] = queue
+        if by_sequence(queue.config.properties.order):
+            self.numbered[queue.queue_id] = queue
+        else:
+            self.numbered.pop(queue.queue_id, None)
 
     def _obey_switches(self) -> None:
         """The store was stopped or is not any more, for puts or for gets."""
@@ -225,7 +239,9 @@ class State:
         self._obey_switches()
         self._next_id, self.last_time_us = self.durable.next_id, self.durable.last_time_us
         self.temporary.next_id = VOLATILE_IDS + first_of(opening) + 1
-        self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
+        for queue in self.queues.values():
+            self._set_apart(queue)
+        self.apart = self.volatile | self.numbered
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
         self.ruled = {q for q in self.queues.values() if q.config.properties.has_rules}

@@ -6,15 +6,18 @@
   available again at their place in the order.
 - U5: where the queue has `max_deliveries`, deliveries count when they are noted in the journal, and
   what has had so many is `spent`: hidden, until it is moved to another queue. What was rejected
-  with a delay is in `later`, hidden until it is due or the process ends.
+  with a delay is in `later`, hidden until it is due.
 - U4: where the queue is not read in commit order, a selection says what is next, and the cursor and
   what was returned are its (SL2 of `selection`).
 - U6: of an exclusive subscription one transaction at a time has messages in flight. Of one that a
   transaction is to move nobody takes anything, from the seek until that transaction ends, and none
   but that transaction's are in flight: so once it is moved, none are.
+- U7: where what has failed is to come later, or the queue has `retry`, the record of the failure
+  carries the count and the time, as it was drawn; so both survive the process. A failure anywhere
+  else is counted in memory. Within a process the wait is counted by the monotonic clock (SL9).
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
   returned are gone with the process, and every position not in `done` is delivered again, but for
-  what prepared transactions have got: that stays in flight.
+  what prepared transactions have got: that stays in flight; and for what comes later (U7).
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from quire.engine.records.attempts import Attempts
 from quire.engine.records.durable_state import DurableSubscription
+from quire.engine.records.sections import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.order import COMMIT
@@ -49,6 +52,7 @@ class Subscription:
         "_env",
         "_is_grouped",
         "_missed",
+        "_numbers",
         "_order",
         "_rule",
         "attempts",
@@ -57,7 +61,6 @@ class Subscription:
         "done",
         "durable",
         "exclusive",
-        "failures",
         "holder",
         "indexing",
         "is_guarded",
@@ -86,6 +89,7 @@ class Subscription:
         self.name = durable.name
         self.done = durable.done
         self.attempts = durable.attempts
+        self._numbers = durable.numbers
         self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
@@ -100,8 +104,6 @@ class Subscription:
         self.spent = IntervalSet()
         self.later: list[tuple[float, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
-        # How many deliveries failed, where `attempts` counts those that were noted (U5).
-        self.failures = Attempts()
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.exclusive, self.durable = durable.exclusive, durable.durable
         self.holder: object = None  # who took of it last, where it is exclusive (U6)
@@ -177,7 +179,6 @@ class Subscription:
         self.spent = IntervalSet()
         self.later.clear()
         self.reasons.clear()
-        self.failures = Attempts()
         self.read_structure.reset()
         self.resume([])
         self._tell_plain()
@@ -267,6 +268,7 @@ class Subscription:
                     self._away(),
                     self._order,
                     is_grouped=self._is_grouped,
+                    read=self._numbers,
                 )
                 self.returned = IntervalSet()
         elif self.selection is not None:
@@ -300,13 +302,14 @@ class Subscription:
         return _EMPTY if selection is None else selection.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
-        """The first run of what is spent or expired (True), now in flight, to be moved or dropped.
+        """The first run of what has expired (True) or is spent, now in flight, to move or drop.
 
-        All of it was delivered equally often. If it is given back, it is so again.
+        All of it was delivered equally often. If it is given back, it is so again. What has expired
+        comes first: where it is dropped, it waits for no other queue, as what is spent may.
         """
         if self.seeker is not None:
             return None
-        gone = self.spent or self.expired
+        gone = self.expired or self.spent
         is_expired = gone is not self.spent
         run = gone.pop_first(limit)
         if run is None:
@@ -425,18 +428,10 @@ class Subscription:
                 self.delay(lo, hi, due)
         return bool(rows)
 
-    def reject(self, position: int, due: float | None) -> None:
-        """The position, in flight until now, has failed: it is there again when it is due (None:
-        at once), or it is spent, or was read meanwhile."""
+    def reject(self, position: int, *, noted: bool) -> None:
+        """The position, in flight until now, has failed (see `give_back`), or is read."""
         if not self.done.contains(position):
-            if self.most:
-                self.failures.add(position, position + 1)
-            else:
-                self.attempts.add(position, position + 1)
-            if due is None or self.is_spent(position):
-                self._put_back(position, position + 1)
-            else:
-                self.delay(position, position + 1, due)
+            self._fail(position, position + 1, noted=noted)
         self.delivered -= 1
 
     def unhide(self, start: int, end: int) -> None:
@@ -444,15 +439,34 @@ class Subscription:
         self.later = [row for row in self.later if row[2] <= start or end <= row[1]]
         heapify(self.later)
 
-    def due_after(self, policy: Mapping[str, Any], position: int) -> float:
-        """When the position, which was in flight, is to be available again."""
+    def failing(self, start: int, end: int, policy: Mapping[str, Any] | float) -> list[Failure]:
+        """[start, end), in flight until now, has failed: what is to be noted of what is not read.
+
+        When it comes again is drawn here, by the policy, or after so many seconds.
+        """
+        failures: list[Failure] = []
+        for lo, hi in self.done.gaps(start, end):
+            while lo < hi:
+                stop = self.attempts.equal(lo, hi)
+                late = [] if self.selection is None else self.selection.late_in(lo, stop)
+                if late:  # what has expired waits for nothing
+                    stop = late[0] if lo < late[0] else lo + 1
+                seconds = policy if isinstance(policy, (int, float)) else self._wait(policy, lo)
+                is_over = not seconds or self.is_spent(lo) or late[:1] == [lo]
+                due_us = 0 if is_over else self._env.now_us() + round(seconds * 1e6)
+                failures.append(Failure(self.queue_id, self.subscription_id, lo, stop, due_us))
+                lo = stop
+        return failures
+
+    def _wait(self, policy: Mapping[str, Any], position: int) -> float:
+        """In seconds."""
         deliveries = max(self.attempts.of(position) + (not self.most), 1)
         chance = self._env.random_u64() / (1 << 64) if policy["jitter"] else 0.0
-        return self._env.monotonic() + retry_seconds(policy, deliveries, chance)
+        return retry_seconds(policy, deliveries, chance)
 
     def failed_run(self, start: int, end: int) -> tuple[int, int]:
         """Where the first of [start, end) that have failed equally often end, and how often."""
-        return self.failures.equal(start, end), self.failures.of(start)
+        return self.attempts.equal(start, end), self.attempts.failures(start)
 
     def bring_back(self, now: float) -> bool:
         """What is due is available again; whether anything was."""
@@ -496,45 +510,43 @@ class Subscription:
         if self.reasons:
             for position in held_between(self.reasons, start, end):
                 del self.reasons[position]
-        if self.failures:
-            self.failures.forget(start, end)
         return is_any
 
-    def give_back(self, start: int, end: int, *, counted: bool) -> None:
+    def give_back(self, start: int, end: int, *, counted: bool, noted: bool = False) -> None:
         """[start, end) was in flight and is available again (U2).
 
         `counted`: it had reached its reader, so its next delivery is one more, if that is not
-        noted already (U5).
+        noted already (U5). `noted`: that it failed is, too, and when it comes again (U7).
         """
         for lo, hi in list(self.done.gaps(start, end)):
-            if counted and (self.most or self.retry is not None):
-                self._fail(lo, hi)
-                continue
-            if self.most:
+            if counted:
+                self._fail(lo, hi, noted=noted)
+            elif self.most:
                 self._put_back_by_count(lo, hi)
-                continue
-            if self.selection is not None:
+            elif self.selection is not None:
                 self.selection.give_back(lo, hi)
             else:
                 self.returned.add(lo, hi)
-            if counted:
-                self.attempts.add(lo, hi)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 
-    def _fail(self, start: int, end: int) -> None:
-        """The same of what is unread and has failed: it counts, and is hidden for a while."""
-        if self.most:
-            self.failures.add(start, end)
+    def _fail(self, start: int, end: int, *, noted: bool) -> None:
+        """The same of what is unread and has failed: it counts, and may be hidden for a while."""
+        if not noted:
+            self.attempts.fail_in_memory(start, end, noted=bool(self.most))
+            self._put_back_by_count(start, end)
+            return
         while start < end:
             stop = self.attempts.equal(start, end)
-            if self.retry is None or self.is_spent(start):
-                self._put_back(start, stop)
+            due_us = self.attempts.due_us(start)
+            if due_us and not self.is_spent(start):
+                self.delay(start, stop, self._due(due_us))
             else:
-                due = self.due_after(self.retry, start)
-                if not self.most:
-                    self.attempts.add(start, stop)
-                self.delay(start, stop, due)
+                self._put_back(start, stop)
             start = stop
+
+    def _due(self, due_us: int) -> float:
+        """By the clock that nobody sets (SL9)."""
+        return self._env.monotonic() + (due_us - self._env.now_us()) / 1e6
 
     def _put_back_by_count(self, start: int, end: int) -> None:
         """The same where they were not delivered equally often."""
@@ -549,14 +561,26 @@ class Subscription:
         self.later.clear()  # what was given back while the journal was read
         self.returned = IntervalSet()
         self.cursor = self.done.first_gap(0)
-        if in_flight:
-            self.cursor = max(self.cursor, *(end for _, end in in_flight))
+        away = IntervalSet.from_list(in_flight)
+        for start, end, due_us in self._hidden():
+            for lo, hi in list(away.gaps(start, end)):
+                heappush(self.later, (self._due(due_us), lo, hi))
+                away.add(lo, hi)
+        if away:
+            self.cursor = max(self.cursor, away.to_list()[-1][1])
             for lo, hi in self.done.gaps(0, self.cursor):
                 self.returned.add(lo, hi)
-            for start, end in in_flight:
+            for start, end in away:
                 self.returned.remove(start, end)
         self.selection = None
         self._select(is_selected)
+        self._tell_plain()
+
+    def _hidden(self) -> list[tuple[int, int, int]]:
+        """The runs of what has failed and comes later, and when (U7)."""
+        now_us = self._env.now_us() if self.attempts else 0
+        rows = [(start, end, due_us) for start, end, _, _, due_us in self.attempts.rows()]
+        return [row for row in rows if row[2] > now_us]
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quire.arguments import Bytes
 from quire.block import RowBlock, StreamedBlock
 from quire.block.format import Column
-from quire.engine.queues.queue import Queue
+from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
+from quire.engine.records.sections import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
@@ -25,6 +26,18 @@ from .block_reader import BlockMoved, BlockReader
 from .indexing import catch_up, group_of
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
+
+
+class Noting(Protocol):
+    """Makes durable what becomes of deliveries."""
+
+    def hand_out(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
+
+    def fail(self, failures: Sequence[Failure]) -> None:
+        """These have failed. Does not raise."""
 
 
 class Asking(NamedTuple):
@@ -43,13 +56,15 @@ class Delivery:
         self,
         env: Env,
         reader: BlockReader,
-        note: Callable[[Queue, Subscription, Sequence[tuple[int, int, int]]], None],
+        noting: Noting,
+        queues: Iterable[Queue],
     ) -> None:
-        """`note` makes durable that messages are delivered once more, before they are."""
+        """`queues`: all of the store, as it was opened."""
         self._env = env
         self._reader = reader
-        self._note = note
-        self._delayed: set[tuple[Queue, Subscription]] = set()
+        self._noting = noting
+        readers = [(queue, each) for queue in queues for each in queue.readers()]
+        self._delayed = {(queue, each) for queue, each in readers if each.later}
 
     def take(self, asking: Asking, limit: int, timeout: float) -> Runs:
         """The next positions for the subscription, up to `limit`, now in flight.
@@ -81,7 +96,7 @@ class Delivery:
         del runs[HANDOUT_RUNS:]
         self.give_back(queue, subscription, more)
         try:
-            self._note(queue, subscription, runs)
+            self._noting.hand_out(queue, subscription, runs)
         except BaseException:
             self.give_back(queue, subscription, runs)
             raise
@@ -179,6 +194,20 @@ class Delivery:
                 if queue.dropped or subscription.removed or not subscription.later:
                     self._delayed.discard(delayed)
 
+    def fail(self, runs: Sequence[Taken]) -> set[Subscription]:
+        """These are given back, as they failed: the subscriptions of which that is noted (U7)."""
+        failures: list[Failure] = []
+        noted: set[Subscription] = set()
+        for _, _, start, end, queue, subscription, *_ in runs:
+            with queue.lock:
+                if subscription.retry is not None:
+                    noted.add(subscription)
+                    failures += subscription.failing(start, end, subscription.retry)
+                    self._delayed.add((queue, subscription))
+        if failures:
+            self._noting.fail(failures)
+        return noted
+
     def reject(
         self,
         queue: Queue,
@@ -194,11 +223,14 @@ class Delivery:
             is_spent = subscription.is_spent(position) and not is_read
             if is_spent and len(subscription.reasons) < REASONS_KEPT:
                 subscription.reasons[position] = reason
-            if isinstance(policy, (int, float)):
-                due = self._env.monotonic() + policy
-            else:
-                due = 0.0 if policy is None else subscription.due_after(policy, position)
-            subscription.reject(position, due if policy else None)
+            failures: list[Failure] = []
+            noted = bool(policy) or subscription.retry is not None
+            if noted:
+                failures = subscription.failing(position, position + 1, policy or 0.0)
+        if failures:
+            self._noting.fail(failures)
+        with queue.lock:
+            subscription.reject(position, noted=noted)
             if subscription.later:
                 self._delayed.add((queue, subscription))
             queue.wake()

@@ -14,12 +14,13 @@ import numpy as np
 
 from quire.block.format import ABSENT_TIME, Column
 from quire.engine.queues.groups import group_number
-from quire.engine.queues.queue import Queue
+from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import Headers
-from quire.engine.queues.sequences import NO_SEQUENCE
+from quire.engine.queues.sequences import NO_SEQUENCE, number_of
 from quire.engine.queues.standing import Ranks
 from quire.engine.queues.subscription import Subscription
+from quire.engine.records.commit_record import Read
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.limits import (
@@ -81,6 +82,30 @@ def group_of(part: Delivered) -> int:
         for _, key in attributes.find(GROUP_KEY.encode(), part.start, part.start + 1):
             return group_number(key)
     return 0
+
+
+def numbers_in(reader: BlockReader, queue: Queue, read: Read | Taken) -> dict[int, int]:
+    """By sender, the number after the highest of the messages that are read by this."""
+    found: dict[int, int] = {}
+    _, subscription_id, first, last = read[:4]
+    with queue.lock:
+        subscription = queue.subscriptions.get(subscription_id)
+        done = None if subscription is None else subscription.done
+        parts = [] if done is None else list(done.gaps(first, last))
+    for start, end in parts:
+        while start < end:
+            with queue.lock:
+                pointers = queue.pointers(start, end)
+            stop = pointers[-1].end_position if pointers else end
+            columns = Columns(start, stop, queue.config.properties)
+            for pointer in pointers:
+                columns.read(reader, queue, pointer)
+            for link in columns.headers().ranks.tolist():
+                if link != NO_SEQUENCE:
+                    number, sender = number_of(link)
+                    found[sender] = max(number + 1, found.get(sender, 0))
+            start = stop
+    return found
 
 
 def _span_us(seconds: float | None) -> int:

@@ -1,6 +1,6 @@
-"""How often the messages of a subscription were delivered and given back.
+"""What came of the deliveries of a subscription's messages that are not read.
 
-- A1: positions that were given back and are not read are held as runs of equal counts: memory and
+- A1: positions of which anything is to be told are held as runs of which the same is: memory and
   time depend on how many such runs there are, not on how often a message came back.
 """
 
@@ -9,19 +9,24 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-Row = tuple[int, int, int]  # positions [start, end) and how often each was given back
+# Positions [start, end); how often each was given back (or noted, where deliveries are); how often
+# it failed, where that is not the same; and when it comes again, by the wall clock, 0: at once.
+Row = tuple[int, int, int, int, int]
+Tried = tuple[int, int, int]
+
+_NEVER: Tried = 0, 0, 0
 
 
 class Attempts:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_counts", "_ends", "starts")
+    __slots__ = ("_ends", "_tried", "starts")
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         """`rows`: ascending and disjoint."""
         self.starts: list[int] = []
         self._ends: list[int] = []
-        self._counts: list[int] = []
+        self._tried: list[Tried] = []
         given = list(rows)
         if given:
             self._replace(0, 0, given)
@@ -35,16 +40,28 @@ class Attempts:
     def rows(self, first: int = 0, after: int | None = None) -> list[Row]:
         """The runs, or those of some indices."""
         part = slice(first, after)
-        return list(zip(self.starts[part], self._ends[part], self._counts[part], strict=True))
+        runs = zip(self.starts[part], self._ends[part], self._tried[part], strict=True)
+        return [(start, end, *tried) for start, end, tried in runs]
 
     def of(self, position: int) -> int:
         """How often the position was given back."""
+        return self._at(position)[0]
+
+    def failures(self, position: int) -> int:
+        """How often it failed, where deliveries are noted."""
+        return self._at(position)[1]
+
+    def due_us(self, position: int) -> int:
+        """When it comes again, as its latest failure says; 0: at once."""
+        return self._at(position)[2]
+
+    def _at(self, position: int) -> Tried:
         index = bisect_right(self._ends, position)
         held = index < len(self.starts) and self.starts[index] <= position
-        return self._counts[index] if held else 0
+        return self._tried[index] if held else _NEVER
 
     def equal(self, start: int, end: int) -> int:
-        """Where the first positions of [start, end) that share one count end."""
+        """Where the first positions of [start, end) of which the same is to be told end."""
         index = bisect_right(self._ends, start)
         if index == len(self.starts):
             return end
@@ -53,20 +70,41 @@ class Attempts:
 
     def add(self, start: int, end: int) -> None:
         """[start, end) was given back once more."""
-        first, after = self._cut(start, end)
-        rows: list[Row] = []
-        for lo, hi, count in self.rows(first, after):
-            if start < lo:
-                rows.append((start, lo, 1))
-            rows.append((lo, hi, count + 1))
-            start = hi
-        if start < end:
-            rows.append((start, end, 1))
-        self._replace(first, after, rows)
+        self._count(start, end, 1, 0, None)
+
+    def fail(self, start: int, end: int, due_us: int, *, noted: bool) -> None:
+        """The same, as it failed, and comes again then. `noted`: the delivery is counted."""
+        self._count(start, end, not noted, int(noted), due_us)
+
+    def fail_in_memory(self, start: int, end: int, *, noted: bool) -> None:
+        """The same where no record tells of it: what the record before it said stays."""
+        self._count(start, end, not noted, int(noted), None)
+
+    def without_failures(self) -> list[Row]:
+        """The runs, but for how often each failed: of that no record may tell."""
+        return Attempts((lo, hi, n, 0, due) for lo, hi, n, _, due in self.rows() if n or due).rows()
+
+    def forget_failures(self) -> None:
+        """None has failed, and none comes later."""
+        rows = [(start, end, count, 0, 0) for start, end, count, _, _ in self.rows() if count]
+        self._replace(0, len(self.starts), rows)
 
     def forget(self, start: int, end: int) -> None:
         """[start, end) is read."""
         self._replace(*self._cut(start, end), [])
+
+    def _count(self, start: int, end: int, more: int, failures: int, due_us: int | None) -> None:
+        first, after = self._cut(start, end)
+        rows: list[Row] = []
+        for lo, hi, count, failed, due in self.rows(first, after):
+            if start < lo:
+                rows.append((start, lo, more, failures, due_us or 0))
+            comes = due if due_us is None else due_us
+            rows.append((lo, hi, count + more, failed + failures, comes))
+            start = hi
+        if start < end:
+            rows.append((start, end, more, failures, due_us or 0))
+        self._replace(first, after, rows)
 
     def _cut(self, start: int, end: int) -> tuple[int, int]:
         """Let runs end at both positions; the indices of those between."""
@@ -75,22 +113,22 @@ class Attempts:
             if index < len(self.starts) and self.starts[index] < position:
                 self.starts.insert(index + 1, position)
                 self._ends.insert(index, position)
-                self._counts.insert(index, self._counts[index])
+                self._tried.insert(index, self._tried[index])
         return bisect_right(self._ends, start), bisect_left(self.starts, end)
 
     def _replace(self, first: int, after: int, rows: list[Row]) -> None:
-        """Put rows in the stead of some, joined where they touch with equal counts."""
+        """Put rows in the stead of some, joined where they touch and tell the same."""
         before, behind = max(first - 1, 0), after + 1
         joined: list[Row] = []
         for row in self.rows(before, first) + rows + self.rows(after, behind):
-            if joined and joined[-1][1:] == (row[0], row[2]):
-                joined[-1] = joined[-1][0], row[1], row[2]
+            if joined and joined[-1][1:] == (row[0], *row[2:]):
+                joined[-1] = joined[-1][0], *row[1:]
             else:
                 joined.append(row)
         part = slice(before, behind)
         starts = [row[0] for row in joined]
         ends = [row[1] for row in joined]
-        counts = [row[2] for row in joined]
+        tried = [row[2:] for row in joined]
         self.starts[part] = starts  # no call from here on: an interrupt does not come in between
         self._ends[part] = ends
-        self._counts[part] = counts
+        self._tried[part] = tried

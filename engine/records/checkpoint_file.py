@@ -117,6 +117,9 @@ def write_checkpoint(
         version = format.VERSION_OF_REQUESTS
     if "held" in document:
         version = format.VERSION_OF_HELD
+    subscriptions = [each for queue in document["queues"] for each in queue["subscriptions"]]
+    if any("tried" in each or "numbers" in each for each in subscriptions):
+        version = format.VERSION_OF_FAILURES
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()

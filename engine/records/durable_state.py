@@ -11,13 +11,15 @@ each change, and gives the lock under which it is made; live objects read the st
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from quire.intervals import IntervalSet
+from quire.limits import SEQUENCE_SENDERS
+from quire.order import sequence_of
 from quire.properties import DEFAULT, Properties
 
 from . import format
@@ -88,9 +90,11 @@ SHARED: Final = SubscriptionForm()
 
 
 class DurableSubscription:
-    """What a subscription has read, and how often what it has not read was given back."""
+    """What a subscription has read, and what came of deliveries of what it has not read."""
 
-    __slots__ = ("attempts", "done", "durable", "exclusive", "name", "subscription_id")
+    __slots__ = (
+        "attempts", "done", "durable", "exclusive", "name", "numbers", "subscription_id",
+    )  # fmt: skip
 
     def __init__(
         self, subscription_id: int, name: str, done: IntervalSet, form: SubscriptionForm
@@ -100,6 +104,17 @@ class DurableSubscription:
         self.exclusive, self.durable = form
         self.done = done  # of a work queue: its `released` itself
         self.attempts = Attempts()
+        # By sender, of queues in an order by sequence: the number after the highest that is read;
+        # of those that were heard last.
+        self.numbers: OrderedDict[int, int] = OrderedDict()
+
+    def hear(self, sender: int, number: int) -> None:
+        """All of the sender below this number is read."""
+        numbers = self.numbers
+        numbers[sender] = max(number, numbers.get(sender, 0))
+        numbers.move_to_end(sender)
+        if len(numbers) > SEQUENCE_SENDERS:
+            numbers.popitem(last=False)
 
 
 class QueueEffects:
@@ -130,6 +145,9 @@ class QueueEffects:
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
         """A commit has read; `read`: what the fold was given for it."""
         return ()
+
+    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+        """A subscription has read all of the sender below this number."""
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         """A subscription was moved."""
@@ -233,6 +251,9 @@ class DurableQueue:
     def alter(self, config: QueueConfig) -> None:
         """It has other limits and properties."""
         with self.beside.lock:
+            if sequence_of(config.properties.order) != sequence_of(self.config.properties.order):
+                for subscription in self.ring:
+                    subscription.numbers.clear()
             self.config = config
             self.requests.alter(config.properties)
             self.beside.altered()
@@ -296,6 +317,27 @@ class DurableQueue:
                 for start, end in subscription.done.gaps(read[2], read[3]):
                     subscription.attempts.add(start, end)
 
+    def fail(self, subscription_id: int, start: int, end: int, due_us: int) -> None:
+        """The delivery of these positions failed, of those that are not read: they come again then.
+
+        0: at once, or never.
+        """
+        with self.beside.lock:
+            subscription = self.subscriptions.get(subscription_id)
+            noted = self.config.properties.max_deliveries is not None
+            if subscription is not None:
+                for lo, hi in subscription.done.gaps(start, end):
+                    subscription.attempts.fail(lo, hi, due_us, noted=noted)
+
+    def hear(self, subscription_id: int, sender: int, number: int) -> None:
+        """A subscription has read all of the sender below this number."""
+        beside = self.beside
+        with beside.lock:
+            subscription = self.subscriptions.get(subscription_id)
+            if subscription is not None and sequence_of(self.config.properties.order):
+                subscription.hear(sender, number)
+                beside.heard(subscription_id, sender, number)
+
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm
     ) -> None:
@@ -325,6 +367,7 @@ class DurableQueue:
 
     def _go_to(self, subscription: DurableSubscription, position: int) -> Ranges:
         done, released = subscription.done, self.released
+        subscription.attempts.forget_failures()
         if position > 0:
             subscription.attempts.forget(0, position)
         if done is not released:

@@ -37,7 +37,17 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Attachment, Decides, Held, Seek, Stamp, Values, read_sections
+from .sections import (
+    Attachment,
+    Decides,
+    Failure,
+    Heard,
+    Held,
+    Seek,
+    Stamp,
+    Values,
+    read_sections,
+)
 
 Said = CommitRecord | list[CatalogChange] | None
 
@@ -239,6 +249,20 @@ class Fold:
             queue = self.state.queues.get(run.queue_id)
             if queue is not None:  # else it was dropped meanwhile
                 queue.hand_out(run)
+
+    def fail(self, runs: Sequence[Failure]) -> None:
+        """Deliveries have failed."""
+        for queue_id, subscription_id, start, end, due_us in runs:
+            queue = self.state.queues.get(queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.fail(subscription_id, start, end, due_us)
+
+    def hear(self, heard: Sequence[Heard]) -> None:
+        """Messages of sequences are read."""
+        for queue_id, subscription_id, sender, number in heard:
+            queue = self.state.queues.get(queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.hear(subscription_id, sender, number)
 
     def seek(self, seeks: Sequence[Seek]) -> None:
         """Subscriptions are moved."""

@@ -110,6 +110,12 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
                            u8 0; the xid in UTF-8
     6 DELIVERIES           deliveries, noted before they happen, of queues with max_deliveries. 24 bytes for each run
                            of positions: u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
+    7 FAILURES             deliveries that have failed, where they come again later or the queue has `retry`. 32 bytes
+                           for each run of positions: u32 queue_id, u32 subscription_id, u64 start, u64 end, i64
+                           due_us: when they come again, microseconds since the epoch; 0: at once, or they are spent
+    8 NUMBERS              what is read of the sequences of queues with such an order. 24 bytes for each sender: u32
+                           queue_id, u32 subscription_id, u64 sender (the checksum of its name, 60 bits), u64 next: the
+                           number after the highest one that is read
 
 Local tail: the end of a COMMIT_MORE record with an ATTACHMENT. What is before it is the shared part: the same
 bytes on every machine, once length and flags in the header are those without it
@@ -167,7 +173,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     8       u32   magic "QCKP"
     12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
                                  longer than its length says; 5 as 4, and queues may have "requests"; 6 as 5, and
-                                 there may be "held"; 2 has
+                                 there may be "held"; 7 as 6, and subscriptions may have "tried" and "numbers"; 2 has
                                  no "catalog"; 1 neither that nor prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
@@ -195,7 +201,10 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             numbers. A block that such a record names may be in a journal segment below the restart
             LSN, which is kept for it. Its "requests" (none if it is missing) are the request ids of its
             puts, the oldest first, both as numbers: "ids", in UTF-8, each with a newline behind it, together
-            filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time)
+            filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time). What came of the
+            deliveries of a subscription is in "given_back", rows (start, end, how often given back); or where any
+            has failed in "tried", rows (start, end, how often given back, how often failed, due_us). Its "numbers" (none if it is missing) are rows
+            (sender, next), as in NUMBERS, who was heard last at the end
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
     "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable. Files that end in
@@ -256,6 +265,8 @@ ATTACHMENT: Final = 3
 HELD: Final = 4
 DECIDES: Final = 5
 DELIVERIES: Final = 6
+FAILURES: Final = 7
+NUMBERS: Final = 8
 
 TAIL: Final = 1  # of a record's flags
 
@@ -269,6 +280,8 @@ COMMIT_HEADER: Final = struct.Struct("<QqIIII")
 ID_AND_TIME: Final = struct.Struct("<Qq")
 PART: Final = struct.Struct("<QQQIIIBBHQ")
 READ: Final = struct.Struct("<IIQQ")
+FAILURE: Final = struct.Struct("<IIQQq")
+SENDER: Final = struct.Struct("<IIQQ")
 ENTRY: Final = struct.Struct("<HHIq")
 SEEK: Final = struct.Struct("<IIQ")
 SECTIONS_HEADER: Final = struct.Struct("<II")  # of HANDED_OUT and SOUGHT too
@@ -307,13 +320,15 @@ CHECKPOINT_VERSION: Final = 3
 VERSION_OF_FULL_DISK: Final = 4
 VERSION_OF_REQUESTS: Final = 5
 VERSION_OF_HELD: Final = 6
-CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6)  # that can be read
+VERSION_OF_FAILURES: Final = 7
+CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 
 assert COMMIT_HEADER.size == 32
 assert PART.size == 48
-assert READ.size == 24
+assert READ.size == SENDER.size == 24
+assert FAILURE.size == 32
 assert ENTRY.size == 16
 assert SEEK.size == 16
 assert SECTIONS_HEADER.size == SECTION.size == 8

@@ -57,8 +57,9 @@ OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
     },
 }
 OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
-    "attempts": lambda subscription: subscription.attempts.rows(),
+    "attempts": lambda subscription: subscription.attempts.without_failures(),
     "done": lambda subscription: subscription.done.to_list(),
+    "numbers": lambda subscription: list(subscription.numbers.items()),
 }
 LEFT_OUT: Final = {
     "store.ltds": "files by id, and when they go: a machine's business",

@@ -248,7 +248,7 @@ class Gets:
         """
         self._is_counted = False
         with queue.lock:
-            if not (subscription.spent or queue.config.properties.keep_expired):
+            if subscription.expired and not queue.config.properties.keep_expired:
                 most = EXPIRED_AT_ONCE
             run = subscription.take_gone(most)
             if run is None:
@@ -276,7 +276,7 @@ class Gets:
         left = most
         for _ in range(PURGED_RUNS - len(self.taken)):
             with queue.lock:
-                run = None if subscription.spent or not left else subscription.take_gone(left)
+                run = subscription.take_gone(left) if left and subscription.expired else None
             if run is None:
                 break
             start, end, _ = run
@@ -501,14 +501,21 @@ class Gets:
         names = sorted({(own[4].name, own[5].name) for own in list(self.taken)})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
+    def _has_retry(self) -> bool:
+        for own in self.taken:  # noqa: SIM110 - a generator would take longer than the look
+            if own[5].retry is not None:
+                return True
+        return False
+
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
-        taken = self.taken
+        taken, counted = self.taken, self._is_counted
+        noted = self._context.delivery.fail(taken) if counted and self._has_retry() else ()
         while taken:
             _, _, lo, hi, queue, subscription, _, _ = taken[-1]
             with queue.lock:
                 try:
-                    subscription.give_back(lo, hi, counted=self._is_counted)
+                    subscription.give_back(lo, hi, counted=counted, noted=subscription in noted)
                 except BaseException:
                     subscription.unhide(lo, hi)
                     subscription.give_back(lo, hi, counted=False)

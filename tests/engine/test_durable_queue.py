@@ -55,7 +55,7 @@ def queue_of(readers: int) -> DurableQueue:
 def counted(attempts: Attempts) -> dict[int, int]:
     """How often each position was given back."""
     rows = attempts.rows()
-    return {position: count for start, end, count in rows for position in range(start, end)}
+    return {position: count for start, end, count, _, _ in rows for position in range(start, end)}
 
 
 @pytest.mark.parametrize("readers", [0, 1, 2, 3])

@@ -48,7 +48,7 @@ def test_how_policies_grow() -> None:
 
 
 def test_each_failure_waits_longer(env: SimEnv) -> None:
-    """By what was delivered, which a restart keeps where it is noted; what waits, it forgets."""
+    """By what was delivered, which a restart keeps, as it keeps what waits, and what has failed."""
     store = open_store(env)
     store.create_queue("dead", kind="work")
     store.create_queue("q", kind="work", max_deliveries=9, dead_letter="dead", retry=RETRY)
@@ -61,15 +61,18 @@ def test_each_failure_waits_longer(env: SimEnv) -> None:
     assert fail(store) is not None
     store.close()
     store = open_store(env)
+    assert fail(store) is None
+    assert [s.delayed for s in store.subscriptions("q")] == [1]
+    env.advance(8)
     message = fail(store)
     assert message is not None
-    assert (message.delivery_count, message.failed_count) == (4, 0)
+    assert (message.delivery_count, message.failed_count) == (4, 3)
     env.advance(15)
     assert fail(store) is None
     env.advance(2)
     message = fail(store)
     assert message is not None
-    assert (message.delivery_count, message.failed_count) == (5, 1)
+    assert (message.delivery_count, message.failed_count) == (5, 4)
     store.close()
 
 
@@ -109,7 +112,7 @@ def test_a_group_waits_for_its_retry(env: SimEnv) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_prepared_transaction_that_is_rolled_back(env: SimEnv, is_known: bool) -> None:
-    """Decided before a restart, its messages are there after it; decided later, they wait."""
+    """Decided before a restart or after it, its messages wait."""
     store = open_store(env)
     store.create_queue("q", kind="work", retry=RETRY)
     store.put("q", b"m")
@@ -124,8 +127,8 @@ def test_a_prepared_transaction_that_is_rolled_back(env: SimEnv, is_known: bool)
     store = open_store(env)
     if not is_known:
         store.rollback_prepared("x")
-        assert store.get("q") is None
-        env.advance(3)
+    assert store.get("q") is None
+    env.advance(3)
     assert store.get("q") is not None
     store.close()
 

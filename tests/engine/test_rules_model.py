@@ -51,6 +51,7 @@ class Reader:
     changed: set[bytes] = field(default_factory=set)  # of these, what holds no group
     later: dict[bytes, float] = field(default_factory=dict)
     may_be_spent: set[bytes] = field(default_factory=set)  # so its delay does not count
+    may_be_early: set[bytes] = field(default_factory=set)  # the same, for another reason
     read: set[bytes] = field(default_factory=set)
     handed: Counter[bytes] = field(default_factory=Counter)
     noted: Counter[bytes] = field(default_factory=Counter)
@@ -133,7 +134,7 @@ class Machine:
         if put.payload in reader.in_flight:
             return False
         is_hidden = reader.later.get(put.payload, 0.0) > first / 1e6
-        if is_hidden and (surely or put.payload not in reader.may_be_spent):
+        if is_hidden and (surely or put.payload not in reader.may_be_spent | reader.may_be_early):
             return False
         if known.rules.get("timed"):
             expiry = self.expiry(known, put)
@@ -264,9 +265,10 @@ class Machine:
         if not known.rules.get("grouped"):
             return set()
         now = self.env.monotonic()
+        unsure = reader.may_be_spent | reader.may_be_early
         later = {
             p for p, due in reader.later.items()
-            if due > now and p in reader.unread and p not in reader.may_be_spent | own
+            if due > now and p in reader.unread and p not in unsure | own
             and not self.is_over(known, reader.unread[p])
         }  # fmt: skip
         in_flight = {p for p in reader.in_flight - own if p in reader.unread}  # not read past
@@ -349,6 +351,7 @@ class Machine:
     def hide(self, row: tuple[str, Reader, Message], due: float) -> None:
         source, reader, message = row
         reader.later[message.payload] = due
+        reader.may_be_early.discard(message.payload)
         if self.queues[source.partition("/")[0]].rules.get("max_deliveries"):
             reader.may_be_spent.add(message.payload)
 
@@ -467,12 +470,17 @@ class Machine:
             self.env = self.env.kill() if way == "kill" else self.env.crash(seed=seed)
         self.store.abandon("the machine of before")
         self.store = open_store(self.env)
+        due = self.env.monotonic() + RETRY_SECONDS
         for own in self.open:
             for _, reader, message in own.got:
                 reader.in_flight.discard(message.payload)
+                if way == "close":  # which rolls back: so it may wait
+                    reader.later[message.payload] = due
+                    reader.may_be_early.add(message.payload)
         self.open.clear()
-        for _, _, reader in self.sources:
-            reader.later.clear()
+        if way == "crash":  # what was not synced yet is lost
+            for _, _, reader in self.sources:
+                reader.may_be_early |= reader.later.keys()
 
     def checkpoint(self) -> None:
         self.store.checkpoint()

@@ -11,6 +11,7 @@ from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.fold import Said, decode_record
 from quire.engine.records.sections import KINDS
+from quire.errors import StoreFailed
 from quire.journal import Finding, geometry_of, list_segments, scan
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
@@ -23,6 +24,8 @@ def make(env: SimEnv) -> None:
     with open_store(env) as store:
         store.create_queue("work", kind="work", dedup_count=9)
         store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
+        store.create_queue("numbered", kind="work", order={"sequence": "n"})
+        store.put("numbered", b"first", attributes={"n": "1"}, sender="s")
         store.create_queue("topic")
         store.subscribe("topic", "s")
         for number in range(4):
@@ -75,6 +78,22 @@ def deliver(store: Store) -> None:
     txn.rollback()
 
 
+def fail(store: Store) -> None:
+    """What has failed is to come later; a commit of nothing makes durable what was before."""
+    with store.transaction() as txn:
+        message = txn.get("work")
+        assert message is not None
+        txn.reject(message, "not yet", delay=30.0)
+    if store._context.committer.failed:  # a rejection itself does not raise that
+        raise StoreFailed("nothing of it is acknowledged")
+
+
+def read_numbered(store: Store) -> None:
+    """The first of a sequence is read."""
+    with store.transaction() as txn:
+        assert txn.get("numbered") is not None
+
+
 WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.MOVES: move,
     format.VALUES: set_values,
@@ -82,6 +101,8 @@ WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.HELD: lambda store: prepare(store, "x", b"small"),
     format.DECIDES: lambda store: store.commit_prepared("before"),
     format.DELIVERIES: deliver,
+    format.FAILURES: fail,
+    format.NUMBERS: read_numbered,
 }
 
 

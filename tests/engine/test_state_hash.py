@@ -85,7 +85,9 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             if number % 9 == 8:
                 txn.seek("topic/b", number)
         with store.transaction() as txn:
-            txn.get("tried")
+            tried = txn.get("tried")
+            if tried is not None and number % 4 == 0:
+                txn.reject(tried, "not yet", delay=rng.choice([1e-6, 3600.0]))
             txn.rollback()
         if number == 20:
             store.alter_queue("rows", schema=f"{rows}, added double")

@@ -460,7 +460,7 @@ def test_moves_as_the_fold_makes_them() -> None:
     assert durable.released.to_list() == [(2, 4)]
     assert moved(durable, 1, 0) == ([], 2)
     assert moved(durable, 1, 6) == ([], 6)
-    assert durable.subscriptions[1].attempts.rows() == [(6, 8, 1)]
+    assert durable.subscriptions[1].attempts.rows() == [(6, 8, 1, 0, 0)]
     assert moved(durable, 2, 10) == ([(0, 2), (4, 6)], 6)
     assert moved(durable, 1, 10) == ([(6, 10)], 10)
     assert moved(durable, 3, 0) == ([], 10)

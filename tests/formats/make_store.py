@@ -17,6 +17,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-streams.tar.gz streams
     python tests/formats/make_store.py tests/formats/store-v3-states.tar.gz states
     python tests/formats/make_store.py tests/formats/store-v5-sections.tar.gz sections
+    python tests/formats/make_store.py tests/formats/store-v7-failures.tar.gz failures
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -29,6 +30,8 @@ with `names` a queue is renamed, others have aliases, and the store is stopped f
 with `states` there are values, of prepared transactions too, and one that also moves subscriptions;
 with `sections` records of each kind have further sections, and blocks in data files, in the
 checkpoint and in the journal; messages were handed out and counted;
+with `failures` messages come later, and the first of a sequence are read, in the checkpoint and in
+the journal;
 with `streams` messages are streamed, in the checkpoint, in the journal and of a prepared put;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
@@ -348,6 +351,30 @@ def fill_sections(store: Store) -> None:
             store.commit_prepared("unset 0")
 
 
+def fill_failures(store: Store) -> None:
+    """What comes in a hundred years at the latest, and what is next of a sender."""
+    retry: Retry = {"delay": 366 * 86400.0, "growth": "constant"}
+    store.create_queue("failed", kind="work", retry=retry)
+    store.create_queue("tried", kind="work", retry=retry, max_deliveries=9, dead_letter="work")
+    store.create_queue("numbered", kind="work", order={"sequence": "n", "wait": 86400.0})
+    for turn in range(2):
+        for number in range(3):
+            store.put("failed", b"%d.%d" % (turn, number))
+            store.put("tried", b"%d.%d" % (turn, number))
+        for name in ("failed", "tried"):
+            with store.transaction() as txn:
+                txn.get_many(name, max_messages=2)
+                txn.rollback()
+        with store.transaction() as txn:
+            rejected = txn.get("failed")
+            assert rejected is not None
+            txn.reject(rejected, delay=86400.0)
+        store.put("numbered", b"%d" % turn, sender="s", attributes={"n": str(turn + 1)})
+        assert store.get("numbered") is not None
+        if not turn:
+            store.checkpoint()
+
+
 def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")
@@ -383,6 +410,7 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
     "rows": fill_rows,
     "states": fill_states,
     "sections": fill_sections,
+    "failures": fill_failures,
 }
 
 

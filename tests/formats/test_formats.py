@@ -42,6 +42,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-rows.tar.gz",
         "store-v3-states.tar.gz",
         "store-v5-sections.tar.gz",
+        "store-v7-failures.tar.gz",
     }
 
 
@@ -86,10 +87,14 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["rows"] * ("rows" in archive.name)
         late += ["stepped", "taken"] * ("states" in archive.name)
         late += ["counted", "parts"] * ("sections" in archive.name)
+        late += ["failed", "numbered"] * ("failures" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
-            *((name, 0) for name in ["tried"] * ("properties" in archive.name)),
+            *(
+                (name, 0)
+                for name in ["tried"] * ("properties" in archive.name or "failures" in archive.name)
+            ),
             ("work", 2 if several else 0),
         ]
         assert len(store.status()["data"]["files"]) == (3 if several else 1)
@@ -440,3 +445,21 @@ def check_policies(store: Store) -> None:
     assert store.put("grouped", b"", request_id="1.3") == store.browse("grouped")[-1].id
     with pytest.raises(QueueDisabled, match="order 'golden' is not known"):
         store.get("coded")
+
+
+@pytest.mark.promise(8, 10)
+def test_failures_of_a_released_format(tmp_path: Path) -> None:
+    """What came of deliveries, and what is next of a sender, in the checkpoint and the journal."""
+    with tarfile.open(Path(__file__).parent / "store-v7-failures.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            queues = {name: store._context.state.queue(name) for name in ("failed", "tried")}
+            tried = {n: q.subscription(None).attempts.rows() for n, q in queues.items()}
+            assert [row[:4] for row in tried["tried"]] == [(0, 2, 1, 1), (2, 4, 1, 1)]
+            assert tried["failed"][0][:4] == (0, 2, 1, 0)
+            assert all(row[4] > 0 for rows in tried.values() for row in rows)
+            numbered = store._context.state.queue("numbered").durable
+            assert [list(s.numbers.values()) for s in numbered.ring] == [[3]]
+            assert store.verify().findings == []
+            store.checkpoint()

@@ -7,9 +7,11 @@ fold, and what a commit has to check and to hold for it before its record is wri
 from .attachment import Attachment
 from .decides import Decides, DecidesSection
 from .deliveries import Deliveries, DeliveriesSection
+from .failures import Failure, Failures
 from .held import Held, HeldSection, xid_in
 from .kinds import KINDS, pack_prepared, pack_sections, read_sections
 from .moves import Moves, MovesSection, Seek, check_kept
+from .numbers import Heard, Numbers
 from .section import PendingSection, Section, Stamp
 from .values import Setting, Values, ValuesSection
 
@@ -20,10 +22,14 @@ __all__ = [
     "DecidesSection",
     "Deliveries",
     "DeliveriesSection",
+    "Failure",
+    "Failures",
+    "Heard",
     "Held",
     "HeldSection",
     "Moves",
     "MovesSection",
+    "Numbers",
     "PendingSection",
     "Section",
     "Seek",

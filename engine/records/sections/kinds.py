@@ -14,13 +14,16 @@ from quire.errors import StoreVersion
 from .attachment import Attachment
 from .decides import Decides
 from .deliveries import Deliveries
+from .failures import Failures
 from .held import Held
 from .moves import Moves
+from .numbers import Numbers
 from .section import PendingSection, Section
 from .values import Values
 
 KINDS: Final[Mapping[int, type[Section]]] = {
-    section.kind: section for section in (Moves, Values, Attachment, Held, Decides, Deliveries)
+    section.kind: section
+    for section in (Moves, Values, Attachment, Held, Decides, Deliveries, Failures, Numbers)
 }
 
 

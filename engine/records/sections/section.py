@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from quire.engine.records.prepared_record import PrepareRecord
 
     from .decides import Decides
+    from .failures import Failure
     from .moves import Seek
+    from .numbers import Heard
 
 
 class Stamp(NamedTuple):
@@ -32,6 +34,10 @@ class Folding(Protocol):
     def seek(self, seeks: Sequence[Seek]) -> None: ...
 
     def hand_out(self, runs: Sequence[Read]) -> None: ...
+
+    def fail(self, runs: Sequence[Failure]) -> None: ...
+
+    def hear(self, heard: Sequence[Heard]) -> None: ...
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
 

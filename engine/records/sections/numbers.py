@@ -1,0 +1,46 @@
+"""The section of what is read of sequences. Layout: `format`.
+
+Which number of a sender is next cannot be told by what is left once messages are gone. So who reads
+them says it, in the record that reads them: queues with an order by sequence only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+from quire.engine.records import format
+
+from .section import Folding, Section, Stamp
+
+
+class Heard(NamedTuple):
+    """All below this number of a sender is read, or counts as missing."""
+
+    queue_id: int
+    subscription_id: int
+    sender: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Section):
+    """What the section says."""
+
+    kind: ClassVar[int] = format.NUMBERS
+
+    heard: Sequence[Heard]
+
+    def pack(self) -> bytes:
+        return b"".join([format.SENDER.pack(*row) for row in self.heard])
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        heard = [Heard(*row) for row in format.SENDER.iter_unpack(body)]
+        if not heard:
+            raise ValueError("no numbers of sequences")
+        return cls(heard)
+
+    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
+        fold.hear(self.heard)
