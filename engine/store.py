@@ -429,7 +429,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if withdraw is not None:  # the close may have missed it
             withdraw()
         callback()
-        return _nothing
+        return lambda: None
 
     @open_call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
@@ -501,10 +501,6 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
-
-
-def _nothing() -> None:
-    """To withdraw."""
 
 
 _LISTED: Final = [name for name in TYPES if name != STATE]
