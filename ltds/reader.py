@@ -70,6 +70,20 @@ class LtdsReader:
             self._file.close()
             raise
 
+    def checked(self, count: int, checksum: int = 0) -> LtdsReader:
+        """Itself, if it is what a record names; else it is closed. Raises StoreCorrupt.
+
+        `checksum`: of its trailer; 0: of an earlier release, which did not name it.
+        """
+        if self.count != count:
+            text = f"holds {self.count} messages, its record says {count}"
+        elif checksum not in (0, self.checksum):
+            text = "is not the file that its record names: its trailer's checksum differs"
+        else:
+            return self
+        self.close()
+        raise StoreCorrupt(f"{self.path}: {text}")
+
     def close(self) -> None:
         """Close the file; blocks that were read stay valid."""
         self._file.close()

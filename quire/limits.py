@@ -461,11 +461,8 @@ DRAWN_SMALLEST = 0.74  # how small letters get, of their size, before text is cu
 DRAWN_NAME_SIZE, DRAWN_WORDS_SIZE = 13, 11  # of the letters of a name, and of what is below it
 FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
-DUMP_SEARCH_BYTES = 4 << 20  # of a data file, that a dump looks through at once
 MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
-
-assert DUMP_SEARCH_BYTES % MAX_PAGE_SIZE_BYTES == 0
 
 # --- time ---
 

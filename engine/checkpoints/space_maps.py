@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records.checkpoint_file import Checkpoint, Numbers
+from quire.intervals import IntervalSet
 
 SpaceSnapshot = tuple[int, NDArray[np.int64]]  # see `FreeSpace.snapshot`
 
@@ -57,3 +58,8 @@ def read_spaces(checkpoint: Checkpoint) -> list[FreeSpace]:
         )
         for entry in document.get("spaces", [document])
     ]
+
+
+def free_runs(extents: NDArray[np.int64]) -> IntervalSet:
+    """The free pages of such a file."""
+    return IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents.tolist()])

@@ -30,13 +30,12 @@ from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
-from .history import History
+from .history import History, newest_history
 from .log import record_item
 from .messages import list_messages
 from .pages import Pages, list_files
 from .queue_state import QueueState
 from .records import ListedRecords, Owner, check_large_file, find_directories
-from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
@@ -105,26 +104,27 @@ def _unique(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
-    saved, findings = newest_saved(env, layout)
-    yield from findings
-    try:
-        geometry = geometry_of(env, layout.journal) if saved is None else saved.geometry
-    except (QuireError, OSError) as error:
-        lost = "everything: neither a checkpoint nor the journal can be read"
-        yield Finding.of("journal", None, error, lost)
-        return
-    with closing(Source(env, layout, geometry)) as source:
-        yield from _Dump(source, saved, choices).items()
+    with closing(Source(env, layout)) as source:
+        dump = _Dump(source, choices)
+        yield from dump.history.findings
+        if dump.history.checkpoint is None:
+            try:
+                source.geometry = geometry_of(env, layout.journal)
+            except (QuireError, OSError) as error:
+                lost = "everything: neither a checkpoint nor the journal can be read"
+                yield Finding.of("journal", None, error, lost)
+                return
+        yield from dump.items()
 
 
 class _Dump:
     """One dump of one store."""
 
-    def __init__(self, source: Source, saved: Saved | None, choices: Choices) -> None:
+    def __init__(self, source: Source, choices: Choices) -> None:
         self._source = source
-        self._saved = saved
         self._choices = choices
-        self._history = History(source, saved, choices.owner)
+        self._until_lsn = None if choices.owner is None else choices.owner.end_lsn
+        self.history = newest_history(source, self._until_lsn)
 
     def items(self) -> Iterator[Item]:
         chosen = self._choices
@@ -138,13 +138,13 @@ class _Dump:
         if lists:
             yield from self._fold(anew=chosen.journal)
         if chosen.queue is not None:
-            queue = self._history.queue(chosen.queue)
+            queue = self.history.queue(chosen.queue)
             yield from queue.items()
             yield from self._limited(self._as_it_was(self._queue(queue)))
             yield from self._open(queue.name)
         if chosen.pages:
             yield from self._limited(self._as_it_was(self._pages()))
-            yield from self._limited(list_files(self._source, self._history))
+            yield from self._limited(list_files(self._source, self.history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
         """The first so many that are no findings."""
@@ -159,18 +159,18 @@ class _Dump:
     # Lists
 
     def _journal(self) -> Iterator[Item]:
-        for found in self._history.read():
+        for found in self.history.read():
             if isinstance(found, Finding):
                 yield found
             elif found.record.address >= self._choices.start:
-                yield record_item(self._source, found, self._history.name_of)
+                yield record_item(self._source, found, self.history.name_of)
 
     def _queue(self, queue: QueueState) -> Iterator[Item]:
         chosen, source = self._choices, self._source
         records = ListedRecords(source, queue)
         for found in chain(
             records.in_order(chosen.start, chosen.owner),
-            records.prepared(self._history.state.prepared.values()),
+            records.prepared(self.history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
                 yield found
@@ -186,7 +186,7 @@ class _Dump:
                 yield from list_messages(source, queue, ref, chosen.start)
 
     def _pages(self) -> Iterator[Item]:
-        return Pages(self._source, self._saved, self._history, self._choices.owner).items()
+        return Pages(self._source, self.history, self._choices.owner).items()
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
@@ -197,14 +197,13 @@ class _Dump:
                 yield Described("open", said)
 
     def _checkpoint(self) -> Iterator[Item]:
-        saved = self._saved
-        if saved is None:
+        if self.history.checkpoint is None:
             yield _NO_CHECKPOINT
             return
-        yield saved.item
-        for queue in saved.beside.queues.values():
+        yield from self.history.checkpoint_item()
+        for queue in self.history.queues.values():
             yield from queue.items()
-        yield from _ledger(saved.state.ledger, None)
+        yield from _ledger(self.history.state.ledger, None)
 
     def _summary(self) -> Iterator[Item]:
         source = self._source
@@ -212,10 +211,9 @@ class _Dump:
         sizes = {"page_size": page_size, "segment_bytes": segment_bytes}
         own = {"path": source.layout.path, "store_id": f"{store_id:016x}"}
         yield Described("store", own | sizes)
-        if self._saved is not None:
-            yield self._saved.item
+        yield from self.history.checkpoint_item()
         yield from self._fold()
-        history = self._history
+        history = self.history
         yield history.journal
         for queue in history.queues.values():
             yield from queue.items()
@@ -230,36 +228,28 @@ class _Dump:
 
     def _fold(self, *, anew: bool = False) -> Iterator[Item]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
-        source = self._source
         for _ in range(DUMP_TRIES):
             if anew:
-                self._saved, _ = newest_saved(source.env, source.layout)
-                self._history = History(source, self._saved, self._choices.owner)
-            self._history.take()
-            anew = self._saved is not None and self._newest() not in (None, self._saved.newest)
+                self.history = newest_history(self._source, self._until_lsn)
+            for _ in self.history.read():
+                pass
+            anew = self.history.is_outdated()
             if not anew:
                 break
-        yield from self._history.findings
-        if self._saved is None:
-            is_new = not self._history.queues and not self._history.findings
-            yield _UNFINISHED if is_new else _NO_CHECKPOINT
-            yield from find_directories(source, self._history.by_id)
-
-    def _newest(self) -> int | None:
-        return newest_lsn(self._source.env, self._source.layout)
+        history = self.history
+        yield from history.findings
+        if history.checkpoint is None:
+            yield _NO_CHECKPOINT if history.queues or history.findings else _UNFINISHED
+            yield from find_directories(self._source, history.by_id)
 
     def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
         """What is damaged now may have been moved or released since the store was read (DD4)."""
         text = "not at this place any more; the store went on meanwhile: dump it again, or verify"
         for item in items:
-            if isinstance(item, Finding) and item.damage and self._went_on():
+            if isinstance(item, Finding) and item.damage and self.history.went_on():
                 yield Finding(item.file, item.offset, False, f"{item.lost}: {text}")
             else:
                 yield item
-
-    def _went_on(self) -> bool:
-        is_newer = self._saved is not None and self._newest() != self._saved.newest
-        return is_newer or self._history.log.goes_on()
 
 
 def _findings(items: Iterator[Item]) -> Iterator[Item]:
@@ -277,7 +267,9 @@ def _prepared(record: PrepareRecord, history: History) -> Described:
         "xid": record.xid,
         "prepared_us": record.prepared_us,
         "messages": sum(part.count for part in record.parts),
-        "queues": [history.title(i) for i in sorted({part.queue_id for part in record.parts})],
+        "queues": [
+            history.by_id(i).title for i in sorted({part.queue_id for part in record.parts})
+        ],
         "taken": sum(read.end - read.start for read in record.reads[: record.taken]),
     }
     return Described("prepared", said)

@@ -12,44 +12,98 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from quire.dump_items import Described, Finding
+from quire.engine.checkpoints.snapshot import load
+from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE
+from quire.engine.records.checkpoint_file import (
+    Checkpoint,
+    list_checkpoints,
+    path_of,
+    read_checkpoint,
+)
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.durable_state import DurableState
+from quire.engine.records.durable_state import DurableQueue, DurableState
 from quire.engine.records.fold import Fold
-from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
-from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
+from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
+from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
 
 from .log import Decoded, Log
-from .queue_state import Beside, QueueState
-from .records import Owner
-from .saved import Saved
+from .queue_state import CHECKPOINT_LSN, QueueState
 from .source import Source
 
-_CONTRADICTIONS = (
-    InvalidArgument, KeyError, TypeError, ValueError, OverflowError, struct.error
+_CONTRADICTIONS: Final = (
+    QuireError, KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError,
+    struct.error,
 )  # fmt: skip
-
-
+_UNREADABLE: Final = (*_CONTRADICTIONS, OSError, MemoryError, RecursionError)
 _UNKNOWN: Final = "a record of a kind that this release does not know: what it changed is not shown"
 
 
 class History:
-    """See the module; `journal`: the whole of it in numbers, once it is taken."""
+    """See the module. It stands beside its own fold (`Effects`).
 
-    def __init__(self, source: Source, saved: Saved | None, owner: Owner | None) -> None:
-        self._beside = Beside(self._fault) if saved is None else saved.beside
-        self._beside.fault = self._fault
-        self.queues = self._beside.queues
-        self.state = DurableState() if saved is None else saved.state
-        self.findings: list[Finding] = []
-        self._source = source
-        self._fold = Fold(self.state, self._beside)
-        self._since_lsn = 0 if saved is None else saved.lsn
-        self._complete = saved is not None  # no queue's definition is missing so far
-        self._damage: list[int] = []  # LSNs whose place in the order has not come yet
-        self.log = Log(source, saved, None if owner is None else owner.end_lsn)
+    `journal`: the whole of it in numbers, once it is read.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        until_lsn: int | None,
+        findings: list[Finding],
+        checkpoint: Checkpoint | None = None,
+        newest: int | None = None,
+    ) -> None:
+        """As a checkpoint has it. Raises `_UNREADABLE` where that contradicts itself.
+
+        `newest`: the LSN of the newest one then, which this is, or which could not be read.
+        """
+        self.state = DurableState()
+        self.queues: dict[int, QueueState] = {}
+        self.findings = findings
+        self.checkpoint = checkpoint
+        self.spaces = [] if checkpoint is None else read_spaces(checkpoint)
         self.journal = Described("journal", {})
+        self._source = source
+        self._newest = newest
+        self._fold = Fold(self.state, self)
+        self._lsn = CHECKPOINT_LSN  # of the record at hand
+        self._complete = checkpoint is not None  # no queue's definition is missing so far
+        self._damage: list[int] = []  # LSNs whose place in the order has not come yet
+        self._since_lsn, restart_lsn = 0, None
+        if checkpoint is not None:
+            load(checkpoint, self._fold, self)
+            document, self._since_lsn = checkpoint.document, checkpoint.lsn
+            sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
+            source.geometry = geometry = Geometry(checkpoint.store_id, *sizes)
+            if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
+                raise StoreCorrupt(f"{checkpoint.path}: impossible sizes {geometry}")
+            restart_lsn = int(document["restart_lsn"])
+            self._created_us = int(document["created_us"])
+        if until_lsn is not None and until_lsn < self._since_lsn:
+            until_lsn = None  # the owner has gone on since it was asked
+        self._log = Log(source, restart_lsn, self._since_lsn, until_lsn)
+
+    def checkpoint_item(self) -> Iterator[Described]:
+        """The checkpoint, if there is one, as long as nothing was taken behind it."""
+        if self.checkpoint is None:
+            return
+        state, spaces, lsn = self.state, self.spaces, self.checkpoint.lsn
+        said = {
+            "file": path_of("checkpoint", lsn),
+            "lsn": lsn,
+            "restart_lsn": self._log.restart_lsn,
+            "created_us": self._created_us,
+            "last_time_us": state.last_time_us,
+            "next_id": state.next_id,
+            "queues": len(state.queues),
+            "ledger_entries": len(state.ledger),
+            "large_files": len(state.ltds),
+            "data_files": len(spaces),
+            "data_pages": sum(space.total_pages for space in spaces),
+            "free_pages": sum(space.free_pages for space in spaces),
+        }
+        yield Described("checkpoint", said)
 
     def queue(self, name: str) -> QueueState:
         """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
@@ -66,11 +120,6 @@ class History:
             self._fold.lost_queue(queue_id)
         return self.queues[queue_id]
 
-    def title(self, queue_id: int) -> str:
-        """Of a queue, also of one that is not known."""
-        queue = self.queues.get(queue_id)
-        return f"#{queue_id}" if queue is None else queue.title
-
     def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
         """Of the queue, or the subscription, whose numbers the row has."""
         queue = self.queues.get(row.get("queue_id", 0))
@@ -79,15 +128,20 @@ class History:
         subscription = queue.durable.subscriptions.get(row["subscription_id"])
         return None if subscription is None else subscription.name
 
-    def take(self) -> None:
-        """Take the whole journal."""
-        for _ in self.read():
-            pass
+    def is_outdated(self) -> bool:
+        """Whether there is a newer checkpoint now."""
+        return self._newest is not None and _newest(self._source) not in (None, self._newest)
+
+    def went_on(self) -> bool:
+        """Whether the owner has, since this was read."""
+        return self.is_outdated() or self._log.goes_on()
+
+    # Reading the journal
 
     def read(self) -> Iterator[Decoded | Finding]:
-        """The same, handed on record by record."""
+        """Take the whole journal, handed on record by record."""
         kinds, size, groups, first_lsn, last_lsn = Counter[str](), 0, 0, 0, -1
-        log = self.log
+        log = self._log
         for found in log.read():
             if isinstance(found, Finding):
                 self.findings.append(found)
@@ -112,7 +166,7 @@ class History:
 
     def _take(self, found: Decoded) -> None:
         record, said = found.record, found.said
-        self._beside.lsn = address = record.address
+        self._lsn = address = record.address
         if any(lsn < address for lsn in self._damage):
             self._damage = [lsn for lsn in self._damage if lsn >= address]
             if found.group.header.lsn > self._since_lsn:
@@ -140,9 +194,63 @@ class History:
             queue.certain = False
 
     def _find(self, damage: bool, text: str, lost: str = "") -> None:
-        file, offset = self._source.journal_place(self._beside.lsn)
-        self.findings.append(Finding(file, offset, damage, text, lost, self._beside.lsn))
+        file, offset = self._source.journal_place(self._lsn)
+        self.findings.append(Finding(file, offset, damage, text, lost, self._lsn))
 
-    def _fault(self, where: str, text: str) -> None:
+    # Effects
+
+    def made(self, queue: DurableQueue, used: int) -> None:
+        self.queues[queue.queue_id] = queue.beside = QueueState(queue, lambda: self._lsn)
+
+    def dropped(self, queue: DurableQueue) -> None:
+        del self.queues[queue.queue_id]
+
+    def named(self, name: str, queue: DurableQueue | None) -> None:
+        """Names are looked up among all."""
+
+    def held(self, record: object, groups: object, *, counted: bool) -> None:
+        """Nothing more is to be done."""
+
+    def ended(self, record: object, groups: object, first_id: int | None) -> None:
+        """Nothing more is to be done."""
+
+    def fault(self, where: str, text: str) -> None:
+        if self._lsn == CHECKPOINT_LSN:
+            raise StoreCorrupt(f"{where}: {text}")
         if self._complete:  # else it is explained
             self._find(True, text, "what this record changed")
+
+
+def newest_history(source: Source, until_lsn: int | None) -> History:
+    """As the newest checkpoint has it that can be read; what is wrong with newer ones is found.
+
+    `until_lsn`: where the journal ends, if the owner says it. Raises StoreVersion if a newer
+    release wrote the checkpoint: what would be left to list is not the store.
+    """
+    findings: list[Finding] = []
+    lsns: list[int] = []
+    try:
+        lsns = list_checkpoints(source.env, source.layout.checkpoints)
+    except OSError as error:
+        findings.append(Finding("checkpoint", None, True, str(error), "all checkpoints"))
+    for lsn in reversed(lsns):
+        try:
+            checkpoint = read_checkpoint(source.env, source.layout.checkpoints, lsn)
+            return History(source, until_lsn, findings, checkpoint, lsns[-1])
+        except StoreVersion:
+            raise
+        except _UNREADABLE as error:
+            if _newest(source) != lsns[-1]:  # the owner has made a newer one meanwhile
+                return newest_history(source, until_lsn)
+            text = str(error) if isinstance(error, (QuireError, OSError)) else f"{error!r}"
+            file = path_of("checkpoint", lsn)
+            findings.append(Finding(file, 0, True, text, "the state that it held"))
+    return History(source, until_lsn, findings)
+
+
+def _newest(source: Source) -> int | None:
+    """The LSN of the checkpoint that is the newest now."""
+    try:
+        return max(list_checkpoints(source.env, source.layout.checkpoints), default=None)
+    except OSError:
+        return None

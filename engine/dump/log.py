@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
+from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
@@ -25,7 +26,6 @@ from quire.journal import (
     KIND_GENERATION,
     RECORD_HEADER_BYTES,
     Chain,
-    Directory,
     Group,
     Record,
     read_at,
@@ -33,8 +33,7 @@ from quire.journal import (
 )  # fmt: skip
 from quire.journal import Finding as JournalFinding
 
-from .saved import Saved, newest_saved
-from .source import Source
+from .source import UNREADABLE, Source
 
 
 class Decoded(NamedTuple):
@@ -54,50 +53,48 @@ class Decoded(NamedTuple):
 
 
 class Log:
-    """Reads the journal of a store, from the oldest segment on, or from an LSN."""
+    """Reads the journal of a store, from the oldest segment on."""
 
-    def __init__(self, source: Source, saved: Saved | None, until_lsn: int | None) -> None:
-        self.source = source
-        self._saved = saved
-        if until_lsn is not None and saved is not None and until_lsn < saved.lsn:
-            until_lsn = None  # the owner has gone on since it was asked
-        self._until_lsn = until_lsn
+    def __init__(
+        self, source: Source, restart_lsn: int | None, durable_lsn: int, until_lsn: int | None
+    ) -> None:
+        """The LSNs are as for `scan`; `restart_lsn`: None without a checkpoint."""
         self.segments = source.segments()
-        self._last_lsn = 0  # of the last group read
+        self.restart_lsn = restart_lsn
         self.end_lsn = 0  # behind the last group read
+        self._source = source
+        self._durable_lsn = durable_lsn
+        self._until_lsn = until_lsn
+        self._last_lsn = 0  # of the last group read
         self._went_on = False  # what was to be read was given back meanwhile
 
-    def read(self, start_lsn: int = 0) -> Iterator[Decoded | Finding]:
-        """All records at or behind the LSN, in order, and what is wrong between them."""
-        source, saved = self.source, self._saved
-        oldest = self.segments[0] * source.geometry.segment_bytes if self.segments else 0
+    def read(self) -> Iterator[Decoded | Finding]:
+        """All records, in order, and what is wrong between them."""
+        env, directory, geometry, _ = self._source.journal
+        oldest = self.segments[0] * geometry.segment_bytes if self.segments else 0
         for found in scan(
-            source.env,
-            source.layout.journal,
-            source.geometry,
-            restart_lsn=oldest if saved is None else saved.restart_lsn,
-            durable_lsn=0 if saved is None else saved.lsn,
+            env,
+            directory,
+            geometry,
+            restart_lsn=oldest if self.restart_lsn is None else self.restart_lsn,
+            durable_lsn=self._durable_lsn,
             until_lsn=self._until_lsn,
         ):
             if isinstance(found, JournalFinding):
                 yield self._finding(found)
                 continue
-            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // source.geometry.page_size)
+            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // geometry.page_size)
             self._last_lsn = found.header.lsn
-            self.end_lsn = self._last_lsn + pages * source.geometry.page_size
+            self.end_lsn = self._last_lsn + pages * geometry.page_size
             with suppress(StoreCorrupt):  # the scan tells it itself
                 for record in found.records():
-                    if record.address >= start_lsn:
-                        yield self._decoded(found, record)
+                    yield self._decoded(found, record)
 
     def goes_on(self) -> bool:
         """Whether the owner has, since: the journal has a group now behind the last one read."""
         if self._went_on:
             return True
-        source = self.source
-        segments = set(source.segments())
-        directory = Directory(source.env, source.layout.journal, source.geometry)
-        chain = Chain(directory, self._last_lsn, segments)
+        chain = Chain(self._source.journal, self._last_lsn, set(self._source.segments()))
         with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
         return False
@@ -107,12 +104,12 @@ class Log:
             said = decode_record(record, f"record at LSN {record.address:#x}")
             return Decoded(group, record, said)
         except QuireError as error:
-            file, offset = self.source.journal_place(record.address)
+            file, offset = self._source.journal_place(record.address)
             lost = "what this record changed"
             return Finding(file, offset, True, str(error), lost, record.address)
 
     def _finding(self, found: JournalFinding) -> Finding:
-        file = self.source.relative(found.file)
+        file = self._source.relative(found.file)
         finding = Finding(file, found.offset, found.damage, found.message, lsn=found.lsn)
         if not found.damage:
             return finding
@@ -127,18 +124,16 @@ class Log:
         It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
         below that is pinned: its messages are needed.
         """
-        source, saved = self.source, self._saved
-        size = source.geometry.segment_bytes
-        now, _ = newest_saved(source.env, source.layout)
-        if now is None or lsn // size >= now.restart_lsn // size:
-            return False
-        if saved is None or now.restart_lsn > saved.restart_lsn:
-            return True
-        first_page = lsn - lsn % size + source.geometry.page_size
+        env, directory, geometry, _ = self._source.journal
+        size, checkpoints = geometry.segment_bytes, self._source.layout.checkpoints
         try:
-            read_at(source.env, source.layout.journal, size, first_page, 0)
-        except (QuireError, OSError) as error:
-            return isinstance(error, PositionLost)
+            newest = read_checkpoint(env, checkpoints, list_checkpoints(env, checkpoints)[-1])
+            if lsn // size < int(newest.document["restart_lsn"]) // size:
+                read_at(env, directory, size, lsn - lsn % size + geometry.page_size, 0)
+        except PositionLost:
+            return True
+        except (*UNREADABLE, LookupError, TypeError):
+            return False
         return False
 
 

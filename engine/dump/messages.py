@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from quire.block import Block
 from quire.dump_items import Described, Finding
+from quire.engine.reading.messages_of import messages_of
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.limits import PAYLOAD_START_BYTES
@@ -29,66 +31,54 @@ def list_messages(
     source: Source, queue: QueueState, ref: BlockRef, start: int
 ) -> Iterator[Described | Finding]:
     """The messages of the record from the position on."""
-    if ref.kind == format.LTDS:
-        yield from _large(source, queue, ref, start)
-        return
-    if queue.released_of(ref) == ref.count:
-        return  # its place may be used again
-    try:
-        yield from _of_block(queue, ref, source.block(ref), 0, start)
-    except UNREADABLE as error:
-        place = source.place(ref)
-        lost = f"the messages at positions {ref.position} to {ref.end - 1}"
-        yield Finding.of(place.file, source.offset(place), error, lost)
+    for read, which in _blocks(source, queue, ref, start):
+        try:
+            block, first = read()
+            for position, message in messages_of(block, first, ref, start, ref.end, queue.title):
+                yield _item(queue, position, message)
+        except UNREADABLE as error:
+            yield source.unreadable(ref, error, f"the messages {which}")
 
 
-def _large(
+def _blocks(
     source: Source, queue: QueueState, ref: BlockRef, start: int
-) -> Iterator[Described | Finding]:
-    file = source.place(ref).file
+) -> Iterator[tuple[Callable[[], tuple[Block, int]], str]]:
+    """What reads each, with the number of its first message in the record; which it is."""
+    if ref.kind != format.LTDS:
+        if queue.released_of(ref) < ref.count:  # else its place may be used again
+            yield lambda: (source.block(ref), 0), f"at positions {ref.position} to {ref.end - 1}"
+        return
     try:
         reader = source.large(ref.address)
     except UNREADABLE:
         return  # `check_large_file` has told it
     with reader:
-        first_block = reader.chunk_count
-        if start > ref.position and start - ref.position < reader.count:
-            first_block = reader.locate(start - ref.position)
-        for number in range(first_block, reader.block_count):
-            try:
-                block, first = reader.block_at(number)
-            except UNREADABLE as error:
-                lost = f"the messages of block {number} of {reader.block_count}"
-                yield Finding.of(file, None, error, lost)
-                continue
-            yield from _of_block(queue, ref, block, first, start)
+        within = max(start - ref.position, 0)
+        first = reader.locate(within) if within < reader.count else reader.block_count
+        for number in range(first, reader.block_count):
+            yield partial(reader.block_at, number), f"of block {number} of {reader.block_count}"
 
 
-def _of_block(
-    queue: QueueState, ref: BlockRef, block: Block, first: int, start: int
-) -> Iterator[Described]:
-    position, first_id = ref.position + first, ref.first_id + first
-    of_queue = {"queue_id": queue.queue_id, "queue": queue.name}
-    for row in range(max(start - position, 0), block.count):
-        message = block.message(
-            row, queue=queue.title, first_id=first_id, time_us=ref.time_us, delivery_count=0
-        )
+def _item(queue: QueueState, position: int, message: Message) -> Described:
+    if isinstance(message, TypedMessage):
+        shown = json.dumps(value_json(message), ensure_ascii=False).encode()
+        size, beginning = len(shown), shown[:PAYLOAD_START_BYTES]
+    else:
         size, beginning = message.size, _beginning(message)
-        if isinstance(message, TypedMessage):
-            shown = json.dumps(value_json(message), ensure_ascii=False).encode()
-            size, beginning = len(shown), shown[:PAYLOAD_START_BYTES]
-        values = {name: getattr(message, name) for name in _FIELDS}
-        said: dict[str, Any] = {
-            "position": position + row,
-            "id": int(message.id),
-            "time_us": message.time,
-            "released": queue.released.contains(position + row),
-            # Those of the header that are not absent.
-            "fields": {name: value for name, value in values.items() if value not in (None, 0, {})},
-            "payload_bytes": size,
-            "payload_start": beginning,
-        }
-        yield Described("message", of_queue | said)
+    values = {name: getattr(message, name) for name in _FIELDS}
+    said: dict[str, Any] = {
+        "queue_id": queue.queue_id,
+        "queue": queue.name,
+        "position": position,
+        "id": int(message.id),
+        "time_us": message.time,
+        "released": queue.durable.released.contains(position),
+        # Those of the header that are not absent.
+        "fields": {name: value for name, value in values.items() if value not in (None, 0, {})},
+        "payload_bytes": size,
+        "payload_start": beginning,
+    }
+    return Described("message", said)
 
 
 def _beginning(message: Message) -> bytes:

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
 from quire.dump_items import Described, Finding, PagesItem
+from quire.engine.checkpoints.space_maps import free_runs
 from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
@@ -22,39 +23,42 @@ from quire.ltds import list_ids, path_of
 from .history import History
 from .queue_state import QueueState
 from .records import ListedRecords, Owner
-from .saved import Saved
 from .source import UNREADABLE, Source
 
 
 class Pages:
     """The uses of pages, by the number of the file."""
 
-    def __init__(
-        self, source: Source, saved: Saved | None, history: History, owner: Owner | None
-    ) -> None:
+    def __init__(self, source: Source, history: History, owner: Owner | None) -> None:
         """With an owner those of open transactions, too (of the queues that it was asked of)."""
         self._source = source
-        self._spaces = [] if saved is None else saved.spaces
         self._history = history
         self._owner = owner
+        self._page_size = source.geometry.page_size
         self._uses = defaultdict[int, list[PagesItem]](list)
 
     def items(self) -> Iterator[PagesItem | Finding]:
         """All pages of all data files, in order; consecutive ones of one use in one item."""
+        source, spaces = self._source, self._history.spaces
         for queue in self._history.queues.values():
             yield from self._add_committed(queue)
         self._add_uncommitted()
-        numbers = {*self._source.data_files(), *self._uses, *range(len(self._spaces))}
-        for number in sorted(numbers):
-            yield from self._of_file(number)
+        for number in sorted({*source.data_files(), *self._uses, *range(len(spaces))}):
+            try:
+                total = source.data_pages(number)
+            except UNREADABLE as error:
+                lost = "all blocks and record pages in it"
+                yield Finding.of(f"data/{number}.dat", 0, error, lost)
+                continue
+            yield from self._of_file(number, total)
 
     def _add_committed(self, queue: QueueState) -> Iterator[Finding]:
         own = queue.queue_id, queue.name
-        for entry in queue.directory:
-            number, first = split_page(entry.page, self._source.geometry.page_size)
+        for entry in queue.durable.directory:
+            number, first = split_page(entry.page, self._page_size)
             held = *own, entry.position, entry.end - entry.position
             self._uses[number].append(_pages(number, first, first + 1, "records", *held))
-        for found in ListedRecords(self._source, queue).committed(0):
+        for found in ListedRecords(self._source, queue).in_order(0, None):
             if isinstance(found, Finding):
                 yield found
                 continue
@@ -65,10 +69,9 @@ class Pages:
 
     def _extent(self, block: BlockRef | Part) -> tuple[int, int, int]:
         """The data file of a block, its first page there, and the one behind its last."""
-        size = self._source.geometry.page_size
         number, offset = split_address(block.address)
-        first = offset // size
-        return number, first, first + max(-(-block.length // size), 1)
+        first = offset // self._page_size
+        return number, first, first + max(-(-block.length // self._page_size), 1)
 
     def _add_uncommitted(self) -> None:
         """Pages of transactions in doubt, and of open ones.
@@ -76,12 +79,11 @@ class Pages:
         Who came later may have got those of an open one meanwhile, and where damage may hide the
         decision, those of one in doubt.
         """
-        taken = defaultdict(IntervalSet)
-        for number, known in self._uses.items():
-            taken[number] = IntervalSet.from_list((u.first, u.first + u.pages) for u in known)
+        taken = {number: _runs(known) for number, known in self._uses.items()}
         for queue, part, transaction, xid in self._uncommitted():
             number, first, end = self._extent(part)
-            if taken[number].overlaps(first, end) and (xid is None or not queue.certain):
+            own = taken.setdefault(number, IntervalSet())
+            if own.overlaps(first, end) and (xid is None or not queue.certain):
                 continue
             with suppress(*UNREADABLE):
                 if xid is None and end > self._source.data_pages(number):
@@ -89,7 +91,7 @@ class Pages:
                 use = "open" if xid is None else "prepared"
                 held = queue.queue_id, queue.name, None, part.count, transaction, xid
                 self._uses[number].append(_pages(number, first, end, use, *held))
-                taken[number].add(first, end)
+                own.add(first, end)
 
     def _uncommitted(self) -> Iterator[tuple[QueueState, Part, int | None, str | None]]:
         """Blocks in data files, each with its queue and the number or the xid of who has put it."""
@@ -102,41 +104,38 @@ class Pages:
             for transaction, part in () if owner is None else owner.spilled(queue):
                 yield queue, part, transaction, None
 
-    def _of_file(self, number: int) -> Iterator[PagesItem | Finding]:
-        file, page_size = f"data/{number}.dat", self._source.geometry.page_size
-        try:
-            total = self._source.data_pages(number)
-        except UNREADABLE as error:
-            yield Finding.of(file, 0, error, "all blocks and record pages in it")
-            return
+    def _of_file(self, number: int, total: int) -> Iterator[PagesItem | Finding]:
         yield _pages(number, 0, 1, "header")
-        page = 1
-        for use in sorted(self._uses[number], key=lambda use: (use.first, use.pages)):
+        file, page, uses = f"data/{number}.dat", 1, self._uses[number]
+        for use in sorted([*uses, *self._unused(number, uses, total)], key=_place):
             first, end = use.first, use.first + use.pages
-            yield from self._unused(number, page, first)
             if first < page:
                 text = f"page {first} has two owners"
-                yield Finding(file, first * page_size, True, text, "one of the two")
+                yield Finding(file, first * self._page_size, True, text, "one of the two")
             elif end > total:
                 text = f"the file has {total} pages: pages {first} to {end - 1} are not in it"
-                yield Finding(file, total * page_size, True, text, _lost(use))
+                yield Finding(file, total * self._page_size, True, text, _lost(use))
             yield use
             page = max(page, end)
-        yield from self._unused(number, page, total)
 
-    def _unused(self, number: int, page: int, end: int) -> Iterator[PagesItem]:
+    def _unused(self, number: int, uses: list[PagesItem], total: int) -> Iterator[PagesItem]:
         """Free, as the checkpoint says, or released or taken by somebody since."""
-        free: list[tuple[int, int]] = []
-        if number < len(self._spaces) and page < end:
-            total, known = self._spaces[number]
-            free = [*known.intersection(page, end), (max(total, page), end)]
-        for lo, hi in IntervalSet.from_list(run for run in free if run[0] < run[1]):
-            if page < lo:
-                yield _pages(number, page, lo, "other")
-            yield _pages(number, lo, hi, "free")
-            page = hi
-        if page < end:
-            yield _pages(number, page, end, "other")
+        spaces, free = self._history.spaces, IntervalSet()
+        if number < len(spaces):
+            free = free_runs(spaces[number].extents())
+            if total > spaces[number].total_pages:
+                free.add(spaces[number].total_pages, total)
+        for lo, hi in _runs(uses).gaps(1, total) if total > 1 else ():
+            yield from (_pages(number, *run, "free") for run in free.intersection(lo, hi))
+            yield from (_pages(number, *run, "other") for run in free.gaps(lo, hi))
+
+
+def _place(use: PagesItem) -> tuple[int, int]:
+    return use.first, use.pages
+
+
+def _runs(uses: Iterable[PagesItem]) -> IntervalSet:
+    return IntervalSet.from_list((use.first, use.first + use.pages) for use in uses)
 
 
 def _pages(number: int, first: int, end: int, use: str, *held: Any) -> PagesItem:
@@ -162,7 +161,7 @@ def list_files(source: Source, history: History) -> Iterator[Described | Finding
         yield Finding("ltds", None, bool(held), str(error), "all files in it")
         return
     prepared: dict[int, tuple[str | None, str | None]] = {
-        part.address: (history.title(part.queue_id), record.xid)
+        part.address: (history.by_id(part.queue_id).title, record.xid)
         for record in history.state.prepared.values()
         for part in record.parts
         if part.kind == format.LTDS

@@ -27,13 +27,12 @@ class TailRecord(NamedTuple):
 class QueueState(Nothing):
     """See the module. It stands beside the queue that is folded."""
 
-    def __init__(self, durable: DurableQueue, beside: Beside) -> None:
+    def __init__(self, durable: DurableQueue, lsn_at_hand: Callable[[], int]) -> None:
+        """`lsn_at_hand`: of the record that is folded just now."""
         self.durable = durable
-        self._beside = beside
         self.queue_id = durable.queue_id
-        self.directory = durable.directory
-        self.released = durable.released
         self.certain = durable.config.kind != LOST
+        self._lsn_at_hand = lsn_at_hand
         # Of each record: transaction, LSN, certain.
         self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
 
@@ -47,13 +46,9 @@ class QueueState(Nothing):
         """Its name, or "#" and its id where damage hides the name."""
         return self.durable.config.name
 
-    @property
-    def end_position(self) -> int:
-        return self.durable.end_position
-
     def released_of(self, ref: BlockRef) -> int:
         """How many of the record's messages are released."""
-        return self.released.count(ref.position, ref.end)
+        return self.durable.released.count(ref.position, ref.end)
 
     def tail_from(self, position: int) -> Iterator[TailRecord]:
         records = self.durable.tail.between(0, len(self._told))
@@ -63,16 +58,16 @@ class QueueState(Nothing):
 
     def items(self) -> Iterator[Described]:
         """What is listed of it, and of its subscriptions."""
-        durable = self.durable
+        durable, end = self.durable, self.durable.end_position
         own: dict[str, Any] = {"queue_id": self.queue_id}
         made: dict[str, Any] = {"name": None, "kind": None}
         if self.name is not None:
             made = told(durable.config) | durable.config.properties.to_body()
             del made["properties"]
         stands = {
-            "end_position": self.end_position,
-            "released": self.released.total,
-            "record_pages": len(self.directory),
+            "end_position": end,
+            "released": durable.released.total,
+            "record_pages": len(durable.directory),
             "request_ids": len(durable.requests),
             "certain": self.certain,
         }
@@ -82,7 +77,7 @@ class QueueState(Nothing):
             read = {
                 "position": each.done.first_gap(0),  # everything below is read
                 "read": each.done.total,
-                "pending": max(self.end_position - each.done.total, 0),
+                "pending": max(end - each.done.total, 0),
             }
             of_it = {"subscription_id": each.subscription_id, "name": each.name}
             yield Described("subscription", own | of_it | read)
@@ -95,28 +90,4 @@ class QueueState(Nothing):
     def note(self, transaction_id: int) -> None:
         """The record at hand has told what is new."""
         new = len(self.durable.tail) - len(self._told)
-        self._told += [(transaction_id, self._beside.lsn, self.certain)] * new
-
-
-class Beside:
-    """What stands beside the fold of a dump: the queues, and the word of a contradiction."""
-
-    def __init__(self, fault: Callable[[str, str], None]) -> None:
-        self.fault = fault
-        self.queues: dict[int, QueueState] = {}
-        self.lsn = CHECKPOINT_LSN  # of the record at hand
-
-    def made(self, queue: DurableQueue, used: int) -> None:
-        self.queues[queue.queue_id] = queue.beside = QueueState(queue, self)
-
-    def dropped(self, queue: DurableQueue) -> None:
-        del self.queues[queue.queue_id]
-
-    def named(self, name: str, queue: DurableQueue | None) -> None:
-        """Names are looked up among all."""
-
-    def held(self, record: object, groups: object, *, counted: bool) -> None:
-        """Nothing more is to be done."""
-
-    def ended(self, record: object, groups: object, first_id: int | None) -> None:
-        """Nothing more is to be done."""
+        self._told += [(transaction_id, self._lsn_at_hand(), self.certain)] * new

@@ -13,10 +13,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from quire.dump_items import (
@@ -77,12 +78,8 @@ class ListedRecords:
         self._queue = queue
         self._row = partial(QueueRecord, queue.queue_id, queue.name)
 
-    def committed(self, start: int) -> Iterator[Listed | Finding]:
-        """As the files have them."""
-        return chain(self._sealed(start), self._tail(self._queue.tail_from(start)))
-
     def in_order(self, start: int, owner: Owner | None) -> Iterator[Listed | Finding]:
-        """The same, those since the checkpoint in the owner's order (DR3)."""
+        """As the files have them, those since the checkpoint in the owner's order (DR3)."""
         queue = self._queue
         told = [] if owner is None else owner.records.get(queue.name or "", [])
         is_open = set() if owner is None else owner.open
@@ -115,7 +112,7 @@ class ListedRecords:
     def _sealed(self, start: int) -> Iterator[Listed | Finding]:
         """What record pages list."""
         source = self._source
-        for entry in self._queue.directory:
+        for entry in self._queue.durable.directory:
             if entry.end <= start:
                 continue
             file, page = source.page_place(entry.page)
@@ -210,40 +207,30 @@ def _kind(ref: BlockRef | Part) -> str:
 
 def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
     """What is wrong with the large transaction's file of an INDIRECT record, if anything."""
-    file, lost = source.place(ref).file, f"{ref.count} messages"
     try:
-        with source.large(ref.address) as reader:
-            if reader.count != ref.count:
-                text = f"holds {reader.count} messages, its record says {ref.count}"
-            elif ref.checksum not in (0, reader.checksum):  # 0: of an earlier release
-                text = "is not the file that its record names: its trailer's checksum differs"
-            else:
-                return None
-            return Finding(file, None, True, text, lost)
+        source.large(ref.address).checked(ref.count, ref.checksum).close()
     except UNREADABLE as error:
-        return Finding.of(file, None, error, lost)
+        return source.unreadable(ref, error, f"{ref.count} messages")
+    return None
 
 
 def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> Iterator[Finding]:
     """Give queues whose directory is lost the record pages that a search finds (DR2)."""
-    found: dict[int, dict[int, PageEntry]] = {}
+    found = defaultdict[int, list[PageEntry]](list)
     for number in source.data_files():
         try:
-            for page, queue_id, refs in source.search_record_pages(number):
-                entry = PageEntry(refs[0].position, refs[-1].end, page, len(refs))
-                known = found.setdefault(queue_id, {}).setdefault(entry.position, entry)
-                if known.end < entry.end:
-                    found[queue_id][entry.position] = entry
+            for queue_id, entry in source.search_record_pages(number):
+                found[queue_id].append(entry)
         except UNREADABLE as error:
             yield Finding.of(f"data/{number}.dat", None, error, "the record pages in it")
     for queue_id, entries in sorted(found.items()):
         queue, end = queue_of(queue_id), 0
         if queue.certain:  # the journal tells it all, from its definition on
             continue
-        for _, entry in sorted(entries.items()):
+        directory = queue.durable.directory
+        for entry in sorted(entries, key=lambda entry: (entry.position, -entry.end)):
             if entry.end > end:
-                queue.directory.append(entry)
+                directory.append(entry)
                 end = entry.end
-        count = f"{len(queue.directory)} record pages of queue #{queue_id}"
-        text = f"{count} were found by a search: some may be out of date"
-        yield Finding("data", None, False, text)
+        text = f"{len(directory)} record pages of queue #{queue_id} were found by a search: some"
+        yield Finding("data", None, False, f"{text} may be out of date")

@@ -7,15 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
-import numpy as np
-
 from quire.arguments import Bytes
 from quire.block import Block
-from quire.dump_items import Place
+from quire.dump_items import Finding, Place
 from quire.engine.layout import Layout
 from quire.engine.pages.data_file import HEADER_BYTES, check_header
 from quire.engine.pages.data_files import split_address, split_page
@@ -23,27 +21,33 @@ from quire.engine.pages.record_page import unpack
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.commit_record import Part
+from quire.engine.records.durable_state import PageEntry
 from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
-from quire.journal import Geometry, list_segments, read_at, segment_path
-from quire.limits import DUMP_SEARCH_BYTES, MAX_DATA_FILE_BYTES
+from quire.journal import Directory, Geometry, list_segments, read_at, segment_path
+from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import LtdsReader
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
-_MAGIC_COLUMN: Final = 2  # of u32, in the header of a record page
 
 
 class Source:
     """See the module. Close it at the end."""
 
-    def __init__(self, env: Env, layout: Layout, geometry: Geometry) -> None:
+    geometry: Geometry  # given as soon as it is known
+
+    def __init__(self, env: Env, layout: Layout) -> None:
         self.env = env
         self.layout = layout
-        self.geometry = geometry
         self._files: dict[int, File] = {}
         self._closing = ExitStack()
         self.close = self._closing.close
+
+    @property
+    def journal(self) -> Directory:
+        """Where it is, as what reads it wants to know it."""
+        return Directory(self.env, self.layout.journal, self.geometry)
 
     def relative(self, path: str) -> str:
         """As items name the file."""
@@ -61,14 +65,16 @@ class Source:
         lsn = ref.address + record_lsn
         return Place(where, self.journal_place(lsn)[0], lsn, bytes=ref.length)
 
-    def offset(self, place: Place) -> int:
-        """In its file."""
-        return (place.offset or 0) if place.lsn is None else self.journal_place(place.lsn)[1]
-
     def journal_place(self, lsn: int) -> tuple[str, int]:
         """File and offset."""
         number, offset = divmod(lsn, self.geometry.segment_bytes)
         return self.relative(segment_path(self.layout.journal, number)), offset
+
+    def unreadable(self, ref: BlockRef, error: Exception, lost: str) -> Finding:
+        """What a record names cannot be read."""
+        place = self.place(ref)
+        offset = place.offset if place.lsn is None else self.journal_place(place.lsn)[1]
+        return Finding.of(place.file, offset, error, lost)
 
     def segments(self) -> list[int]:
         """The numbers of the journal's segment files."""
@@ -78,19 +84,16 @@ class Source:
 
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or a data file, verified to be the one that the record names."""
-        place = self.place(ref)
         data: Bytes
-        if place.lsn is not None:
-            journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
-            data = read_at(self.env, journal, segment_bytes, place.lsn, ref.length)
+        if ref.kind == format.DATA:
+            number, offset = split_address(ref.address)
+            data = self._data(number).read_block(offset, ref.length)
         else:
-            data = self._data(split_address(ref.address)[0]).read_block(
-                self.offset(place), ref.length
-            )
-        where = f"{place.file}, offset {self.offset(place)}"
-        block = Block.parse(data, where)
+            journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
+            data = read_at(self.env, journal, segment_bytes, ref.address, ref.length)
+        block = Block.parse(data, self.place(ref).file)
         if block.checksum != ref.checksum or block.count != ref.count:
-            raise PositionLost(f"{where}: another block is at this place")
+            raise PositionLost("another block is at this place")
         return block
 
     def large(self, ltds_id: int) -> LtdsReader:
@@ -103,44 +106,38 @@ class Source:
         return f"data/{number}.dat", first
 
     def record_page(self, page: int, queue_id: int) -> list[BlockRef]:
-        """The records of a page."""
-        size = self.geometry.page_size
-        number, first = split_page(page, size)
-        where = f"data/{number}.dat page {first} (records of queue #{queue_id})"
-        return list(unpack(self._data(number).read(first * size, size), queue_id, where)[1])
+        """The records of a page of the queue."""
+        return self._records(page, queue_id, f" (records of queue #{queue_id})")[1]
 
     def data_files(self) -> list[int]:
         """The numbers of the data files that there are."""
-        names: Sequence[str] = ()
         with suppress(OSError):
             names = self.env.list_directory(self.layout.data)
-        return sorted(int(m[1]) for name in names if (m := _DATA_NAME.fullmatch(name)))
+            return sorted(int(m[1]) for name in names if (m := _DATA_NAME.fullmatch(name)))
+        return []
 
     def data_pages(self, number: int) -> int:
         """How many pages the data file has; its header is right."""
         return self._data(number).size() // self.geometry.page_size
 
-    def search_record_pages(self, number: int) -> Iterator[tuple[int, int, list[BlockRef]]]:
-        """All valid record pages of a data file: page, queue, records; in use or not."""
+    def search_record_pages(self, number: int) -> Iterator[tuple[int, PageEntry]]:
+        """All valid record pages of a data file, each behind its queue's id; in use or not."""
+        base = number * (MAX_DATA_FILE_BYTES // self.geometry.page_size)
+        for page in range(base + 1, base + self.data_pages(number)):
+            try:
+                owner, refs = self._records(page)
+            except QuireError:
+                continue
+            yield owner, PageEntry(refs[0].position, refs[-1].end, page, len(refs))
+
+    def _records(
+        self, page: int, queue_id: int | None = None, of: str = ""
+    ) -> tuple[int, list[BlockRef]]:
+        file, first = self.page_place(page)
         size = self.geometry.page_size
-        file = self._data(number)
-        base = number * (MAX_DATA_FILE_BYTES // size)
-        offset = size
-        while True:
-            chunk = memoryview(file.read(offset, DUMP_SEARCH_BYTES))
-            pages = len(chunk) // size
-            if pages == 0:
-                return
-            words = np.frombuffer(chunk[: pages * size], dtype="<u4")
-            magic = words[_MAGIC_COLUMN :: size // 4]
-            for index in np.flatnonzero(magic == format.PAGE_MAGIC).tolist():
-                try:
-                    data = chunk[index * size : (index + 1) * size]
-                    owner, records = unpack(data, None, file.path)
-                except QuireError:
-                    continue
-                yield base + offset // size + index, owner, list(records)
-            offset += pages * size
+        data = self._data(split_page(page, size)[0]).read(first * size, size)
+        owner, records = unpack(data, queue_id, f"{file} page {first}{of}")
+        return owner, list(records)
 
     def _data(self, number: int) -> File:
         if number not in self._files:

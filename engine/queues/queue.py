@@ -455,37 +455,18 @@ class Queue:
                 subscription.give_back(*run, counted=False)
                 raise
 
-    def take_scheduled(
-        self,
-        subscription: Subscription,
-        position: int,
-        due_us: int,
-        group: int,
-        taker: object,
-        *,
-        to_change: bool,
-    ) -> tuple[int, int, int] | None:
-        """The same of one that is not due yet; `due_us`: when its message says it is.
-
-        `group`: the number of its group, which the taker gets, too, unless it is `to_change` it.
-        """
-        if subscription.is_guarded and not subscription.admits(taker):
-            return None
-        holder = None if to_change else taker
-        run = subscription.take_scheduled(position, due_us, group, holder)
-        return None if run is None else (*run, subscription.deliveries(position))
-
-    def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
-        """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.
+    def deliverable(self, subscription: Subscription | None, start: int, end: int) -> list[Pointer]:
+        """Pointers to the first messages of [start, end), `POINTERS_AT_ONCE` at most.
 
         What somebody's read_to or unsubscribe has released since it was taken is gone.
+        `subscription`: whose they are, in flight.
         """
         result: list[Pointer] = []
         for lo, hi in self.released.gaps(start, end):
             room = POINTERS_AT_ONCE - len(result)
             if not room:
                 break
-            if subscription.selection is None:
+            if subscription is not None and subscription.selection is None:
                 result += subscription.read_structure.pointers(lo, hi, room)
             else:  # in no order that would be worth scanning ahead
                 result += self.pointers(lo, hi)[:room]
@@ -499,14 +480,10 @@ class Queue:
             for ref in islice(kept, POINTERS_AT_ONCE)
         ]
 
-    def unreleased_pointers(self, start: int, end: int) -> tuple[list[Pointer], int]:
-        """Pointers to the first messages of [start, end) that are unreleased, and their end."""
-        result: list[Pointer] = []
-        for lo, hi in self.released.gaps(start, end):
-            result += self.pointers(lo, hi)
-            if len(result) >= POINTERS_AT_ONCE:
-                return result, result[-1].end_position
-        return result, end
+    def kept(self, start: int, end: int) -> list[Pointer]:
+        """The same, without the lock; none of a queue that was dropped."""
+        with self.lock:
+            return [] if self.dropped else self.pointers(start, end)
 
     def wait(self, timeout: float, ready: Callable[[], bool]) -> bool:
         """Wait under the lock until the queue changes and `ready`; False: the time is over."""

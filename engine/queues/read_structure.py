@@ -32,6 +32,11 @@ class Pointer(NamedTuple):
     stop: int
 
     @property
+    def position(self) -> int:
+        """Of the queue, of the first of them."""
+        return self.ref.position + self.start
+
+    @property
     def end_position(self) -> int:
         """Of the queue, behind the last of them."""
         return self.ref.position + self.stop

@@ -153,7 +153,7 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return LtdsReader(self._env, self._ltds_directory, ref.address, self._store_id)
+        return self._open_file(ref.address, ref.count, ref.checksum)
 
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
@@ -171,7 +171,7 @@ class BlockReader:
         with self._ltds_lock:
             reader = self._readers.get(ref.address)
             if reader is None:
-                reader = self._open_file(ref.address, ref.count)
+                reader = self._keep_open(ref.address, ref.count)
             else:
                 self._readers.move_to_end(ref.address)
             number = reader.locate(index)
@@ -199,7 +199,7 @@ class BlockReader:
                     raise StoreCorrupt("the file is released")
                 reader = self._readers.get(stream.file)
                 if reader is None:
-                    reader = self._open_file(stream.file, 1)
+                    reader = self._keep_open(stream.file, 1)
                 else:
                     self._readers.move_to_end(stream.file)
                 if not 0 <= number < reader.chunk_count:
@@ -215,14 +215,12 @@ class BlockReader:
                 "message is open"
             ) from error
 
-    def _open_file(self, ltds_id: int, count: int) -> LtdsReader:
+    def _open_file(self, ltds_id: int, count: int, checksum: int = 0) -> LtdsReader:
         reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
-        if reader.count != count:
-            reader.close()
-            raise StoreCorrupt(
-                f"{reader.path}: holds {reader.count} messages, its record says {count}"
-            )
-        self._readers[ltds_id] = reader
+        return reader.checked(count, checksum)
+
+    def _keep_open(self, ltds_id: int, count: int) -> LtdsReader:
+        reader = self._readers[ltds_id] = self._open_file(ltds_id, count)
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from quire.arguments import Bytes
 from quire.block import RowBlock, StreamedBlock
@@ -26,6 +27,15 @@ from .indexing import catch_up, group_of
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
 
 
+class Asking(NamedTuple):
+    """Who asks for messages of a subscription, or is to move it."""
+
+    queue: Queue
+    subscription: Subscription
+    taker: object  # what a transaction has got
+    wanted: Callable[[], bool]  # whether it still waits
+
+
 class Delivery:
     """See the module. Thread-safe."""
 
@@ -41,36 +51,21 @@ class Delivery:
         self._note = note
         self._delayed: set[tuple[Queue, Subscription]] = set()
 
-    def take(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        limit: int,
-        timeout: float,
-        wanted: Callable[[], bool],
-        taker: object,
-    ) -> Runs:
+    def take(self, asking: Asking, limit: int, timeout: float) -> Runs:
         """The next positions for the subscription, up to `limit`, now in flight.
 
-        Waits up to `timeout` seconds for the first, while `wanted()`. Raises TransactionError to
-        the `taker` that is to move the subscription.
+        Waits up to `timeout` seconds for the first, while it is wanted. Raises TransactionError to
+        the taker that is to move the subscription.
         """
+        queue, subscription, taker, wanted = asking
         if subscription.seeker is taker:
             raise moving(queue, subscription)
         deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
         while True:
-            due = math.inf
-            if not subscription.is_plain:
-                if subscription.selection is not None:
-                    if subscription.later:  # what is due has to be looked at, too
-                        self._next_due(queue, subscription)
-                    catch_up(self._env, self._reader, queue, subscription)
-                due = self._next_due(queue, subscription)
-            seconds = min(timeout, due)
-            runs = self._take(queue, subscription, limit, seconds, wanted, taker)
+            due = math.inf if subscription.is_plain else self.look(queue, subscription)
+            runs = self._take(asking, limit, min(timeout, due))
             if runs:
-                if subscription.most:
-                    self._hand_out(queue, subscription, runs)
+                self._hand_out(queue, subscription, runs)
                 return runs
             if not wanted():
                 return []
@@ -80,14 +75,16 @@ class Delivery:
                 return runs
 
     def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
-        """Note deliveries before they happen."""
-        more = [run[:2] for run in runs[HANDOUT_RUNS:]]
+        """Note deliveries before they happen, where they count."""
+        if not subscription.most:
+            return
+        more = runs[HANDOUT_RUNS:]
         del runs[HANDOUT_RUNS:]
-        self.give_back(queue, subscription, more, counted=False)
+        self.give_back(queue, subscription, more)
         try:
             self._note(queue, subscription, runs)
         except BaseException:
-            self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+            self.give_back(queue, subscription, runs)
             raise
 
     def _next_due(self, queue: Queue, subscription: Subscription) -> float:
@@ -112,12 +109,18 @@ class Delivery:
                 queue.wake()
         return seconds
 
-    def look(self, queue: Queue, subscription: Subscription) -> None:
-        """At the times of messages that nobody asks for: what is due, what has expired."""
+    def look(self, queue: Queue, subscription: Subscription) -> float:
+        """At headers and times: what is due is available, what has expired is set aside.
+
+        Seconds until the next will be due.
+        """
         if subscription.selection is not None:
+            if subscription.later:  # what is due has to be looked at, too
+                self._next_due(queue, subscription)
             catch_up(self._env, self._reader, queue, subscription)
-        if subscription.selection is not None or subscription.later:
-            self._next_due(queue, subscription)
+        elif not subscription.later:
+            return math.inf
+        return self._next_due(queue, subscription)
 
     def take_scheduled(
         self,
@@ -133,31 +136,30 @@ class Delivery:
         Its group is the taker's then, unless it is `to_change` it.
         """
         due_us, group = self._due_us(queue, position)
-        run, is_known = None, False
+        holder = None if to_change else taker
+        runs: Runs = []
+        is_known = False
         while not is_known:
             self.look(queue, subscription)
             with queue.lock:
                 queue.check_there(subscription)
                 selection = subscription.selection
                 is_known = selection is None or not selection.unknown
-                if is_known:  # else its group may be in flight
-                    run = queue.take_scheduled(
-                        subscription, position, due_us, group, taker, to_change=to_change
-                    )
-        runs = [] if run is None else [run]
-        if runs and subscription.most:
+                if (
+                    is_known  # else its group may be in flight
+                    and (not subscription.is_guarded or subscription.admits(taker))
+                    and subscription.take_scheduled(position, due_us, group, holder)
+                ):
+                    runs.append((position, position + 1, subscription.deliveries(position)))
+        if runs:
             self._hand_out(queue, subscription, runs)
         return runs
 
     def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
         """When the message says that it is due, and its group's number; 0: it does not say."""
-        with queue.lock:
-            pointers = [] if queue.dropped else queue.pointers(position, position + 1)
-        for pointer in pointers:
-            for part in self.fetch(queue, pointer, 1):
-                headers = part.block.headers
-                due = headers.fixed.get(Column.DELIVER_AT)
-                return 0 if due is None else int(due[part.start]), group_of(part)
+        for part in self._at(queue, position):
+            due = part.block.headers.fixed.get(Column.DELIVER_AT)
+            return 0 if due is None else int(due[part.start]), group_of(part)
         return 0, 0
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
@@ -167,13 +169,12 @@ class Delivery:
             selection = subscription.selection
             done = subscription.done
             positions = [] if selection is None else selection.next_scheduled(done, most)
-        parts: list[Delivered] = []
-        for position in positions:
-            with queue.lock:
-                pointers = [] if queue.dropped else queue.pointers(position, position + 1)
-            for pointer in pointers:
-                parts += self.fetch(queue, pointer, 1)
-        return parts
+        return [part for position in positions for part in self._at(queue, position)]
+
+    def _at(self, queue: Queue, position: int) -> list[Delivered]:
+        """The message there, if the queue keeps it."""
+        pointers = queue.kept(position, position + 1)
+        return [part for pointer in pointers for part in self.fetch(queue, pointer, 1)]
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
@@ -208,81 +209,37 @@ class Delivery:
                 self._delayed.add((queue, subscription))
             queue.wake()
 
-    def _take(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        limit: int,
-        timeout: float,
-        wanted: Callable[[], bool],
-        taker: object,
-    ) -> Runs | None:
+    def _take(self, asking: Asking, limit: int, timeout: float) -> Runs | None:
         """The same of what is looked at already; None: more is to be looked at."""
+        queue, subscription, taker, wanted = asking
         runs: Runs = []
-        run = None
-        try:
-            with queue.lock:
-                queue.check_there(subscription)
-                run = queue.take(subscription, limit, taker)
-                if run is None:
-                    if subscription.is_behind(queue.end_position):
-                        return None
-                    if timeout <= 0 or not wanted():
-                        return runs
-                    run, is_over = self._wait(queue, subscription, limit, timeout, wanted, taker)
-                    if run is None and not is_over:
-                        return None
-                while run is not None:
-                    runs += (run,)
-                    limit -= run[1] - run[0]
-                    run = None
-                    run = queue.take(subscription, limit, taker) if limit else None
-        except BaseException:  # an interrupt
-            if run is not None and run not in runs:
-                runs.append(run)
-            if runs:
-                self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
-            raise
-        return runs
-
-    def _wait(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        limit: int,
-        timeout: float,
-        wanted: Callable[[], bool],
-        taker: object,
-    ) -> tuple[tuple[int, int, int] | None, bool]:
-        """What came, and whether the time is over."""
-        found: list[tuple[int, int, int]] = []
 
         def ready() -> bool:
-            if queue.is_shut or not wanted() or subscription.removed:
-                return True
-            run = queue.take(subscription, limit, taker)
-            if run is not None:
-                found.append(run)
-            return run is not None or subscription.is_behind(queue.end_position)
+            """Take what is there; whether there is nothing to wait for."""
+            left = 0 if queue.is_shut or subscription.removed else limit
+            while left and (run := queue.take(subscription, left, taker)) is not None:
+                runs.append(run)
+                left -= run[1] - run[0]
+            return bool(runs) or not left or subscription.is_behind(queue.end_position)
 
-        is_over = not queue.wait(timeout, ready)
-        queue.check_there(subscription)
-        return found[0] if found else None, is_over
+        try:
+            with queue.lock:
+                is_ready = ready() or (
+                    timeout > 0 and queue.wait(timeout, lambda: not wanted() or ready())
+                )
+                queue.check_there(subscription)
+        except BaseException:  # an interrupt
+            self.give_back(queue, subscription, runs)
+            raise
+        return runs if runs or not is_ready else None
 
-    def hold(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        seeker: object,
-        own: int,
-        timeout: float,
-        wanted: Callable[[], bool],
-    ) -> None:
-        """Let nobody take of the subscription but who has: it is to be moved (U6).
+    def hold(self, asking: Asking, own: int, timeout: float) -> None:
+        """Let nobody take of the subscription but who has: the asking one is to move it (U6).
 
-        Waits up to `timeout` seconds, while `wanted()`, for others to end what they have of it;
-        `own` messages are the seeker's. Raises QueueInUse.
+        Waits up to `timeout` seconds, while it is wanted, for others to end what they have of it;
+        `own` messages are the asking one's. Raises QueueInUse.
         """
+        queue, subscription, seeker, wanted = asking
 
         def ready() -> bool:
             if queue.is_shut or subscription.removed or not wanted():
@@ -304,17 +261,19 @@ class Delivery:
                         "for them with timeout="
                     )
             except BaseException:
-                if not was_held and subscription.seeker is seeker:
-                    subscription.guard(None)
-                    queue.wake()
+                if not was_held:
+                    self._let_go(queue, subscription, seeker)
                 raise
 
     def let_go(self, queue: Queue, subscription: Subscription, seeker: object) -> None:
         """It is moved, or is not to be moved after all; may be called again."""
         with queue.lock:
-            if subscription.seeker is seeker:
-                subscription.guard(None)
-                queue.wake()
+            self._let_go(queue, subscription, seeker)
+
+    def _let_go(self, queue: Queue, subscription: Subscription, seeker: object) -> None:
+        if subscription.seeker is seeker:
+            subscription.guard(None)
+            queue.wake()
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
         """The messages at positions in flight."""
@@ -350,10 +309,8 @@ class Delivery:
                 return [_widened(part, queue.schema) for part in found]
             return found
         except (BlockMoved, StoreError) as moved:
-            start = pointer.ref.position + pointer.start
-            end = pointer.end_position
-            with queue.lock:
-                again = [] if queue.dropped else queue.pointers(start, end)
+            start, end = pointer.position, pointer.end_position
+            again = queue.kept(start, end)
             if [p.ref for p in again] == [pointer.ref]:
                 where = f"queue {queue.name!r}, positions {start} to {end}"
                 if not isinstance(moved, (BlockMoved, StoreCorrupt)):  # it may be there
@@ -402,17 +359,12 @@ class Delivery:
         return parts
 
     def give_back(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        runs: list[tuple[int, int]],
-        *,
-        counted: bool,
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
     ) -> None:
-        """Positions in flight are available again."""
+        """Positions that were taken and reached no reader are available again."""
         with queue.lock:
-            for start, end in runs:
-                subscription.give_back(start, end, counted=counted)
+            for start, end, *_ in runs:
+                subscription.give_back(start, end, counted=False)
             queue.wake()
 
 

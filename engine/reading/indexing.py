@@ -126,15 +126,13 @@ class Columns:
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
         """Of the messages that a pointer names (IX2). Raises Misordered."""
-        start = pointer.ref.position + pointer.start
+        start = pointer.position
         try:
             for part in reader.deliver(pointer, 1):
                 self._take(part, start)
                 start += part.stop - part.start
         except (BlockMoved, StoreCorrupt):  # a checkpoint may have moved it, or it is damaged
-            with queue.lock:
-                again = [] if queue.dropped else queue.pointers(start, pointer.end_position)
-            for moved in again:
+            for moved in queue.kept(start, pointer.end_position):
                 if moved.ref != pointer.ref:  # else it is damage
                     self.read(reader, queue, moved)
 

@@ -83,7 +83,8 @@ class Leases:
             with queue.lock:
                 self._check_range(queue, start, end)
                 if gaps:
-                    found, position = queue.unreleased_pointers(position, end)
+                    found = queue.deliverable(None, position, end)
+                    position = found[-1].end_position if found else end
                 else:
                     found = queue.pointers(position, end)
                     position = self._check_whole(queue, found, position, end)

@@ -16,7 +16,7 @@ from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken, new_taken
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import Runs, moving
+from quire.engine.reading.delivery import Asking, Runs, moving
 from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
@@ -143,7 +143,8 @@ class Gets:
     def one_by_rule(self, source: str) -> Message | None:
         """The same where the next message is not simply the next one."""
         queue, subscription = self._context.state.source(source)
-        runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
+        asking = Asking(queue, subscription, self, lambda: False)
+        runs = self._context.delivery.take(asking, 1, 0.0)
         return self._only(queue, subscription, runs)
 
     def scheduled(self, source: str, message_id: int, *, to_change: bool) -> Message | None:
@@ -198,7 +199,7 @@ class Gets:
                     taken[-1] = _part(last, last.start, lo)
                 else:
                     del taken[-1]
-        self._context.delivery.give_back(queue, subscription, runs, counted=False)
+        self._context.delivery.give_back(queue, subscription, runs)
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
@@ -374,7 +375,7 @@ class Gets:
             with queue.lock:
                 pointers = queue.pointers(lo, hi)
             for pointer in pointers:
-                lo = pointer.ref.position + pointer.start
+                lo = pointer.position
                 for part in self._context.delivery.fetch(queue, pointer, 1):
                     ids = part.block.ids(part.first_id, part.start, part.stop)
                     if ids[0] <= message_id <= ids[-1]:

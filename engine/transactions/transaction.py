@@ -28,6 +28,7 @@ from quire.arguments import (
 )
 from quire.block import is_row
 from quire.documented import documented_by
+from quire.engine.reading.delivery import Asking
 from quire.engine.reading.finding import place_of
 from quire.engine.records.sections import check_kept
 from quire.errors import QueueFull
@@ -262,7 +263,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if timeout:
             self._waits_for = queue
         try:
-            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open, gets)
+            asking = Asking(queue, subscription, gets, self._is_open)
+            runs = context.delivery.take(asking, limit, timeout)
         finally:
             self._waits_for = None
         if not runs:
@@ -341,7 +343,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:
-            context.delivery.hold(queue, subscription, gets, own, seconds, self._is_open)
+            context.delivery.hold(Asking(queue, subscription, gets, self._is_open), own, seconds)
         finally:
             self._waits_for = None
         with self._lock:

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from quire.block import Block
 from quire.engine.checkpoints.pace import Pace
 from quire.engine.checkpoints.snapshot import QueueSnapshot
 from quire.engine.queues.prepared import ref_of
 from quire.engine.reading.block_reader import BlockReader
+from quire.engine.reading.messages_of import messages_of
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.prepared_record import PrepareRecord
@@ -100,28 +100,14 @@ def _of_record(
 ) -> Iterator[tuple[int, Message]]:
     """The record's messages from position `start` to `stop`."""
     if ref.kind != format.LTDS:
-        yield from _of_block(reader.read(ref), 0, ref, start, stop)
+        yield from messages_of(reader.read(ref), 0, ref, start, stop)
         return
     with reader.ltds(ref) as file:
         for number in range(file.locate(start - ref.position), file.block_count):
             block, first = file.block_at(number)
             if ref.position + first >= stop:
                 return
-            yield from _of_block(block, first, ref, start, stop)
-
-
-def _of_block(
-    block: Block, first: int, ref: BlockRef, start: int, stop: int
-) -> Iterator[tuple[int, Message]]:
-    """`first`: which of the record's messages is the block's first."""
-    position = ref.position + first
-    for row in range(max(start - position, 0), min(stop - position, block.count)):
-        yield (
-            position + row,
-            block.message(
-                row, queue="", first_id=ref.first_id + first, time_us=ref.time_us, delivery_count=0
-            ),
-        )
+            yield from messages_of(block, first, ref, start, stop)
 
 
 def _told(message: Message) -> list[Any]:

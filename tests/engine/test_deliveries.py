@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump.queue_state import Beside
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord, Read
 from quire.engine.records.durable_state import DurableState
@@ -25,6 +24,7 @@ from quire.engine.records.sections import (
 from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import MAX_ATTRIBUTES
 from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.alone import Alone
 from tests.engine.workload import new_machine, open_store
 
 MOST = 3
@@ -207,7 +207,7 @@ def test_promise_5_counted_queues_are_read_on_a_full_disk(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused; so it is with the record that earlier releases wrote for it."""
     runs = [Read(1, 2, 3, 4), Read(1, 2, 10, 1 << 40)]
-    section = DeliveriesSection(Fold(DurableState(), Beside(print)), Deliveries(runs))
+    section = DeliveriesSection(Fold(DurableState(), Alone(print)), Deliveries(runs))
     pieces = b"".join(pack_sections([section]))
     assert read_sections(memoryview(pieces), "here") == (Deliveries(runs),)
     for wrong in (pieces[:-1], pieces[:16], pieces[:16] + bytes(48), pieces[:16] + b"\xff" * 48):

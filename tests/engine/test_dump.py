@@ -19,6 +19,7 @@ from quire.checksum import checksum
 from quire.dump_items import Finding, Item, as_json
 from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
+from quire.engine.records.checkpoint_file import Numbers, read_checkpoint, write_checkpoint
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header
@@ -530,6 +531,52 @@ def test_a_checkpoint_falls_back_to_an_older_one(env: SimEnv) -> None:
     items = list(dump(PATH, env=env, checkpoint=True))
     assert [finding.file for finding in damages(items)] == [newer.removeprefix(f"{PATH}/")]
     assert as_json(items[1])["file"] == older.removeprefix(f"{PATH}/")
+
+
+def contradict(env: SimEnv, lsn: int) -> None:
+    """Write a checkpoint anew, its checksums right, without the ledger."""
+    directory = f"{PATH}/checkpoint"
+    checkpoint = read_checkpoint(env, directory, lsn)
+    numbers = Numbers()
+    numbers.add(checkpoint.numbers)
+    del checkpoint.document["ledger"]
+    write_checkpoint(env, directory, checkpoint.store_id, lsn, checkpoint.document, numbers)
+
+
+@pytest.mark.parametrize("why", ["damaged", "refused by the disk", "contradictory"])
+def test_the_newest_checkpoint_cannot_be_read(env: SimEnv, why: str) -> None:
+    """It is named; the one before it and the journal tell everything, and other damage is damage.
+
+    There is one that is newer than what is told, yet nobody went on: nothing is excused by that.
+    """
+    (older,) = [path for path in env.files() if path.endswith(".qck")]
+    content = env.contents(older)
+    with open_store(env) as store:
+        store.put("work", b"since")
+        whole = list(dump(PATH, env=env, queue="work", messages=True, offline=True))
+        pages = [as_json(item) for item in dump(PATH, env=env, pages=True)]
+        store.checkpoint()
+    (newer,) = [path for path in env.files() if path.endswith(".qck")]
+    file = env.open_file(older, create=True)
+    file.write(0, content)
+    file.close()
+    if why == "damaged":
+        env.corrupt(newer, 100)
+    elif why == "contradictory":
+        contradict(env, int(newer[-20:-4], 16))
+    else:
+        env.fail("read", newer, forever=True)
+    items = list(dump(PATH, env=env, queue="work", messages=True))
+    (finding,) = damages(items)
+    assert (finding.file, finding.lost) == (
+        newer.removeprefix(f"{PATH}/"),
+        "the state that it held",
+    )
+    assert [as_json(i) for i in items if i is not finding] == [as_json(item) for item in whole]
+    block = next(p for p in pages if p.get("use") == "block" and p["messages"] == 10)
+    env.corrupt(f"{PATH}/data/0.dat", block["first"] * 4096 + 500)
+    found = damages(list(dump(PATH, env=env, queue="topic", messages=True)))
+    assert [each.lost for each in found] == [finding.lost, "the messages at positions 3 to 12"]
 
 
 def test_a_record_of_a_later_release(env: SimEnv) -> None:

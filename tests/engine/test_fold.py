@@ -14,7 +14,6 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import load
-from quire.engine.dump.queue_state import Beside
 from quire.engine.layout import Layout
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
@@ -26,6 +25,7 @@ from quire.errors import StoreCorrupt
 from quire.journal import KIND_GENERATION, Finding, geometry_of, scan
 from quire.journal.segments import SegmentSet
 from quire.testing import SimEnv
+from tests.engine.alone import Alone
 from tests.engine.workload import PATH, Oracle, Workload, new_machine, open_store
 
 ARCHIVES = sorted((Path(__file__).parents[1] / "formats").glob("store-v*.tar.gz"))
@@ -38,7 +38,7 @@ def refuse(where: str, text: str) -> None:
 
 def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState:
     """The state that the files tell, from their checkpoint or from the journal's beginning on."""
-    layout, nothing = Layout(path), Beside(refuse)
+    layout, nothing = Layout(path), Alone(refuse)
     fold = Fold(DurableState(), nothing)
     since_lsn = restart_lsn = 0
     if from_checkpoint:

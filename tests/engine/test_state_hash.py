@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump.queue_state import Beside
 from quire.engine.pages.places import Places
 from quire.engine.records import state_hash
 from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
@@ -20,6 +19,7 @@ from quire.engine.upkeep.contents import Contents
 from quire.journal import KIND_GENERATION, Finding, Geometry, scan
 from quire.testing import SimEnv
 from quire.uninterrupted import nested
+from tests.engine.alone import Alone
 from tests.engine.workload import PATH, new_machine
 
 GEOMETRIES: list[dict[str, Any]] = [
@@ -109,7 +109,7 @@ class Follower:
         settings = store._opened.settings
         self._geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
         self._state = DurableState()
-        self._fold = Fold(self._state, Beside(lambda where, text: pytest.fail(text)))
+        self._fold = Fold(self._state, Alone(lambda where, text: pytest.fail(text)))
         self._number = self._lsn = self._behind = 0
 
     def catch_up(self) -> tuple[Any, ...]:

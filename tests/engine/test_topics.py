@@ -13,7 +13,6 @@ from quire.dump_items import as_json
 from quire.dump_words import in_words
 from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump.queue_state import Beside
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.durable_state import (
@@ -35,6 +34,7 @@ from quire.engine.records.sections import (
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
 from quire.limits import CLAIM_SECONDS
 from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.alone import Alone
 from tests.engine.workload import PATH, new_machine, open_store
 
 Operation = tuple[str, int]
@@ -293,7 +293,7 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused; so it is with the record that earlier releases wrote for it."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
-    pieces = pack_sections([MovesSection({}, Fold(DurableState(), Beside(print)), seeks, set())])
+    pieces = pack_sections([MovesSection({}, Fold(DurableState(), Alone(print)), seeks, set())])
     assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
     before = bytes((2, 0, 0, 0, 0, 0, 0, 0)) + b"".join(format.SEEK.pack(*seek) for seek in seeks)
     moves = CommitRecord(0, 0, (), (), (), (Moves(seeks),))
