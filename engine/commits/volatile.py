@@ -84,7 +84,7 @@ class Volatile:
 
     def check_none(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
-        for queue_id in (*(part.queue.queue_id for part in written), *(r.queue_id for r in reads)):
+        for queue_id in (*(part.queue.queue_id for part in written), *(read[0] for read in reads)):
             if queue_id in self.state.volatile:
                 raise InvalidArgument(
                     f"queue {self.state.volatile[queue_id].name!r} is volatile, and what is "
