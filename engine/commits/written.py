@@ -104,9 +104,10 @@ class Written:
     def _drain(self) -> list[EncodedBlock]:
         """What is collected leaves the buffer."""
         blocks = self.buffer.drain(self.queue.block_bytes)
-        self.buffer.account.shrink(
-            sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
-        )
+        if blocks:
+            self.buffer.account.shrink(
+                sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
+            )
         return blocks
 
     @property
