@@ -5,6 +5,10 @@ of them in a transaction of its own; gets of the small and the large store take 
 processor time is compared. The memory is what the selection counts for itself; a test holds that
 count to what the interpreter allocates.
 
+What is got is also rejected, to be got again at once: a retry. What ends a message's group is its
+get with the commit, so the gets of grouped messages show that. And messages become due, one before
+each get, by a clock that is moved.
+
 Two figures stand beside that comparison, and change nothing in its target. In an order by keys the
 next message may be in any block, and of a million messages most blocks are in no cache: the floor
 is a get of the small store and, of the large one, the bare reading and verification of the block of
@@ -16,18 +20,21 @@ commit order.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bench.drawing import COLOURS, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, at_most
 from bench.times import Times
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.format import LTDS
+from quire.env import OsEnv
 from quire.message import GROUP_KEY
 from quire.order import COMMIT, by_key
 
@@ -46,8 +53,19 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 SENDERS = 100
 GROUPS = {"of ten groups": 10, "of a group each": 1_000_000}
-FLAT, MEMORY_BYTES = 1.2, 200
+FLAT, MEMORY_BYTES = 1.2, 156
 TURN = 5  # gets
+
+
+class MovedClock(OsEnv):
+    """The machine, with a wall clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.us = super().now_us()
+
+    def now_us(self) -> int:
+        return self.us
 
 
 def run(setting: Setting) -> list[Result]:
@@ -69,14 +87,13 @@ def run(setting: Setting) -> list[Result]:
                     seconds = time.process_time() - begun
                     figures += _at_first(f"{order}, {count:,} messages", store, count, seconds)
                 stores[count] = store
-            times[order] = _in_turns(stores, setting.scaled(60, 10))
+            times[order] = _in_turns(stores, setting.scaled(60, 10), _get)
+            ends = {count: stores[count] for count in (counts[0], counts[-1])}
+            retries = _in_turns(ends, setting.scaled(30, 5), _retry)
             floor = _bare_read(stores[counts[-1]], counts[-1], setting)
         small, large = (times[order][count].quantile(0.5) for count in (counts[0], counts[-1]))
-        figures += [
-            Figure(f"{order}: a get of {counts[0]:,} that wait, p50", small, "us"),
-            Figure(f"{order}: a get of {counts[-1]:,}, to that", large / small, "times",
-                   at_most(FLAT) if ORDERS[order] else None),
-        ]  # fmt: skip
+        figures += _growth(f"{order}: a get", times[order])
+        figures += _growth(f"{order}: a retry", retries)
         if not ORDERS[order]:
             plain = large / small
             continue
@@ -85,7 +102,38 @@ def run(setting: Setting) -> list[Result]:
         if by_key(ORDERS[order].get("order", COMMIT)):
             words = f"{order}: floor, a get of {counts[0]:,} and the bare read of a block, to that"
             figures.append(Figure(words, (small + floor) / small, "times"))
-    return [*figures, _plot(times)]
+    return [*figures, *_dues(setting, counts), _plot(times)]
+
+
+def _growth(what: str, times: dict[int, Times]) -> list[Figure]:
+    """With the fewest that wait, and how much more with the most."""
+    few, many = min(times), max(times)
+    small, large = times[few].quantile(0.5), times[many].quantile(0.5)
+    return [
+        Figure(f"{what} of {few:,} that wait, p50", small, "us"),
+        Figure(f"{what} of {many:,}, to that", large / small, "times", at_most(FLAT)),
+    ]
+
+
+def _dues(setting: Setting, counts: list[int]) -> list[Figure]:
+    """Gets of messages each of which has just become due."""
+    clock = MovedClock()
+    turns = setting.scaled(40, 10)
+    with ExitStack() as opened:
+        stores = {}
+        for count in (counts[0], counts[-1]):
+            path = setting.folder / f"due-{count}"
+            stores[count] = store = opened.enter_context(Store.open(str(path), env=clock))
+            due = clock.us + 1_000 * np.arange(1, count + 1)
+            _fill(store, count, "by time", setting.seed, due)
+            assert store.get("q") is None  # all are looked at
+
+        def get(store: Store, times: Times) -> None:
+            clock.us += 1_000
+            _get(store, times)
+
+        times = _in_turns(stores, turns, get)
+    return _growth("a get of one that is due just now", times)
 
 
 def _at_first(words: str, store: Store, count: int, seconds: float) -> list[Figure]:
@@ -96,11 +144,13 @@ def _at_first(words: str, store: Store, count: int, seconds: float) -> list[Figu
     ]
 
 
-def _fill(store: Store, count: int, order: str, seed: int) -> None:
+def _fill(
+    store: Store, count: int, order: str, seed: int, due: NDArray[np.int64] | None = None
+) -> None:
     rng = np.random.default_rng(seed)
-    now = time.time_ns() // 1000
-    due = now + rng.integers(-10_000_000, 3_600_000_000, count)
-    due[: max(count // 2, 500)] = 0  # at once
+    if due is None:
+        due = time.time_ns() // 1000 + rng.integers(-10_000_000, 3_600_000_000, count)
+        due[: max(count // 2, 500)] = 0  # at once
     columns = {
         "payload": pa.array([b"x" * 100] * count, pa.binary()),
         "priority": pa.array(rng.integers(0, 10, count).astype(np.int32)),
@@ -123,12 +173,14 @@ def _fill(store: Store, count: int, order: str, seed: int) -> None:
         txn.put_many("q", pa.table(columns))
 
 
-def _in_turns(stores: dict[int, Store], turns: int) -> dict[int, Times]:
+def _in_turns(
+    stores: dict[int, Store], turns: int, step: Callable[[Store, Times], None]
+) -> dict[int, Times]:
     times = {count: Times() for count in stores}
     for _ in range(turns):
         for count, store in stores.items():
             for _ in range(TURN):
-                _get(store, times[count])
+                step(store, times[count])
     return times
 
 
@@ -136,6 +188,19 @@ def _get(store: Store, times: Times) -> None:
     begun = time.process_time()
     with store.transaction() as txn:
         assert txn.get("q") is not None
+    times.add(time.process_time() - begun)
+
+
+def _retry(store: Store, times: Times) -> None:
+    begun = time.process_time()
+    with store.transaction() as txn:
+        message = txn.get("q")
+        assert message is not None
+        txn.reject(message, delay=0.000_001)
+    with store.transaction() as txn:
+        again = txn.get("q")
+        assert again is not None
+        assert (again.id, again.delivery_count) == (message.id, 2)
     times.add(time.process_time() - begun)
 
 

@@ -106,28 +106,27 @@ class LtdsReader:
         """Block `number` as it is in the file, in memory of its own, not verified."""
         if not 0 <= number < self.block_count:
             raise IndexError(f"block {number} of {self.block_count} in {self.path}")
-        entry = self._entries[number]
-        return memoryview(self._file.read_block(int(entry["offset"]), int(entry["length"])))
+        offset, _, length, *_ = self._entries[number].item()
+        return memoryview(self._file.read_block(offset, length))
 
     def parse(self, number: int, stored: memoryview) -> tuple[Block, int]:
         """What `stored` gave, verified, and the index of its first message; the file may be closed.
 
         Raises StoreCorrupt.
         """
-        entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
-        length, expected = len(stored), int(entry["checksum"])
-        if self.version != PLAIN_VERSION:
-            length = int(entry["plain_length"])
+        offset, first_index, length, count, expected, *compressed = self._entries[number].item()
+        where = f"{self.path}: block {number} at {offset}"
+        if compressed:
+            length = compressed[0]
             stored = self._plain(number, stored)
         block = Block.parse(stored, where)
-        if (block.count, block.length) != (int(entry["count"]), length) or (
+        if (block.count, block.length) != (count, length) or (
             self.version == PLAIN_VERSION and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
         if self.version == STREAMED_VERSION or isinstance(block, StreamedBlock):
             self._check_streamed(block, where)
-        return block, int(entry["first_index"])
+        return block, first_index
 
     def chunk(self, stream: Stream, number: int) -> memoryview:
         """The bytes of a chunk of the streamed message, verified. Raises StoreCorrupt."""

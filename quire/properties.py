@@ -228,8 +228,9 @@ class Properties(NamedTuple):
     @property
     def lets_go(self) -> bool:
         """Whether what is kept so goes by itself some time."""
-        limits = self.keep_seconds, self.keep_bytes, self.keep_messages
-        return not self.keep_forever and any(limit is not None for limit in limits)
+        return not self.keep_forever and not (
+            self.keep_seconds is None and self.keep_bytes is None and self.keep_messages is None
+        )
 
     @property
     def block_bytes(self) -> int:

@@ -277,7 +277,8 @@ def _load_queue(
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
     tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD.itemsize // 8)
-    queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())  # in no record page (L5)
+    if tail:  # in no record page (L5)
+        queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())
     if "requests" in entry:
         ids = to_texts(checkpoint.rows(entry["requests"]["ids"], 1))
         known = checkpoint.rows(entry["requests"]["rows"], 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from quire.arguments import NewQueue
@@ -83,11 +84,6 @@ def entry_of(state: State, queue: Queue) -> dict[str, Any]:
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
 
 
-def properties_by_name(state: State) -> dict[str, Properties]:
-    """Of all queues, by name and alias."""
-    return {name: queue.config.properties for name, queue in state.names.items()}
-
-
 def check_stays(queue: Queue, what: str) -> None:
     """Raises InvalidArgument where something durable is to be of a temporary queue."""
     if queue.is_temporary:
@@ -112,15 +108,16 @@ def check_unnamed(state: State, queue: Queue) -> None:
 
 
 def check_queue(
+    state: State,
     queue: NewQueue,
-    others: Mapping[str, Properties],
+    made: Mapping[str, Properties] = MappingProxyType({}),
     *,
     is_volatile: bool,
     before: Properties | None = None,
 ) -> None:
     """What a queue is to be, at its making or after (`before`). Raises InvalidArgument.
 
-    `others`: of all queues that there are to be. Raises QueueNotFound where its dead-letter queue
+    `made`: of the queues that are made with it. Raises QueueNotFound where its dead-letter queue
     is none of these.
     """
     name, properties = queue.name, queue.properties
@@ -156,17 +153,19 @@ def check_queue(
         return
     if target == name:
         raise feeds_itself(name)
-    if target not in others:
+    there = state.names.get(target)
+    theirs = made.get(target) if there is None else there.config.properties
+    if theirs is None:
         raise QueueNotFound(
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
         )
-    if properties.persistent and not others[target].persistent:
+    if properties.persistent and not theirs.persistent:
         raise InvalidArgument(
             f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
             "give one that stays"
         )
-    check_letters(name, properties, others[target].schema)
+    check_letters(name, properties, theirs.schema)
 
 
 def feeds_itself(name: str) -> InvalidArgument:

@@ -149,16 +149,16 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            now, names = self._env.now_us(), set(state.names)
-            others = checks.properties_by_name(state) | {q.name: q.properties for q in queues}
+            now, made = self._env.now_us(), {queue.name: queue.properties for queue in queues}
+            names: set[str] = set()
             changes = []
             for queue in queues:
                 properties = queue.properties
-                if queue.name in names:
+                if queue.name in state.names or queue.name in names:
                     raise checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
-                checks.check_queue(queue, others, is_volatile=is_volatile)
+                checks.check_queue(state, queue, made, is_volatile=is_volatile)
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -209,8 +209,8 @@ class Definitions:
                     )
             check_grows(queue.name, before.schema, after.schema)
             checks.check_queue(
-                NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
-                checks.properties_by_name(state), is_volatile=queue.is_volatile, before=before,
+                state, NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
+                is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = checks.entry_of(state, queue)
             for field in Properties._fields:

@@ -230,22 +230,21 @@ class Queue:
         if type(read) is Taken:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
-            if (
-                record is not None
-                and epoch == self.epoch
-                and subscription.is_plain
-                and not subscription.failures.starts
-            ):
+            if record is not None and epoch == self.epoch:
+                if not subscription.is_plain or subscription.failures.starts:
+                    self._forget(read)
                 if not released:
                     return ()
                 self.space.release(record[4], 1)
                 return (record,)
-            if subscription.is_guarded:
-                self.wake()
-        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
-        if known is not None and start < end and known.forget(start, end):
-            self.wake()
+        self._forget(read)
         return self.releases.free(released) if released else ()
+
+    def _forget(self, read: Read | Taken) -> None:
+        """What its subscription knew of these positions; others may have what is next now."""
+        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
+        if known is not None and start < end and (known.forget(start, end) or known.is_guarded):
+            self.wake()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         subscription = self.subscriptions.get(subscription_id)
@@ -318,6 +317,8 @@ class Queue:
         `missing`: what the reason is about.
         """
         with self.lock:
+            if why == self._stops.get(missing, ""):
+                return
             self._stops[missing] = why
             self.stopped = "; ".join([reason for reason in self._stops.values() if reason])
             self._limit()

@@ -205,9 +205,11 @@ class State:
         """The store was stopped or is not any more, for puts or for gets."""
         entry = self.durable.catalog.get(STORE, {}).get(STORE_NUMBER)
         body = {} if entry is None else entry.body
-        self.switches = Switches(bool(body.get("puts", True)), bool(body.get("gets", True)))
-        for queue in list(self.queues.values()):
-            queue.switch(self.switches)
+        switches = Switches(bool(body.get("puts", True)), bool(body.get("gets", True)))
+        if switches != self.switches:
+            self.switches = switches
+            for queue in list(self.queues.values()):
+                queue.switch(switches)
 
     def described(self, queue: Queue) -> DurableState:
         """What has its entry."""

@@ -22,7 +22,9 @@ class Attempts:
         self.starts: list[int] = []
         self._ends: list[int] = []
         self._counts: list[int] = []
-        self._replace(0, 0, list(rows))
+        given = list(rows)
+        if given:
+            self._replace(0, 0, given)
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -87,6 +87,8 @@ class Checkpoint(NamedTuple):
         offset, length = place
         if offset < 0 or length < 0 or length % width or offset + length > len(self.numbers):
             raise StoreCorrupt(f"{self.path}: contradictory numbers; restore the store from a copy")
+        if not length:
+            return []
         part = self.numbers[offset : offset + length]
         return part.tolist() if width == 1 else list(map(tuple, part.reshape(-1, width).tolist()))
 

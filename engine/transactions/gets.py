@@ -160,10 +160,29 @@ class Gets:
 
     def _only(self, queue: Queue, subscription: Subscription, runs: Runs) -> Message | None:
         try:
-            return message_of(queue.name, self.deliver(queue, subscription, runs))
+            message = self._plain(queue, subscription, *runs[0]) if runs else None
+            return message or message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:
             self.take_back(queue, subscription, [run[:2] for run in runs])
             raise
+
+    def _plain(
+        self, queue: Queue, subscription: Subscription, start: int, end: int, deliveries: int
+    ) -> Message | None:
+        """The message at `start`, if it was put by itself and is nothing but a payload."""
+        selection = subscription.selection
+        if subscription.most or (selection is not None and selection.sequences is not None):
+            return None  # more is to be told of it
+        with queue.lock:
+            epoch = queue.epoch
+            record = None if queue.released.contains(start) else queue.records.tail.at(start)
+        if record is None or record[7] != 1 or record[8] & ON_DISK_APART:
+            return None
+        payload = self._context.reader.only_payload(record)
+        if payload is None:
+            return None
+        self._note(queue, subscription, start, end, record, epoch)
+        return plain_message(record[1], queue.name, payload, record[2], deliveries)
 
     def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _Reading | None:
         """A block of several messages, which are probably got one after another."""

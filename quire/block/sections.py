@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -18,49 +19,53 @@ from .format import (
     STREAM,
     STRING_COLUMNS,
     Column,
-    padded,
     section_count,
 )
 
 
 def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
     """Offsets must begin with 0, never fall and end with `end`."""
-    if offsets[0] != 0 or offsets[-1] != end:
+    if offsets.item(0) != 0 or offsets.item(-1) != end:
         raise StoreCorrupt(f"{where}: a block's offsets do not span its bytes")
-    if len(offsets) > 2 and (offsets[1:] < offsets[:-1]).any():
+    if len(offsets) > 2 and np.count_nonzero(offsets[1:] < offsets[:-1]):
         raise StoreCorrupt(f"{where}: a block's offsets fall")
 
 
-_ITEM_BYTES = {"<u2": 2, "<i4": 4, "<i8": 8}
+_OFFSETS = np.dtype("<i4")
+_OCTETS = np.dtype(np.uint8)
+_FIXED = [(column, np.dtype(dtype)) for column, (dtype, _) in FIXED_COLUMNS.items()]
 
 
 class _Sections:
     """Hands out the sections one after another. `view` ends where the payload begins."""
 
-    __slots__ = ("_lengths", "_place", "_view", "_where")
+    __slots__ = ("_end", "_lengths", "_place", "_view", "_where")
 
     def __init__(self, view: memoryview, columns: int, place: int, where: str) -> None:
-        table = np.frombuffer(view, "<u8", section_count(columns), HEADER_BYTES)
-        self._lengths = iter(table.tolist())
+        self._lengths = iter(unpack_from(f"<{section_count(columns)}Q", view, HEADER_BYTES))
         self._view = view
+        self._end = len(view)
         self._place = place
         self._where = where
 
     def next(self) -> memoryview:
         start, length = self._place, next(self._lengths)
-        self._place = start + padded(length)
-        if self._place > len(self._view):
+        self._place = start + (length + 7 & ~7)
+        if self._place > self._end:
             raise self.wrong("reach beyond it")
         return self._view[start : start + length]
 
-    def array(self, dtype: str, count: int) -> NDArray[Any]:
-        section = self.next()
-        if len(section) != count * _ITEM_BYTES[dtype]:
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        start, length = self._place, next(self._lengths)
+        self._place = start + (length + 7 & ~7)
+        if self._place > self._end:
+            raise self.wrong("reach beyond it")
+        if length != count * dtype.itemsize:
             raise self.wrong("have a wrong length")
-        return np.frombuffer(section, dtype)
+        return np.frombuffer(self._view, dtype, count, start)
 
     def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
-        offsets = self.array("<i4", count + 1)
+        offsets = self.array(_OFFSETS, count + 1)
         content = self.next()
         check_offsets(offsets, len(content), self._where)
         try:
@@ -69,7 +74,7 @@ class _Sections:
             raise self.wrong("hold text that is not UTF-8") from None
         if characters != len(content) and count > 1:
             # A string that begins inside a character is not UTF-8, though their sum is.
-            octets = np.frombuffer(content, np.uint8)
+            octets = np.frombuffer(content, _OCTETS)
             starts = offsets[offsets < len(content)]
             if ((octets[starts] & 0xC0) == 0x80).any():
                 raise self.wrong("hold text that is not UTF-8")
@@ -79,15 +84,15 @@ class _Sections:
         validity = self.next()
         if len(validity) not in (0, count):
             raise self.wrong("have a wrong length")
-        valid = np.frombuffer(validity, np.uint8) if len(validity) else None
+        valid = np.frombuffer(validity, _OCTETS) if len(validity) else None
         text = self.text(valid, count)
         if valid is not None and ((valid > 1) | ((valid == 0) & (text.lengths() != 0))).any():
             raise self.wrong("have a wrong validity")
         return text
 
     def attributes(self, count: int) -> Attributes:
-        starts = self.array("<i4", count + 1)
-        pairs = int(starts[-1])
+        starts = self.array(_OFFSETS, count + 1)
+        pairs = starts.item(-1)
         if pairs < 0:
             raise self.wrong("have offsets that fall")
         check_offsets(starts, pairs, self._where)
@@ -114,7 +119,7 @@ def read_headers(view: memoryview, columns: int, count: int, place: int, where: 
     """The header columns whose sections lie in `view` from `place` to its end."""
     sections = _Sections(view, columns, place, where)
     headers = Headers()
-    for column, (dtype, _) in FIXED_COLUMNS.items():
+    for column, dtype in _FIXED:
         if columns & column:
             headers.fixed[column] = sections.array(dtype, count)
     for column in STRING_COLUMNS:
