@@ -12,12 +12,10 @@ from quire.arguments import (
     check_flag,
     check_keys,
     check_lease_id,
-    check_lifetime,
     check_limit,
     check_max_messages,
     check_name,
     check_names,
-    check_owner,
     check_passed,
     check_queues,
     check_ranges,
@@ -25,6 +23,7 @@ from quire.arguments import (
     check_state_key,
     check_state_name,
     check_switch,
+    check_transaction,
     check_transaction_id,
     check_type,
     check_xid,
@@ -301,10 +300,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         if timeout is not None or large is not False or owner is not None or durable is not True:
-            check_lifetime(timeout)
-            check_flag("large", large)
-            check_owner(owner)
-            check_flag("durable", durable)
+            check_transaction(timeout, large, owner, durable)
         return EmbeddedTransaction(self._context, timeout, large, owner, durable)
 
     @open_call
@@ -429,7 +425,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if withdraw is not None:  # the close may have missed it
             withdraw()
         callback()
-        return _nothing
+        return lambda: None
 
     @open_call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
@@ -501,10 +497,6 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
-
-
-def _nothing() -> None:
-    """To withdraw."""
 
 
 _LISTED: Final = [name for name in TYPES if name != STATE]

@@ -380,6 +380,14 @@ def check_lease_id(lease_id: object) -> int:
     return lease_id
 
 
+def check_transaction(timeout: object, large: object, owner: object, durable: object) -> None:
+    """What `Store.transaction` takes."""
+    check_lifetime(timeout)
+    check_flag("large", large)
+    check_owner(owner)
+    check_flag("durable", durable)
+
+
 def check_preparable(durable: bool) -> None:
     """Whether a transaction that was begun so may be prepared."""
     if not durable:

@@ -21,12 +21,10 @@ from quire.arguments import (
     check_flag,
     check_keys,
     check_lease_id,
-    check_lifetime,
     check_limit,
     check_max_messages,
     check_name,
     check_names,
-    check_owner,
     check_passed,
     check_queues,
     check_ranges,
@@ -35,6 +33,7 @@ from quire.arguments import (
     check_state_key,
     check_state_name,
     check_switch,
+    check_transaction,
     check_transaction_id,
     check_type,
     check_xid,
@@ -328,10 +327,7 @@ class RemoteStore(SingleCalls):
     ) -> RemoteTransaction:
         self.connection.check()
         if timeout is not None or large is not False or owner is not None or durable is not True:
-            check_lifetime(timeout)
-            check_flag("large", large)
-            check_owner(owner)
-            check_flag("durable", durable)
+            check_transaction(timeout, large, owner, durable)
         return RemoteTransaction(
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )

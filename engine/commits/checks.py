@@ -84,6 +84,15 @@ def entry_of(state: State, queue: Queue) -> dict[str, Any]:
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
 
 
+def check_stays(queue: Queue, what: str) -> None:
+    """Raises InvalidArgument where something durable is to be of a temporary queue."""
+    if queue.is_temporary:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is not there after a restart (persistent=False), and {what} "
+            "would be: it cannot have one"
+        )
+
+
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {

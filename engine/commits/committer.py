@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -90,33 +91,24 @@ class Committing(Participant, Protocol):
     prepared: Prepared | None  # what the store holds for it
 
 
+@dataclass(eq=False)
 class Committer:
     """See the module. Thread-safe."""
 
-    def __init__(
-        self,
-        state: State,
-        reader: BlockReader,
-        places: Places,
-        journal: Journal,
-        sequencer: Sequencer,
-        adoptions: Adoptions,
-        volatile: Volatile,
-        inline_limit: int,
-        after_commit: Callable[[], None],
-    ) -> None:
-        """`after_commit` is called when there may be something to do; it must not raise."""
-        self._state = state
-        self._locks_queues = state.strategy.locks_queues
-        self._reader = reader
-        self._places = places
-        self._journal = journal
-        self.sequencer = sequencer
-        self._adoptions = adoptions
-        self.volatile = volatile
-        self.inline_limit = inline_limit
-        self._after_commit = after_commit
-        self.due_lsn = 0  # it need not be called before the journal ends there
+    _state: State
+    _reader: BlockReader
+    _places: Places
+    _journal: Journal
+    sequencer: Sequencer
+    _adoptions: Adoptions
+    volatile: Volatile
+    inline_limit: int
+    _after_commit: Callable[[], None]  # there may be something to do; it must not raise
+    due_lsn: int = 0  # that need not be called before the journal ends there
+    _locks_queues: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._locks_queues = self._state.strategy.locks_queues
 
     @property
     def failed(self) -> bool:

@@ -31,13 +31,7 @@ from quire.engine.records.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.records.durable_state import (
-    KEEPER,
-    SHARED,
-    WORK,
-    DurableState,
-    SubscriptionForm,
-)
+from quire.engine.records.durable_state import KEEPER, SHARED, WORK, DurableState, SubscriptionForm
 from quire.env import Env
 from quire.errors import (
     DiskFull,
@@ -423,11 +417,7 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             target = state.queue(queue)
-            if target.is_temporary:
-                raise InvalidArgument(
-                    f"queue {target.name!r} is not there after a restart (persistent=False), and "
-                    "an alias would be: it cannot have one"
-                )
+            checks.check_stays(target, "an alias")
             number = state.durable.next_queue_id
             if name in state.names:
                 known = checks.entry_named(state, ALIAS, name)

@@ -12,6 +12,7 @@ Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Places
@@ -23,16 +24,13 @@ from .sequencer import Sequencer
 from .written import Written
 
 
+@dataclass(eq=False)
 class Overflow:
     """See the module."""
 
-    def __init__(
-        self, places: Places, sequencer: Sequencer, after_discard: Callable[[], None]
-    ) -> None:
-        """`after_discard` is called when there are files to remove; it must not raise."""
-        self._places = places
-        self._sequencer = sequencer
-        self._after_discard = after_discard
+    _places: Places
+    _sequencer: Sequencer
+    _after_discard: Callable[[], None]  # there are files to remove; it must not raise
 
     def spill(self, transaction_id: int, written: Written) -> None:
         """A transaction's messages for one queue leave the buffer."""

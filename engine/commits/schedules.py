@@ -17,15 +17,10 @@ from quire.engine.queues.state import State
 from quire.engine.records.catalog import SCHEDULE, CatalogChange
 from quire.engine.records.durable_state import CatalogEntry
 from quire.env import Env
-from quire.errors import (
-    InvalidArgument,
-    QueueNotFound,
-    ScheduleExists,
-    ScheduleNotFound,
-)
+from quire.errors import InvalidArgument, ScheduleExists, ScheduleNotFound
 from quire.schedules import DEFAULTS, FIELDS
 
-from .checks import entry_named
+from .checks import check_stays, entry_named
 from .definitions import Definitions
 
 _TIMING: Final = ("cron", "timezone")
@@ -96,18 +91,12 @@ class ScheduleEntries:
 
     def _target(self, name: str) -> Queue:
         queue = self._state.queue(name)
-        if queue.is_temporary:
-            raise InvalidArgument(
-                f"queue {queue.name!r} is not there after a restart (persistent=False), and a "
-                "schedule would be: it cannot have one"
-            )
+        check_stays(queue, "a schedule")
         if queue.schema is not None:
             raise InvalidArgument(
                 f"queue {queue.name!r} is typed, and a schedule puts bytes: give the schedule a "
                 "queue without a schema"
             )
-        if queue.dropped:
-            raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
         return queue
 
 
