@@ -12,8 +12,9 @@ and `docs/delivery.md` shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import cache
 from typing import Final
 
 
@@ -105,13 +106,14 @@ TABLE: Final[Mapping[tuple[State, Event], tuple[State, ...]]] = {
 }
 
 
-def reached(state: State, events: Iterable[Event]) -> set[State]:
+@cache
+def reached(state: State, events: frozenset[Event]) -> set[State]:
     """Where a position may be, after any of the events, in any order and number."""
-    known, found = list(events), {state}
+    found = {state}
     ahead = [state]
     while ahead:
         now = ahead.pop()
-        for event in known:
+        for event in events:
             new = set(TABLE.get((now, event), ())) - found
             found |= new
             ahead += new
