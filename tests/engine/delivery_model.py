@@ -17,7 +17,7 @@ Key = tuple[object, ...]
 
 @dataclass
 class Told:
-    """A message as it was put; `time_us` is that of its commit."""
+    """A message as it was put; `time_us` is that of its commit, and by that it may be cut."""
 
     payload: bytes
     time_us: int = 0
@@ -42,14 +42,18 @@ class Place:
     is_due: bool = False  # and is by now
     is_late: bool = False  # it has expired since it was taken, or had when it was taken
     by: object = None
-    comes_us: int = 0  # when it comes again, where it is REJECTED
+    comes_us: int = 0  # when it comes again, where it is REJECTED, by the clock nobody sets
+    ends_us: int | None = None  # when its life ends, by that clock, as far as it is known
     holds: bool = False  # its group, while it is in flight or comes later
     attempts: int = 0
     failures: int = 0
     sure_attempts: int = 0  # of these, what a record tells
     sure_failures: int = 0
+    sure_due_us: int = 0  # when the latest of these says that it comes again, by the wall clock
+    is_prepared: bool = False  # who has it survives the process
     in_line: bool = False  # it stands in its sender's line, wherever else it is
-    line_due_us: int = 0
+    line_due_us: int = 0  # by the clock that nobody sets
+    missing: int | None = None  # before it, where it waited for it in vain; -1: nobody knows
 
 
 @dataclass
@@ -78,6 +82,7 @@ class Model:
 
     rules: Mapping[str, Any]
     now_us: int
+    clock_us: int  # of the clock that nobody sets
     is_exclusive: bool = False
     places: list[Place] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
@@ -114,13 +119,23 @@ class Model:
     def is_spent(self, place: Place) -> bool:
         return bool(self.most) and place.attempts >= self.most
 
-    def expiry(self, told: Told) -> int | None:
+    def moment(self, told: Told) -> int | None:
+        """When it expires, by the wall clock."""
+        return told.expires_us if self.is_timed else None
+
+    def life(self, told: Told) -> int | None:
+        """How long it lives from its commit on, as its queue says."""
         if not self.is_timed:
             return None
-        ttl = self.rules.get("ttl")
-        if told.expires_us is not None or ttl is None:
-            return told.expires_us
-        return told.time_us + int(ttl * SECOND)
+        longest = self.rules.get("max_ttl")
+        if told.expires_us is not None:
+            return None if longest is None else int(longest * SECOND)
+        given = [s for s in (self.rules.get("ttl"), longest) if s is not None]
+        return int(min(given) * SECOND) if given else None
+
+    def age(self, told: Told) -> int:
+        """How old it is, by the wall clock."""
+        return max(self.now_us - told.time_us, 0)
 
     def rank(self, told: Told) -> Key:
         """Where it stands in an order that is none of sequences."""
@@ -130,8 +145,8 @@ class Model:
             if not self.order["numeric"]:
                 return (told.rank is None, told.rank or "")
             return (told.rank is None, float(told.rank or 0))
-        if self.order != "commit":  # registered code: by the length of what sender says
-            return (len(told.payload) % 3,)
+        if self.order != "commit":  # registered code (`by_sender` of `delivery_history`)
+            return (told.sender is None, told.sender == "a")
         return ()
 
     # What comes
@@ -145,22 +160,31 @@ class Model:
         if self.is_selected:
             self.learn()
         for place in sorted(self.places, key=lambda p: (p.comes_us, p.position)):
-            if place.state == "REJECTED" and place.comes_us <= self.now_us:
+            if place.state == "REJECTED" and place.comes_us <= self.clock_us:
                 self.put_back(place)
         if not self.is_selected:
             return
         for place in sorted(self.places, key=lambda p: (p.told.due_us, p.position)):
             if self.is_timed and place.told.due_us <= self.now_us:
                 if place.state == "SCHEDULED":
-                    self.arrive(place, self.now_us)
+                    self.arrive(place, self.clock_us)
                 elif place.is_ahead:
                     place.is_due = True
         if self.by_sequence and not any(p.state == "UNSEEN" for p in self.places):
             self.overdue()
         for place in self.places:
-            expiry = self.expiry(place.told)
-            if expiry is not None and expiry <= self.now_us:
-                self.expire(place)
+            self.end_life(place)
+
+    def end_life(self, place: Place) -> None:
+        """Where its time is over."""
+        if not self.is_timed:
+            return
+        moment = self.moment(place.told)
+        if moment is not None and moment <= self.now_us:
+            self.expire(place)
+        if place.ends_us is not None and place.ends_us <= self.clock_us:
+            place.ends_us = None
+            self.expire(place)
 
     def learn(self) -> None:
         for place in self.places if self.is_grouped else ():
@@ -172,8 +196,12 @@ class Model:
                 self.see_first(place)
 
     def see_first(self, place: Place) -> None:
-        expiry = self.expiry(place.told)
-        is_over = expiry is not None and expiry <= self.now_us
+        moment, life, age = self.moment(place.told), self.life(place.told), self.age(place.told)
+        is_over = moment is not None and moment <= self.now_us
+        is_over |= life is not None and life <= age
+        if life is not None and not is_over:
+            ends_us = self.clock_us + life - age
+            place.ends_us = ends_us if place.ends_us is None else min(place.ends_us, ends_us)
         if is_over:
             place.state, place.key = "EXPIRED", ()
         elif self.is_timed and place.told.due_us > self.now_us:
@@ -181,8 +209,7 @@ class Model:
             return
         if self.by_sequence:
             wait_us = int(self.order["wait"] * SECOND)
-            since = max(place.told.time_us, self.now_us - wait_us)
-            self.line_up(place, since)
+            self.line_up(place, self.clock_us - min(age, wait_us))
         elif not is_over:
             self.stand(place, (*self.rank(place.told), place.position))
 
@@ -243,7 +270,9 @@ class Model:
         self.through_first(sender, self.line(name)[0], name)
 
     def through_first(self, sender: Sender, place: Place, name: str | None) -> None:
-        sender.expected = place.told.number or 0
+        number = place.told.number or 0
+        place.missing = -1 if sender.expected is None else number - sender.expected
+        sender.expected = number
         self.through(sender, place)
         self.follow(sender, name)
 
@@ -258,7 +287,7 @@ class Model:
 
     def overdue(self) -> None:
         for name in sorted({p.told.sender or "" for p in self.places if p.in_line}):
-            while any(p.line_due_us <= self.now_us for p in self.line(name)):
+            while any(p.line_due_us <= self.clock_us for p in self.line(name)):
                 self.force(self.senders[name], name)
 
     # Times
@@ -372,7 +401,7 @@ class Model:
 
     def give_back(self, place: Place, *, counted: bool) -> None:
         """The transaction that has it is rolled back."""
-        place.by = None
+        place.by, place.is_prepared = None, False
         if place.state == "READ":
             return
         if counted:
@@ -392,10 +421,14 @@ class Model:
         else:
             place.attempts += 1
             place.sure_attempts += is_sure
-        if not seconds or self.is_spent(place):
-            self.put_back(place)
-        else:
+        comes_later = bool(seconds) and not self.is_spent(place) and not place.is_late
+        if is_sure:
+            due_us = self.now_us + round(seconds * SECOND)
+            place.sure_due_us = due_us if comes_later else 0
+        if comes_later:
             self.delay(place, seconds)
+        else:
+            self.put_back(place)
 
     def retry_seconds(self, policy: Mapping[str, Any], place: Place) -> float:
         times = max(place.attempts + (not self.most), 1)
@@ -410,11 +443,8 @@ class Model:
         self.fail(place, self.rules.get("retry") if delay is None else delay)
 
     def delay(self, place: Place, seconds: float) -> None:
-        if place.is_late:
-            self.put_back(place)
-            return
         place.state, place.by = "REJECTED", None
-        place.comes_us = self.now_us + round(seconds * SECOND)
+        place.comes_us = self.clock_us + round(seconds * SECOND)
         if place.holds:
             self.block(place)
 
@@ -433,7 +463,7 @@ class Model:
             elif place.is_due:
                 place.state = "SCHEDULED"
                 wait = int(self.order["wait"] * SECOND) if self.by_sequence else 0
-                self.arrive(place, self.now_us - wait)
+                self.arrive(place, self.clock_us - wait)
             else:
                 place.state = "SCHEDULED"
         elif place.key is None:
@@ -449,7 +479,9 @@ class Model:
         self.release(place)
         place.state, place.by = "READ", None if place.by is None else place.by
         place.attempts = place.failures = place.sure_attempts = place.sure_failures = 0
+        place.sure_due_us = 0
         place.is_ahead = place.is_late = place.is_due = False
+        place.missing = None
 
     def leave(self, place: Place) -> None:
         """A commit has read it, that of who has it, or one that has passed it."""
@@ -472,7 +504,7 @@ class Model:
     def selected_by(self) -> object:
         if not self.is_selected:
             return None
-        names = ("ttl", "default_priority")
+        names = ("ttl", "max_ttl", "default_priority")
         return str(self.order), self.is_timed, self.is_grouped, *map(self.rules.get, names)
 
     def forget_order(self) -> None:
@@ -481,7 +513,7 @@ class Model:
         self.senders.clear()
         for place in self.places:
             place.holds = place.is_ahead = place.is_due = place.is_late = place.in_line = False
-            place.key = None
+            place.key = place.ends_us = place.missing = None
             if place.state in ("UNSEEN", "WAITING", "SCHEDULED", "AVAILABLE", "EXPIRED"):
                 place.state = "UNSEEN" if self.is_selected else "AVAILABLE"
 
@@ -489,18 +521,32 @@ class Model:
         """All below it is read, and nothing else."""
         for place in self.places:
             place.by = None
-            place.failures = place.sure_failures = 0
+            place.failures = place.sure_failures = place.sure_due_us = 0
             if place.position < position:
                 self.read(place)
             else:
                 place.state = "AVAILABLE"
         self.forget_order()
 
-    def reopen(self) -> None:
-        """The process has ended, and with it all that was open; what was to come later does."""
+    def purge(self) -> None:
+        """All that nobody has is read."""
         for place in self.places:
+            if place.state != "IN_FLIGHT":
+                self.leave(place)
+        self.forget_order()
+
+    def reopen(self) -> None:
+        """The process has ended, and with it all that was open; what was to come later does.
+
+        When, is what was recorded, by the wall clock: that may be another one by now.
+        """
+        self.holder = None
+        for place in self.places:
+            if place.is_prepared:
+                continue
             place.by = None
-            is_later = place.state == "REJECTED" and place.comes_us > self.now_us
-            if place.state != "READ" and not is_later:
-                place.state = "AVAILABLE"
+            if place.state != "READ":
+                later_us = place.sure_due_us - self.now_us
+                place.state = "REJECTED" if later_us > 0 else "AVAILABLE"
+                place.comes_us = self.clock_us + later_us
         self.forget_order()

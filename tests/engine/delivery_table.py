@@ -94,7 +94,8 @@ _ROWS: Final[Mapping[Event, Mapping[State, tuple[State, ...]]]] = {
     },
     Event.MOVE: dict.fromkeys(State, (*_ANEW, State.READ)),
     Event.OPEN: {
-        **dict.fromkeys((*_UNTOUCHED, *_HELD, State.SPENT, State.EXPIRED), _ANEW),
+        **dict.fromkeys((*_UNTOUCHED, State.SPENT, State.EXPIRED), _ANEW),
+        **dict.fromkeys(_HELD, (*_ANEW, State.IN_FLIGHT)),  # a prepared transaction has it
         State.REJECTED: (*_ANEW, State.REJECTED),
     },
 }
