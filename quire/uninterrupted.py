@@ -50,6 +50,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from quire.env import after_fork
 from quire.errors import ReentrantCall
+from quire.limits import CALL_LEVELS, PUT_LEVELS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,13 +75,6 @@ _ALL: Final = tuple(sorted(map(int, valid_signals() - {Signals.SIGKILL, Signals.
 inside: Final[dict[int, None]] = {}
 """The threads that are in a call, by their idents. Statements without a call change it: so no
 handler can come in between."""
-
-CALL_LEVELS: Final = 48
-"""Calls within calls that one of the store's may come to: 29 were seen in an open store, of which
-23 came after a commit's write."""
-
-PUT_LEVELS: Final = 24
-"""The same of a put to or a get from an open transaction, with what it does to step back: 17."""
 
 
 def _levels(number: int) -> tuple[Any, ...]:

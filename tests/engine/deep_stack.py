@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from quire.uninterrupted import CALL_LEVELS
+from quire.limits import CALL_LEVELS
 
 R = TypeVar("R")
 WALKED = CALL_LEVELS + 32  # levels above the last one, where the first of them has room for all

@@ -12,8 +12,8 @@ from contextlib import suppress
 import pytest
 
 import quire
-from quire import uninterrupted
 from quire.errors import QuireError
+from quire.limits import CALL_LEVELS
 from quire.store import Store
 from quire.transaction import Transaction
 from tests.engine.deep_stack import deepest, depths, done
@@ -279,6 +279,5 @@ def test_calls_ask_for_the_room_that_they_say(store_path: str) -> None:
     """No more, so that what is far from the limit is never refused."""
     with quire.open(store_path, share=False) as store:
         store.create_queue("work", kind="work")
-        room = uninterrupted.CALL_LEVELS
-        assert done(deepest() - room - 10, lambda: store.put("work", b"x"))
-        assert not done(deepest() - room + 10, lambda: store.put("work", b"x"))
+        assert done(deepest() - CALL_LEVELS - 10, lambda: store.put("work", b"x"))
+        assert not done(deepest() - CALL_LEVELS + 10, lambda: store.put("work", b"x"))
