@@ -502,6 +502,14 @@ TRIM_SECONDS = 60.0
 # the disk is the commits' for most of the time.
 REORGANISE_SECONDS = 2.0
 
+# --- the stack ---
+
+# Calls within calls that there must be room for where one of the store's begins: 29 were seen in an
+# open store, of which 23 came after a commit's write. And the same of a put to or a get from an
+# open transaction, with what it does to step back: 17.
+CALL_LEVELS = 48
+PUT_LEVELS = 24
+
 # --- asyncio ---
 
 # Threads of a store object that make its calls: so many commits meet in one group of the journal.
@@ -525,6 +533,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 # How often it is looked, while workers end, whether they have, in seconds.
 STOP_POLL_SECONDS = 0.05
 
+assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS

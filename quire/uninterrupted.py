@@ -16,6 +16,9 @@ the store again, in a thread that holds a lock, or leads a group of commits.
   changed meanwhile stays as it was changed. Should an interrupt come while handlers are put back,
   what stands in for one calls it, and the next call puts it back.
 - UI5: a child that is forked within another thread's call has the program's handlers.
+- UI6: a call begins only where the stack has room for all that it does (`probe`). Where Python's
+  recursion limit is near it raises RecursionError at once, and nothing of it is done. Whoever may
+  begin a transaction has the room to end it there.
 
 Without a handler in Python there is nothing to hold back: a signal that is ignored, or ends the
 process, does so. A stand-in takes the handler's place for the call: CPython looks up a signal's
@@ -47,6 +50,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from quire.env import after_fork
 from quire.errors import ReentrantCall
+from quire.limits import CALL_LEVELS, PUT_LEVELS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +75,31 @@ _ALL: Final = tuple(sorted(map(int, valid_signals() - {Signals.SIGKILL, Signals.
 inside: Final[dict[int, None]] = {}
 """The threads that are in a call, by their idents. Statements without a call change it: so no
 handler can come in between."""
+
+
+def _levels(number: int) -> tuple[Any, ...]:
+    """Looking for None in these classes takes so many levels of the stack, 2 ns each."""
+    found: tuple[Any, ...] = (type(None),)
+    for _ in range(number - 1):
+        found = (found,)
+    return found
+
+
+CALL_ROOM: Final = _levels(CALL_LEVELS)
+PUT_ROOM: Final = _levels(PUT_LEVELS)
+
+if sys.version_info >= (3, 12):  # it counts calls of Python by themselves
+
+    def probe(nothing: None, room: tuple[Any, ...]) -> object:
+        """Raise RecursionError where the stack has no such room (UI6)."""
+        if sys._getframemodulename(sys.getrecursionlimit() - CALL_LEVELS) is not None:
+            raise RecursionError(
+                "the stack has no room for a call of Quire, of which nothing is done"
+            )
+        return isinstance(nothing, room)
+
+else:
+    probe = isinstance
 
 
 def reentrant() -> ReentrantCall:
@@ -211,6 +240,7 @@ def begin() -> int:
     thread = get_ident()
     if thread in inside:
         raise reentrant()
+    probe(None, CALL_ROOM)
     if thread == _main.ident:
         _main.enter()
     inside[thread] = None
@@ -222,6 +252,7 @@ def begin_short() -> int:
     thread = get_ident()
     if thread in inside:
         raise reentrant()
+    probe(None, CALL_ROOM)
     main = _main
     if thread == main.ident:
         if (

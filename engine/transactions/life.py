@@ -61,7 +61,19 @@ from quire.errors import (
 )
 from quire.info import TransactionInfo, TransactionState
 from quire.transaction import Transaction
-from quire.uninterrupted import OwnLock, as_call, begin_short, call, end, held, inside, reentrant
+from quire.uninterrupted import (
+    CALL_ROOM,
+    PUT_ROOM,
+    OwnLock,
+    as_call,
+    begin_short,
+    call,
+    end,
+    held,
+    inside,
+    probe,
+    reentrant,
+)
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
@@ -98,6 +110,7 @@ class TransactionLife:
         thread = get_ident()
         if thread in inside:
             raise reentrant()
+        probe(None, CALL_ROOM)
         registry, monotonic = context.registry, context.env.monotonic
         if registry.dropped:
             as_call(registry.reap)
@@ -284,6 +297,7 @@ class TransactionLife:
         thread = get_ident()
         if thread in inside:
             raise reentrant()
+        probe(None, PUT_ROOM)
         inside[thread] = None
         try:
             with self._lock:

@@ -48,7 +48,7 @@ from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Transaction
-from quire.uninterrupted import call, giving, held, inside, reentrant
+from quire.uninterrupted import PUT_ROOM, call, giving, held, inside, probe, reentrant
 
 from .gets import IN_WHOLE, Gets, message_of
 from .life import TransactionLife
@@ -95,6 +95,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         thread = get_ident()
         if thread in inside:
             raise reentrant()
+        probe(None, PUT_ROOM)
         inside[thread] = None
         try:
             with self._lock:
@@ -211,6 +212,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         thread = get_ident()
         if thread in inside:
             raise reentrant()
+        probe(None, PUT_ROOM)
         inside[thread] = None
         try:
             with self._lock:

@@ -78,6 +78,7 @@ def _interrupted(action: Action, transaction: Transaction, moment: int) -> bool:
             if count == moment:
                 raise KeyboardInterrupt
 
+    gc.disable()  # others have it call them, and would be interrupted there
     sys.setprofile(hear)
     try:
         action(transaction)
@@ -85,6 +86,7 @@ def _interrupted(action: Action, transaction: Transaction, moment: int) -> bool:
         return True
     finally:
         sys.setprofile(None)
+        gc.enable()
     return False
 
 

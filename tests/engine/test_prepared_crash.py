@@ -176,6 +176,6 @@ def test_canary_keeps_the_space(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     """A rollback that keeps the queues' space."""
     monkeypatch.setattr(
         "quire.engine.queues.reservation.Space.rollback_prepared",
-        lambda self, charge, messages: self._decided(charge, messages),
+        lambda self, charge, messages: self.keep_prepared(-charge, -messages, -1),
     )
     caught(seed)

@@ -201,7 +201,7 @@ def test_a_finaliser_that_puts_in_a_thread_of_the_store(
         in_its_midst(
             SegmentSet, "prepare_next"
         )  # holds the lock that a full segment's commit takes
-        in_its_midst(Checkpointer, "run_unless_running")
+        in_its_midst(Checkpointer, "run")
         in_its_midst(Places, "trim")
         in_its_midst(Job, "run")
         while refused < {"quire-maintenance", "quire-io"}:

@@ -311,14 +311,16 @@ with quire.open(sys.argv[1]) as store:
 def test_a_store_that_is_closed_ends_them(store: AnyStore, work: str) -> None:
     """`run` raises it."""
     workers = Workers(store)
+    closing = threading.Thread(target=store.close)
 
     @workers.on(work)
     def handle(message: quire.Message, txn: quire.Transaction) -> None:
-        threading.Thread(target=store.close).start()
+        closing.start()
 
     store.put(work, b"1")
     with pytest.raises(StoreClosed):
         workers.run()
+    closing.join()  # else its files go before
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("by design")])
