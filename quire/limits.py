@@ -412,6 +412,10 @@ LAST_RANK = 1 << 8 * ORDERED_TEXT_BYTES
 LONGEST_CODE = (1 << 63) - 1  # of a place in an order, as an array holds them
 # Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
+# Where each message is that is not read in commit order: a byte, in pages of so many, and what a
+# page takes. By smaller ones all take more, by larger ones the few that are left of many.
+WHEREABOUTS_PAGE = 256
+WHEREABOUTS_PAGE_BYTES = 400
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
 MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them

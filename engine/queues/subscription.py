@@ -35,6 +35,7 @@ from quire.order import COMMIT
 from quire.properties import Properties
 from quire.retry import retry_seconds
 
+from .delivery_table import DeliveryState, Event
 from .read_structure import ReadStructure
 from .selection import Selection
 from .standing import held_between
@@ -118,7 +119,7 @@ class Subscription:
         later = sum(
             hi - lo for _, start, end in self.later for lo, hi in self.done.gaps(start, end)
         )
-        return later + (0 if self.selection is None else self.selection.scheduled(self.done))
+        return later + (0 if self.selection is None else self.selection.coming)
 
     @property
     def gaps(self) -> int:
@@ -136,7 +137,7 @@ class Subscription:
         `taker`: which transaction takes them.
         """
         if self.selection is not None:
-            run = self.selection.take(limit, self.done, self.attempts, taker)
+            run = self.selection.take(limit, self.attempts, taker)
         elif self.returned:
             run = self._take_returned(limit)
         else:
@@ -145,17 +146,13 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
-    def take_scheduled(
-        self, position: int, due_us: int, group: int, taker: object
-    ) -> tuple[int, int] | None:
-        """The position, now in flight, if it is not due yet, which its message says it is then.
+    def take_scheduled(self, position: int, group: int, taker: object) -> tuple[int, int] | None:
+        """The position, now in flight, if it is not due yet.
 
         `group`: the number of its group, which the taker gets, too; None takes none.
         """
         selection = self.selection
-        if selection is None or self.spent.contains(position):
-            return None
-        if not selection.take_scheduled(position, due_us, group, self.done, taker):
+        if selection is None or not selection.take_scheduled(position, group, taker):
             return None
         self.delivered += 1
         return position, position + 1
@@ -176,8 +173,6 @@ class Subscription:
     def moved(self) -> None:
         """It is at another place, and nothing is in flight (U6)."""
         self.delivered = 0
-        self.spent = IntervalSet()
-        self.later.clear()
         self.reasons.clear()
         self.read_structure.reset()
         self.resume([])
@@ -248,9 +243,13 @@ class Subscription:
         self.most = properties.max_deliveries or 0
         self.retry = properties.retry
         self._tell_plain()
-        spent, self.spent = self.spent, IntervalSet()
-        for start, end in spent:
-            self._put_back_by_count(start, end)
+        for start, end in self.spent.to_list():
+            while start < end:
+                stop = self.attempts.equal(start, end)
+                if not self.is_spent(start):
+                    self.spent.remove(start, stop)
+                    self._put_back(start, stop, Event.ALTER)
+                start = stop
         for position in [p for p in self.reasons if not self.is_spent(p)]:
             del self.reasons[position]
 
@@ -262,27 +261,28 @@ class Subscription:
     def _select(self, is_selected: bool) -> None:
         if is_selected:
             if self.selection is None:
+                later = [part for _, lo, hi in self.later for part in self.done.gaps(lo, hi)]
+                in_flight = IntervalSet.from_list(self.unread_below(self.cursor))
+                for start, end in (*self.returned, *self.spent, *later):
+                    in_flight.remove(start, end)
                 self.selection = Selection(
                     self.returned,
                     self.cursor,
-                    self._away(),
                     self._order,
+                    held={
+                        DeliveryState.IN_FLIGHT: in_flight,
+                        DeliveryState.REJECTED: later,
+                        DeliveryState.SPENT: self.spent,
+                    },
                     is_grouped=self._is_grouped,
                     read=self._numbers,
                 )
                 self.returned = IntervalSet()
         elif self.selection is not None:
-            self.returned = self.selection.available(self.done)
+            self.returned = self.selection.available()
             self.cursor = self.selection.known
             self._missed += self.selection.missed
             self.selection = None
-
-    def _away(self) -> IntervalSet:
-        """What is in flight, or comes later: neither read nor available."""
-        away = IntervalSet.from_list(self.unread_below(self.cursor))
-        for start, end in (*self.returned, *self.spent):
-            away.remove(start, end)
-        return away
 
     def is_spent(self, position: int) -> bool:
         """Whether it was delivered as often as it may be."""
@@ -290,10 +290,8 @@ class Subscription:
 
     def set_aside(self, start: int, end: int) -> None:
         """[start, end) was just taken, and is spent."""
-        self.spent.add(start, end)
+        self._put_back(start, end, Event.GIVE_BACK)
         self.delivered -= end - start
-        if self.selection is not None:
-            self.selection.let_go(start, end)
 
     @property
     def expired(self) -> IntervalSet:
@@ -318,8 +316,8 @@ class Subscription:
         stop = self.attempts.equal(start, end)
         if stop < end:
             gone.add(stop, end)
-        if is_expired and self.selection is not None:
-            self.selection.take_expired(start, stop)
+        if self.selection is not None:
+            self.selection.take_gone(start, stop, is_expired=is_expired)
         self.delivered += stop - start
         return start, stop, is_expired
 
@@ -364,27 +362,25 @@ class Subscription:
     def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of [start, end) that are not read, and that somebody holds or that wait."""
         if self.selection is not None:
-            if start >= end:
-                return []
-            held = self.selection.held_in(start, end) + list(self.spent.intersection(start, end))
-            return [part for lo, hi in held for part in self.done.gaps(lo, hi)]
+            return self.selection.held_in(start, end) if start < end else []
         end = min(end, self.cursor)
         if start >= end:
             return []
         unread = self.done.gaps(start, end)
         return [part for lo, hi in unread for part in self.returned.gaps(lo, hi)]
 
-    @property
-    def coming(self) -> set[int]:
-        """What is not due yet."""
-        return set() if self.selection is None else self.selection.coming
+    def may_pick(self, position: int) -> bool:
+        """Whether nobody holds it, and it is not one that comes later."""
+        selection = self.selection
+        is_coming = selection is not None and selection.is_scheduled(position)
+        return not is_coming and not self.held_in(position, position + 1)
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
         if self.selection is not None:
             unread = list(self.done.gaps(start, end))
             for lo, hi in unread:
-                self.selection.take_part(lo, hi)
+                self.selection.pick(lo, hi, self.done)
             self.delivered += sum(hi - lo for lo, hi in unread)
             return unread
         if self.cursor < end:
@@ -403,15 +399,15 @@ class Subscription:
         But what has expired, which nobody gets any more: it is set aside at once.
         """
         self.is_plain = False
-        for position in [] if self.selection is None else self.selection.late_in(start, end):
-            self._put_back(position, position + 1)
+        selection = self.selection
+        for position in [*([] if selection is None else selection.late_in(start, end)), end]:
             if start < position:
-                self.delay(start, position, due)
+                if selection is not None:
+                    selection.wait_for(start, position)
+                heappush(self.later, (due, start, position))
+            if position < end:
+                self._put_back(position, position + 1, Event.GIVE_BACK)
             start = position + 1
-        if start < end:
-            if self.selection is not None:
-                self.selection.wait_for(start, end)
-            heappush(self.later, (due, start, end))
 
     def end_delays(self) -> bool:
         """What has expired comes no more: it is set aside. Whether there was anything."""
@@ -420,12 +416,15 @@ class Subscription:
             return False
         over, selection.over = set(selection.over), []
         rows = [row for row in self.later if held_between(over, row[1], row[2])]
-        for row in rows:
-            self.later.remove(row)
-        heapify(self.later)
+        self.later = [row for row in self.later if row not in rows]
         for due, start, end in rows:
-            for lo, hi in list(self.done.gaps(start, end)):
-                self.delay(lo, hi, due)
+            for position in [*sorted(held_between(over, start, end)), end]:
+                if start < position:
+                    self.later.append((due, start, position))
+                if position < end and not self.done.contains(position):
+                    self._put_back(position, position + 1, Event.EXPIRE)
+                start = position + 1
+        heapify(self.later)
         return bool(rows)
 
     def reject(self, position: int, *, noted: bool) -> None:
@@ -434,10 +433,18 @@ class Subscription:
             self._fail(position, position + 1, noted=noted)
         self.delivered -= 1
 
-    def unhide(self, start: int, end: int) -> None:
-        """What was interrupted is done anew: [start, end) does not come later."""
-        self.later = [row for row in self.later if row[2] <= start or end <= row[1]]
+    def go_on_giving_back(self, start: int, end: int) -> None:
+        """Giving back [start, end) was interrupted: all of it is available now."""
+        hidden = [row for row in self.later if start < row[2] and row[1] < end]
+        self.later = [row for row in self.later if row not in hidden]
         heapify(self.later)
+        for _, lo, hi in hidden:
+            self._come(lo, hi)
+        selection = self.selection
+        for lo, hi in [(start, end)] if selection is None else selection.in_hand(start, end):
+            for first, last in list(self.done.gaps(lo, hi)):
+                self._put_back_by_count(first, last, Event.GIVE_BACK)
+        self.delivered -= end - start
 
     def failing(self, start: int, end: int, policy: Mapping[str, Any] | float) -> list[Failure]:
         """[start, end), in flight until now, has failed: what is to be noted of what is not read.
@@ -474,20 +481,27 @@ class Subscription:
         is_any = False
         while later and later[0][0] <= now:
             _, start, end = heappop(later)
-            for lo, hi in list(self.done.gaps(start, end)):
-                self._put_back_by_count(lo, hi)
-                is_any = True
+            is_any |= self._come(start, end)
         self._tell_plain()
         return is_any
 
-    def _put_back(self, start: int, end: int) -> None:
-        """[start, end), unread and delivered equally often, is available again, or spent."""
+    def _come(self, start: int, end: int) -> bool:
+        """What of [start, end) came later is available now; whether there was anything."""
+        parts = list(self.done.gaps(start, end))
+        for lo, hi in parts:
+            self._put_back_by_count(lo, hi, Event.COME)
+        return bool(parts)
+
+    def _put_back(self, start: int, end: int, event: Event) -> None:
+        """[start, end), unread and delivered equally often, is available by that, or spent."""
         if self.is_spent(start):
-            self.spent.add(start, end)
+            runs = [(start, end)]
             if self.selection is not None:
-                self.selection.let_go(start, end)
+                runs = self.selection.spend(start, end, event)
+            for lo, hi in runs:
+                self.spent.add(lo, hi)
         elif self.selection is not None:
-            self.selection.give_back(start, end)
+            self.selection.give_back(start, end, event)
         else:
             self.returned.add(start, end)
 
@@ -518,11 +532,12 @@ class Subscription:
         `counted`: it had reached its reader, so its next delivery is one more, if that is not
         noted already (U5). `noted`: that it failed is, too, and when it comes again (U7).
         """
-        for lo, hi in list(self.done.gaps(start, end)):
+        is_one = end - start == 1 and not self.done.contains(start)
+        for lo, hi in ((start, end),) if is_one else list(self.done.gaps(start, end)):
             if counted:
                 self._fail(lo, hi, noted=noted)
             elif self.most:
-                self._put_back_by_count(lo, hi)
+                self._put_back_by_count(lo, hi, Event.GIVE_BACK)
             elif self.selection is not None:
                 self.selection.give_back(lo, hi)
             else:
@@ -533,7 +548,7 @@ class Subscription:
         """The same of what is unread and has failed: it counts, and may be hidden for a while."""
         if not noted:
             self.attempts.fail_in_memory(start, end, noted=bool(self.most))
-            self._put_back_by_count(start, end)
+            self._put_back_by_count(start, end, Event.GIVE_BACK)
             return
         while start < end:
             stop = self.attempts.equal(start, end)
@@ -541,25 +556,25 @@ class Subscription:
             if due_us and not self.is_spent(start):
                 self.delay(start, stop, self._due(due_us))
             else:
-                self._put_back(start, stop)
+                self._put_back(start, stop, Event.GIVE_BACK)
             start = stop
 
     def _due(self, due_us: int) -> float:
         """By the clock that nobody sets (SL9)."""
         return self._env.monotonic() + (due_us - self._env.now_us()) / 1e6
 
-    def _put_back_by_count(self, start: int, end: int) -> None:
+    def _put_back_by_count(self, start: int, end: int, event: Event) -> None:
         """The same where they were not delivered equally often."""
         while start < end:
             stop = self.attempts.equal(start, end)
-            self._put_back(start, stop)
+            self._put_back(start, stop, event)
             start = stop
 
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""
         is_selected = self.selection is not None
         self.later.clear()  # what was given back while the journal was read
-        self.returned = IntervalSet()
+        self.returned, self.spent = IntervalSet(), IntervalSet()
         self.cursor = self.done.first_gap(0)
         away = IntervalSet.from_list(in_flight)
         for start, end, due_us in self._hidden():

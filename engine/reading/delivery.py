@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 
 from quire.arguments import Bytes
 from quire.block import RowBlock, StreamedBlock
-from quire.block.format import Column
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
@@ -116,7 +115,7 @@ class Delivery:
             if selection is not None and queue.config.properties.is_clocked:
                 now_us, clock_us = self._env.now_us(), int(self._env.monotonic() * 1e6)
                 end = queue.end_position
-                is_any |= selection.advance(now_us, clock_us, subscription.done, end)
+                is_any |= selection.advance(now_us, clock_us, end)
                 is_any |= subscription.end_delays()
                 seconds = min(seconds, selection.due_in(now_us, clock_us))
             if is_any:
@@ -149,7 +148,7 @@ class Delivery:
 
         Its group is the taker's then, unless it is `to_change` it.
         """
-        due_us, group = self._due_us(queue, position)
+        group = self._group(queue, position)
         holder = None if to_change else taker
         runs: Runs = []
         is_known = False
@@ -162,27 +161,25 @@ class Delivery:
                 if (
                     is_known  # else its group may be in flight
                     and (not subscription.is_guarded or subscription.admits(taker))
-                    and subscription.take_scheduled(position, due_us, group, holder)
+                    and subscription.take_scheduled(position, group, holder)
                 ):
                     runs.append((position, position + 1, subscription.deliveries(position)))
         if runs and subscription.most:
             self._hand_out(queue, subscription, runs)
         return runs
 
-    def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
-        """When the message says that it is due, and its group's number; 0: it does not say."""
+    def _group(self, queue: Queue, position: int) -> int:
+        """The number of the message's group; 0: it has none, or is not there."""
         for _, part in self.parts(queue, position, position + 1):
-            due = part.block.headers.fixed.get(Column.DELIVER_AT)
-            return 0 if due is None else int(due[part.start]), group_of(part)
-        return 0, 0
+            return group_of(part)
+        return 0
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
         """What is due next, in that order; nothing is taken."""
         self.look(queue, subscription)
         with queue.lock:
             selection = subscription.selection
-            done = subscription.done
-            positions = [] if selection is None else selection.next_scheduled(done, most)
+            positions = [] if selection is None else selection.next_scheduled(most)
         return [part for start in positions for _, part in self.parts(queue, start, start + 1)]
 
     def bring_back(self) -> None:

@@ -342,9 +342,8 @@ class Gets:
             queue.check_there(subscription)
             if subscription.is_guarded and not subscription.admits(self):
                 return
-            coming = subscription.coming
             for position in positions:
-                if position not in coming and not subscription.held_in(position, position + 1):
+                if subscription.may_pick(position):
                     runs += subscription.take_part(position, position + 1)
 
         self._take(queue, {subscription: runs}, choose)
@@ -517,8 +516,7 @@ class Gets:
                 try:
                     subscription.give_back(lo, hi, counted=counted, noted=subscription in noted)
                 except BaseException:
-                    subscription.unhide(lo, hi)
-                    subscription.give_back(lo, hi, counted=False)
+                    subscription.go_on_giving_back(lo, hi)
                     del taken[-1]
                     raise
                 del taken[-1]  # no call in between: an interrupt comes before or after both

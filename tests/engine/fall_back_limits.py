@@ -103,6 +103,7 @@ LIMITS: dict[str, Sequence[int]] = {
     "ORDERED_AT_ONCE": (1, 3),
     "HEAPIFIED": (1, 3),
     "LANE_SLACK": (0, 2),
+    "WHEREABOUTS_PAGE": (1, 2, 5),
     "VOLATILE_RECORDS": (1, 3),
     "VOLATILE_BLOCK_BYTES": (1, 2000),
     "POINTERS_AT_ONCE": (1, 3),
@@ -157,7 +158,7 @@ NO_WAY = frozenset({
     "SEQUENCE_RANK_BITS", "SEQUENCE_SENDERS", "SEQUENCE_STEP_BITS", "SIGN", "START_SECONDS",
     "STATE_DROP_BYTES", "STATE_ENTRY_BYTES", "STOP_POLL_SECONDS", "TAKEN_BYTES", "TEMPORARY_IDS",
     "TIMED_BYTES", "TRIM_SECONDS", "UNSYNCED_SECONDS", "VOLATILE_BITS", "VOLATILE_IDS",
-    "WIDER_WINDOW", "WORKERS_GRACE_SECONDS",
+    "WHEREABOUTS_PAGE_BYTES", "WIDER_WINDOW", "WORKERS_GRACE_SECONDS",
 })  # fmt: skip
 """The rest: they refuse what passes them, give less at once, are times, sums or parts of a format,
 or are no matter of a store's transactions."""

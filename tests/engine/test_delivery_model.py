@@ -9,16 +9,16 @@ import pytest
 
 from quire import order_code
 from quire.block import Block
+from quire.engine.queues.delivery_table import TABLE, Event
+from quire.engine.queues.delivery_table import DeliveryState as State
 from quire.engine.queues.groups import Groups
 from quire.engine.queues.selection import Selection
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import attribute_ranks
 from quire.engine.records.attempts import Attempts
-from quire.intervals import IntervalSet
 from quire.testing import sim_env
 from tests.engine.delivery_history import BY_CODE, by_sender, run_many
-from tests.engine.delivery_table import TABLE, Event, State
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def is_open_to_all(_: Groups, __: int, ___: int) -> bool:
     return True
 
 
-def expires_not(_: Selection, __: int, ___: IntervalSet) -> None:
+def expires_not(_: Selection, __: int) -> None:
     """What has expired is delivered."""
 
 

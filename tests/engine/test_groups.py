@@ -254,7 +254,7 @@ def test_memory_of_groups(kind: str) -> None:
     assert used < count * 200
     assert 0.8 * used < selection.memory_bytes < 1.3 * used
     token = object()
-    runs = [selection.take(1, done, attempts, token) for _ in range(count)]
+    runs = [selection.take(1, attempts, token) for _ in range(count)]
     assert sorted(run[0] for run in runs if run) == list(range(count))
     for run in runs:
         assert run is not None

@@ -1,0 +1,226 @@
+"""What may become of a message for one subscription: states, events, and the one table of both.
+
+What is known of messages in another order than that of commits changes by this table alone (see
+`whereabouts`); `docs/delivery.md` is drawn from it, and random histories hold every queue to it.
+
+- TR1: each position is in exactly one of the states at any time, and goes from one to another only
+  as `RULES` say. Where all that is known is made anew (other rules, a subscription that is moved,
+  a store that is opened) they say what it may be then.
+- TR2: only what is AVAILABLE is taken to be delivered; or SCHEDULED, by who asks for that message.
+- TR3: what is READ is never anything else again, unless its subscription is moved.
+- TR4: a change that the table does not know is refused, and nothing is changed (`Way`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+REFUSED: Final = 255
+
+
+class DeliveryState(Enum):
+    """Where a position is. Its number is the byte that stands for it."""
+
+    UNSEEN = "nothing is known of its message's headers"
+    WAITING = "it waits for those that its sender has numbered before it"
+    SCHEDULED = "it is not due yet"
+    AVAILABLE = "it may be taken, as soon as its group lets it"
+    IN_FLIGHT = "a transaction has it"
+    AHEAD = "a transaction has it that took it before it was due"
+    LATE = "a transaction has it, and it has expired"
+    REJECTED = "it has failed, and comes again later"
+    SPENT = "it was delivered as often as it may be"
+    EXPIRED = "its time is over, and nobody gets it any more"
+    READ = "a commit has read it, or passed it"
+
+    @property
+    def number(self) -> int:
+        return _NUMBERS[self]
+
+
+class Event(Enum):
+    """What happens to it."""
+
+    LOOK = "its headers are looked at"
+    DUE = "its time has come, or its turn in a sequence, or it has waited long enough"
+    TAKE = "a transaction takes it"
+    PICK = "a transaction takes it by its position, to move, drop or put it back"
+    GIVE_BACK = "who has it gives it back, and it comes again at once, if ever"
+    DELAY = "who has it gives it back, and it comes later"
+    COME = "what was delayed comes again"
+    EXPIRE = "its time is over"
+    READ = "a commit reads it, or passes it"
+    GO = "the maintenance moves it to the queue of dead letters, or drops it"
+    ALTER = "the queue has other rules"
+    MOVE = "the subscription is moved"
+    OPEN = "the store is opened again"
+
+
+_NUMBERS: Final = {state: number for number, state in enumerate(DeliveryState)}
+
+
+class Rule(NamedTuple):
+    """What one that is in any of these states may be after the event, and what that needs."""
+
+    event: Event
+    before: tuple[DeliveryState, ...]
+    after: tuple[DeliveryState, ...]
+    needs: str = ""
+
+
+_UNTOUCHED: Final = (
+    DeliveryState.UNSEEN,
+    DeliveryState.WAITING,
+    DeliveryState.SCHEDULED,
+    DeliveryState.AVAILABLE,
+)
+_HELD: Final = (DeliveryState.IN_FLIGHT, DeliveryState.AHEAD, DeliveryState.LATE)
+_ANEW: Final = (DeliveryState.UNSEEN, DeliveryState.AVAILABLE)
+_NOT_YET: Final = (DeliveryState.WAITING, DeliveryState.SCHEDULED)
+_OVER: Final = (DeliveryState.SPENT, DeliveryState.EXPIRED)
+RULES: Final = (
+    Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.AVAILABLE,)),
+    Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.SCHEDULED,), "its time is to come"),
+    Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.WAITING,), "an order by sequences"),
+    Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.EXPIRED,), "its time is over"),
+    Rule(Event.DUE, (DeliveryState.SCHEDULED,), (DeliveryState.AVAILABLE,)),
+    Rule(Event.DUE, (DeliveryState.SCHEDULED,), (DeliveryState.WAITING,), "an order by sequences"),
+    Rule(Event.DUE, (DeliveryState.WAITING,), (DeliveryState.AVAILABLE,)),
+    Rule(
+        Event.TAKE,
+        (DeliveryState.AVAILABLE,),
+        (DeliveryState.IN_FLIGHT,),
+        "its group is the taker's, or free",
+    ),
+    Rule(Event.TAKE, (DeliveryState.AVAILABLE,), (DeliveryState.SPENT,), "it has no delivery left"),
+    Rule(
+        Event.TAKE,
+        (DeliveryState.SCHEDULED,),
+        (DeliveryState.AHEAD,),
+        "that very message is asked for",
+    ),
+    Rule(Event.PICK, _UNTOUCHED, (DeliveryState.IN_FLIGHT,), "nobody has it"),
+    Rule(Event.GIVE_BACK, (DeliveryState.IN_FLIGHT,), (DeliveryState.AVAILABLE,)),
+    Rule(
+        Event.GIVE_BACK,
+        (DeliveryState.IN_FLIGHT,),
+        (DeliveryState.UNSEEN,),
+        "nothing was known of it",
+    ),
+    Rule(
+        Event.GIVE_BACK, (DeliveryState.AHEAD,), (DeliveryState.SCHEDULED,), "its time is to come"
+    ),
+    Rule(
+        Event.GIVE_BACK,
+        (DeliveryState.AHEAD,),
+        (DeliveryState.AVAILABLE,),
+        "its time has come meanwhile",
+    ),
+    Rule(
+        Event.GIVE_BACK,
+        (DeliveryState.AHEAD,),
+        (DeliveryState.WAITING,),
+        "the same, in an order by sequences",
+    ),
+    Rule(Event.GIVE_BACK, (DeliveryState.LATE,), (DeliveryState.EXPIRED,)),
+    Rule(Event.GIVE_BACK, _HELD, (DeliveryState.SPENT,), "it has no delivery left"),
+    Rule(Event.DELAY, _HELD[:2], (DeliveryState.REJECTED,), "`retry`, or `reject` with a delay"),
+    Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.AVAILABLE,)),
+    Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.UNSEEN,), "nothing was known of it"),
+    Rule(Event.COME, (DeliveryState.REJECTED,), _NOT_YET, "it was taken before it was due"),
+    Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.SPENT,), "it has no delivery left"),
+    Rule(Event.EXPIRE, _UNTOUCHED[1:], (DeliveryState.EXPIRED,)),
+    Rule(Event.EXPIRE, _HELD[:2], (DeliveryState.LATE,)),
+    Rule(Event.EXPIRE, (DeliveryState.REJECTED,), (DeliveryState.EXPIRED,)),
+    Rule(
+        Event.EXPIRE, (DeliveryState.REJECTED,), (DeliveryState.SPENT,), "it has no delivery left"
+    ),
+    Rule(Event.READ, tuple(DeliveryState), (DeliveryState.READ,)),
+    Rule(Event.GO, (DeliveryState.SPENT,), _HELD, "until the commit that moves it"),
+    Rule(
+        Event.GO,
+        (DeliveryState.EXPIRED,),
+        (DeliveryState.LATE,),
+        "until the commit that moves or drops it",
+    ),
+    Rule(Event.GO, _OVER, (DeliveryState.READ,)),
+    Rule(Event.ALTER, (*_UNTOUCHED, DeliveryState.EXPIRED), _ANEW, "they say what is next"),
+    Rule(Event.ALTER, _HELD[1:], (DeliveryState.IN_FLIGHT,), "the same"),
+    Rule(
+        Event.ALTER,
+        (DeliveryState.SPENT,),
+        (*_ANEW, *_NOT_YET, DeliveryState.EXPIRED),
+        "it has deliveries left",
+    ),
+    Rule(Event.MOVE, tuple(DeliveryState), (*_ANEW, DeliveryState.READ)),
+    Rule(Event.OPEN, (*_UNTOUCHED, *_HELD, *_OVER, DeliveryState.REJECTED), _ANEW),
+    Rule(Event.OPEN, _HELD, (DeliveryState.IN_FLIGHT,), "a prepared transaction has it"),
+    Rule(
+        Event.OPEN,
+        (DeliveryState.REJECTED,),
+        (DeliveryState.REJECTED,),
+        "the record of its failure says so",
+    ),
+)
+TABLE: Final[Mapping[tuple[DeliveryState, Event], tuple[DeliveryState, ...]]] = {
+    (state, event): tuple(each for rule in found for each in rule.after)
+    for state in DeliveryState
+    for event in Event
+    if (found := [rule for rule in RULES if rule.event is event and state in rule.before])
+}
+
+
+class Way(NamedTuple):
+    """A change by the table: for each byte that a position may have, what it is then."""
+
+    event: Event
+    after: int
+    to: bytes  # a table as of `bytes.translate`; `REFUSED`: not from there (TR4)
+
+
+def ways(rules: Iterable[Rule]) -> dict[Event, dict[int, Way]]:
+    """By event, and by the number of the state that follows."""
+    known = [(rule.event, rule.before, after) for rule in rules for after in rule.after]
+    made: dict[Event, dict[int, Way]] = {}
+    for event in Event:
+        made[event] = {}
+        for after in DeliveryState:
+            to = bytearray([REFUSED]) * 256
+            for number in (
+                b.number for e, before, a in known if (e, a) == (event, after) for b in before
+            ):
+                to[number] = after.number
+            made[event][after.number] = Way(event, after.number, bytes(to))
+    return made
+
+
+WAYS: Final = ways(RULES)
+
+
+def reached(state: DeliveryState, events: Iterable[Event]) -> set[DeliveryState]:
+    """Where a position may be, after any of the events, in any order and number."""
+    known, found = list(events), {state}
+    ahead = [state]
+    while ahead:
+        now = ahead.pop()
+        for event in known:
+            new = set(TABLE.get((now, event), ())) - found
+            found |= new
+            ahead += new
+    return found
+
+
+def lines() -> Iterator[str]:
+    """The table for the documents: a row for each state and what happens to it."""
+    yield "| state | | what happens | what it is then | if |"
+    yield "|---|---|---|---|---|"
+    for state in DeliveryState:
+        told = [f"`{state.name}`", state.value]
+        for event in Event:
+            for rule in RULES:
+                if rule.event is event and state in rule.before:
+                    after = ", ".join(f"`{each.name}`" for each in rule.after)
+                    yield f"| {' | '.join(told)} | {event.value} | {after} | {rule.needs} |"
+                    told = ["", ""]
