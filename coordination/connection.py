@@ -99,18 +99,20 @@ class Connection:
         with self._current("put_many") as transaction:
             return transaction.put_many(queue, payloads)
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         """Take the next message in the current transaction, or None."""
         with self._current("get") as transaction:
             return transaction.get(source, timeout)
 
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
         """Take up to `max_messages`."""
         with self._current("get_many") as transaction:
             return transaction.get_many(source, max_messages, timeout)
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch."""
         with self._current("get_arrow") as transaction:

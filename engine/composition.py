@@ -23,7 +23,6 @@ from quire.engine.upkeep.room import Room
 from quire.engine.upkeep.schedules import Schedules
 from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.temporary import Temporary
-from quire.memory_env import MemoryEnv
 from quire.writebuffer import WriteBuffers
 
 
@@ -76,8 +75,7 @@ def compose(opened: Opened) -> Parts:
         after_reject=lambda queue, subscription: dead_letters.after_reject(queue, subscription),
     )  # fmt: skip
     checkpointer = Checkpointer(opened, sequencer)
-    in_memory = isinstance(opened.ownership.env.machine, MemoryEnv)
-    definitions = Definitions(env, state, committer, journal.max_group_bytes, in_memory=in_memory)
+    definitions = Definitions(env, state, committer, journal.max_group_bytes)
     dead_letters, retention = DeadLetters(context), Retention(context)
     room = Room(context, definitions, retention)
     leases = Leases(env, places, journal)

@@ -7,7 +7,6 @@ from typing import Final
 from quire.errors import InvalidArgument, StoreNotFound
 
 KNOWN_NAMES: Final = frozenset({"LOCK", "checkpoint", "journal", "data", "ltds", "run"})
-IN_MEMORY: Final = ":memory:"  # the path of a store that has none
 
 
 class Layout:

@@ -28,12 +28,12 @@ from quire.engine.upkeep.started import look_for_orders
 from quire.env import Env, OsEnv, after_fork
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
 from quire.limits import IDLE_JOURNAL_BYTES
-from quire.memory_env import MemoryEnv
+from quire.memory_env import IN_MEMORY, MemoryEnv
 from quire.store import Store
 from quire.uninterrupted import call, look_around, made, nested, waiting
 
 from .composition import Parts, compose
-from .layout import IN_MEMORY, Layout
+from .layout import Layout
 from .options import Options
 
 Opening = TypeVar("Opening", bound="StoreLife")
@@ -136,8 +136,8 @@ class StoreLife:
     ) -> Self:
         """Own the store at the path: recover it, or make a new one with `create`.
 
-        No path (None): a store in memory, of volatile queues only. `background=False` starts no
-        thread: checkpoints and time-outs happen within commits.
+        No path (None): a store in memory. `background=False` starts no thread: checkpoints and
+        time-outs happen within commits.
         `owner` describes this process to others that find the store taken. Raises StoreLocked,
         StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
         """

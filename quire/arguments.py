@@ -225,8 +225,8 @@ def check_timeout(timeout: object) -> float:
 
 
 def check_wait(timeout: object) -> float:
-    """The same of one who may wait for ever: None, as an infinite time."""
-    return math.inf if timeout is None else check_timeout(timeout)
+    """The same of one who may wait for ever: None."""
+    return threading.TIMEOUT_MAX if timeout is None else check_timeout(timeout)
 
 
 def check_lifetime(timeout: object) -> float | None:

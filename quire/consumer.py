@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 from collections.abc import Callable
@@ -60,7 +59,7 @@ class Asked(NamedTuple):
     source: str
     max_messages: int
     single: bool  # a Message, rather than Messages
-    timeout: float  # seconds, possibly infinite
+    timeout: float  # seconds; threading.TIMEOUT_MAX: for ever
     ack: Acknowledge
     owner: str | None = None  # of its transactions
 
@@ -159,7 +158,7 @@ class Consumer(Generic[T]):
         if self._asked.ack != "session":
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
-        errand = None if until == math.inf else Errand(until)
+        errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
         while not (self._stopped or self._ended):
             found = self._take() if errand is None else errand.do(self._take)
             if found is not None:

@@ -1,4 +1,5 @@
-"""An environment whose files are in memory: of a store that has no directory (`quire.open(None)`).
+"""An environment whose files are in memory: of a store that has no directory
+(`quire.open(":memory:")`).
 
 - MY1: nothing of it is on any disk, and all of it is gone with the object.
 - MY2: memory is taken for what was written, by the page: space that was only allocated takes none.
@@ -11,9 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Final
 
 from quire.limits import MEMORY_PAGE_BYTES
 from quire.os_env import OsEnv
+
+IN_MEMORY: Final = ":memory:"  # the path of a store that has no directory
 
 
 class _Content:

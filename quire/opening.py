@@ -21,6 +21,7 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
+from quire.memory_env import IN_MEMORY
 from quire.uninterrupted import made, waiting
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def open(
     lets this one join another; without it the store is owned or StoreLocked is raised. `background`
     runs checkpoints, moves and time-outs in threads of the store.
 
-    Without a path (None) it is in the memory of this process, holds volatile queues only, and is
-    gone when it is closed: nobody else can join it, and nothing of it is on a disk.
+    The path ":memory:", or None, is a store in the memory of this process, which is gone when it is
+    closed: nobody else can join it, and nothing of it is on a disk, of queues that are durable
+    elsewhere neither. For tests, and for queues that are all volatile.
 
     When the owner ends, one of the processes that have joined becomes the owner, and all go on
     with the store objects that they have. The options (see `quire.engine.Options`) hold while this
@@ -55,7 +57,7 @@ def open(
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
-    if path is None:
+    if path is None or path == IN_MEMORY:
         return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
     machine = OsEnv() if env is None else env
@@ -108,7 +110,7 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
 
 def _open_in_memory(env: Env | None, **options: Any) -> Store:
     if env is not None:
-        raise InvalidArgument("a store in memory (no path) is in no env: give a path, or no env")
+        raise InvalidArgument("a store in memory is in no env: give a path, or no env")
     from quire.engine import EmbeddedStore
 
     return EmbeddedStore.open(None, **options)
@@ -204,11 +206,16 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
 
 
 def checked_path(path: object) -> str:
-    """The absolute path of a store. Raises InvalidArgument for what is no path."""
+    """The absolute path of a store on a disk. Raises InvalidArgument for what is no such path."""
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:
         text = ""
     if not text:  # which would be the working directory
         raise InvalidArgument(f"path is {path!r}: give the path of a directory")
+    if text == IN_MEMORY:
+        raise InvalidArgument(
+            f"{text!r} is a store in the memory of one process, which opens it by quire.open: give "
+            "the path of a directory"
+        )
     return os.path.abspath(text)

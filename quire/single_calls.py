@@ -141,13 +141,13 @@ class SingleCalls:
             message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
         return PutId.of(int(message_id), message_id.expires_by)
 
-    def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:
+    def get(self: Store, source: str, timeout: float | None = 0.0) -> Message | None:
         with self.transaction(_lifetime(timeout)) as txn:
             message = txn.get(source, timeout)
             return message.whole() if isinstance(message, StreamedMessage) else message
 
     def get_many(
-        self: Store, source: str, max_messages: int = 1000, timeout: float = 0.0
+        self: Store, source: str, max_messages: int = 1000, timeout: float | None = 0.0
     ) -> Messages:
         with self.transaction(_lifetime(timeout)) as txn:
             return with_payloads(txn.get_many(source, max_messages, timeout))
@@ -254,9 +254,9 @@ def _switched(puts: bool, gets: bool, to: bool) -> dict[str, bool]:
     return {name: to for name, value in given.items() if value or not any(given.values())}
 
 
-def _lifetime(timeout: float) -> float | None:
+def _lifetime(timeout: float | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
-    return math.inf if timeout else None
+    return None if timeout == 0.0 else math.inf
 
 
 def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInfo:
@@ -306,7 +306,7 @@ class TransactionCalls:
         return f"<{type(self).__name__} {self.id}, {self.state}>"
 
     def get_arrow(
-        self: Transaction, source: str, max_messages: int = 65536, timeout: float = 0.0
+        self: Transaction, source: str, max_messages: int = 65536, timeout: float | None = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
 

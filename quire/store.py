@@ -448,22 +448,25 @@ class Store(Protocol):
         changes meanwhile, as the source was read: begin again.
         """
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
-        Waits `timeout` seconds for one. The transaction has committed on return: the message is
-        delivered at most once, and is lost if this process ends before it is done with it. Where
-        that matters, use `consume` or `transaction`. A streamed message comes with its payload in
-        memory, and above 1 GiB not at all (InvalidArgument): get it in a transaction.
+        Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
+        the message is delivered at most once, and is lost if this process ends before it is done
+        with it. Where that matters, use `consume` or `transaction`. A streamed message comes with
+        its payload in memory, and above 1 GiB not at all (InvalidArgument): get it in a
+        transaction.
 
         `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
         (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).
         """
 
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 
-        Waits `timeout` seconds for the first. At most once, and raises, as `get`.
+        Waits `timeout` seconds for the first (None: for ever). At most once, and raises, as `get`.
         """
 
     @overload

@@ -222,25 +222,28 @@ class Transaction(Protocol):
 
     # Getting
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        """Take the next message; None if none came within `timeout` seconds.
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+        """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
         `source`: "queue" for a work queue, "queue/subscription" for a topic. Raises QueueNotFound,
         SubscriptionNotFound, StoreCorrupt (it stays where it is), InvalidArgument.
         """
 
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
-        """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first.
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
+        """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
+        (None: for ever).
 
         A lazy sequence of `Message`, empty if none came. Raises as `get`.
         """
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
-        `timeout` in seconds. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
+        `timeout` as for `get`. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
         cannot hold, and for a streamed message above 1 GiB: get that, and read it by its `open`.
         """
 

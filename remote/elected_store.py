@@ -42,8 +42,8 @@ from quire.arguments import (
     check_queues,
     check_ranges,
     check_request_ids,
-    check_timeout,
     check_transaction_id,
+    check_wait,
     check_xid,
     count_of,
 )
@@ -327,12 +327,14 @@ class ElectedStore(SingleCalls):
                     raise
                 self.next_owner(store, error)
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        until = time.monotonic() + check_timeout(timeout)
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+        until = time.monotonic() + check_wait(timeout)
         return self._call(lambda store: store.get(source, _left(until)))
 
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
-        until = time.monotonic() + check_timeout(timeout)
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
+        until = time.monotonic() + check_wait(timeout)
         return self._call(lambda store: store.get_many(source, max_messages, _left(until)))
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:

@@ -181,13 +181,15 @@ class ElectedTransaction(TransactionCalls):
 
     # Getting
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         try:
             return self._inner.get(source, timeout)
         except _ENDED as error:
             self._end(error)
 
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
         try:
             return self._inner.get_many(source, max_messages, timeout)
         except _ENDED as error:

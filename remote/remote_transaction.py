@@ -59,6 +59,7 @@ from quire.arguments import (
     check_state_value,
     check_timeout,
     check_version,
+    check_wait,
     check_xid,
     count_of,
     state_bytes,
@@ -427,8 +428,8 @@ class RemoteTransaction(TransactionCalls):
                 self._request(ABANDON, {"stream": number})
 
     @giving("_roll_back_whole")
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        name, wait = check_source(source).encode(), check_timeout(timeout)
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+        name, wait = check_source(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
             self._check_open()
@@ -449,11 +450,13 @@ class RemoteTransaction(TransactionCalls):
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
     @giving("_roll_back_whole")
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
         arguments = {
             "source": check_source(source),
             "max_messages": check_max_messages(max_messages),
-            "wait": check_timeout(timeout),
+            "wait": check_wait(timeout),
         }
         with self._lock:
             self._check_open()

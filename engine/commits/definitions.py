@@ -110,16 +110,12 @@ class Definition:
 class Definitions:
     """See the module. Thread-safe."""
 
-    def __init__(
-        self, env: Env, state: State, committer: Committer, most_bytes: int, *, in_memory: bool
-    ) -> None:
-        """`in_memory`: the whole store is, so only volatile queues may be made."""
+    def __init__(self, env: Env, state: State, committer: Committer, most_bytes: int) -> None:
         self._env = env
         self._state = state
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
-        self._in_memory = in_memory
 
     def submit(
         self,
@@ -182,11 +178,6 @@ class Definitions:
             raise InvalidArgument(
                 f"queue {queue.name!r}: its type {properties.type!r} keeps messages durably, so it "
                 "is itself to be durable: leave persistent out, or give type='volatile'"
-            )
-        if self._in_memory and not is_volatile:
-            raise InvalidArgument(
-                f"queue {queue.name!r}: a store in memory holds volatile queues only: give "
-                "type='volatile', or open the store with a path"
             )
         return is_volatile
 

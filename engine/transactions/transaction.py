@@ -24,6 +24,7 @@ from quire.arguments import (
     check_state_value,
     check_timeout,
     check_version,
+    check_wait,
     count_of,
 )
 from quire.block import is_row
@@ -205,7 +206,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     # Reading
 
-    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         if timeout != 0.0:
             return self._wait_for_one(source, timeout)
         message = None
@@ -241,7 +242,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             return self._reading().one_by_rule(source)
 
     @giving("_give_back_latest")
-    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+    ) -> Messages:
         taken = self._take(source, max_messages, timeout)
         if not taken:
             queue, _ = self._context.state.source(source)
@@ -249,25 +252,26 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return Messages(*taken)
 
     @giving("_give_back_latest")
-    def _wait_for_one(self, source: str, timeout: float) -> Message | None:
+    def _wait_for_one(self, source: str, timeout: float | None) -> Message | None:
         taken = self._take(source, 1, timeout)
         return message_of(*taken) if taken else None
 
-    def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
+    def _take(
+        self, source: str, limit: int, timeout: float | None
+    ) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
         check_max_messages(limit)
-        if timeout != 0.0:
-            timeout = check_timeout(timeout)
+        seconds = 0.0 if timeout == 0.0 else check_wait(timeout)
         with self._lock:
             self._check_open()
             gets = self._reading()
         context = self._context
         queue, subscription = context.state.source(source)
-        if timeout:
+        if seconds:
             self._waits_for = queue
         try:
             asking = Asking(queue, subscription, gets, self._is_open)
-            runs = context.delivery.take(asking, limit, timeout)
+            runs = context.delivery.take(asking, limit, seconds)
         finally:
             self._waits_for = None
         if not runs:

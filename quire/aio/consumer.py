@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -102,7 +101,7 @@ class AsyncConsumer(Generic[T]):
 
     async def _take(self) -> Message | Messages | None:
         asked = self._asked
-        seconds = min(asked.timeout, threading.TIMEOUT_MAX)
+        seconds = asked.timeout
         if self._transaction is not None:  # the session's
             if self._transaction.state == "open":
                 return await self._get(self._transaction, seconds)

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_timeout
+from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_wait
 from quire.consumer import Asked
 from quire.documented import documented_by
 from quire.limits import AIO_THREADS
@@ -147,16 +147,16 @@ class AsyncStore:
     reschedule = in_thread(Store.reschedule)
     redrive = in_thread(Store.redrive)
 
-    async def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        asked = Asked(check_source(source), 1, True, check_timeout(timeout), "auto")
+    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+        asked = Asked(check_source(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float = 0.0
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
     ) -> Messages:
         number = check_max_messages(max_messages)
-        asked = Asked(check_source(source), number, False, check_timeout(timeout), "auto")
+        asked = Asked(check_source(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))
         return Messages(source.partition("/")[0]) if found is None else found
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from quire.arguments import Bytes, check_max_messages, check_source, check_timeout
+from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
 from quire.documented import documented_by
 from quire.errors import QueueFull
 from quire.message import Message, Messages
@@ -94,11 +94,11 @@ class AsyncTransaction:
         writer = await self._call(lambda inner: inner.put_writer(queue, **how))
         return AsyncPayloadWriter(writer, self._step)
 
-    async def get(self, source: str, timeout: float = 0.0) -> Message | None:
+    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         return await self._get(source, timeout, lambda inner: inner.get(source))
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float = 0.0
+        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
     ) -> Messages:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0])
@@ -114,7 +114,7 @@ class AsyncTransaction:
         return nothing if found is None else found
 
     async def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0]).to_arrow()
@@ -180,7 +180,7 @@ class AsyncTransaction:
         )
 
     async def _get(
-        self, source: str, timeout: float, take: Callable[[Transaction], R | None]
+        self, source: str, timeout: float | None, take: Callable[[Transaction], R | None]
     ) -> R | None:
         async def look(until: float = math.inf) -> R | None:
             found = await self._call(take, self._give_back, until=until)
@@ -188,7 +188,7 @@ class AsyncTransaction:
                 self._sources.add(source)
             return found
 
-        seconds = check_timeout(timeout)
+        seconds = check_wait(timeout)
         if not seconds or self.state != "open":
             return await look()
         holder = self if check_source(source) in self._sources else None

@@ -1,8 +1,9 @@
-"""Stores without a path: in the memory of this process, with volatile queues only."""
+"""Stores without a path: in the memory of this process, with queues of each type."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 
 import quire
 import quire.aio
+import quire.opening
 from quire.engine import EmbeddedStore as Store
 from quire.errors import AlreadyCommitted, InvalidArgument, StoreNotFound
 from quire.memory_env import MemoryEnv
 from quire.testing import SimEnv
-from tests.engine.test_further_types import Steered, registry  # noqa: F401 - a fixture
 
 
 def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,16 +65,42 @@ def test_promise_9_definitions_take_no_memory_once_they_are_gone() -> None:
         assert store.verify().ok
 
 
-def test_only_volatile_queues_are_made(registry: None) -> None:  # noqa: F811 - the fixture
-    """Of the built-in type, or of a further one that is volatile; nothing is made beside others."""
-    quire.register_type("cache", Steered(is_volatile=True))
-    quire.register_type("metered", Steered())
-    with quire.open(None) as store:
-        for wrong in ("p", {"name": "p", "type": "persistent"}, {"name": "p", "type": "metered"}):
-            with pytest.raises(InvalidArgument, match="'p': a store in memory holds volatile"):
-                store.create_queues([{"name": "v", "type": "volatile"}, wrong])
-        assert store.queues() == []
-        assert store.create_queue("c", type="cache").volatile
+@pytest.mark.parametrize("path", [None, ":memory:"])
+def test_durable_queues_are_taken_too(
+    path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they do elsewhere they do here: small and large, streamed, in two phases, verified."""
+    monkeypatch.chdir(tmp_path)
+    with quire.open(path, checkpoint_bytes=1 << 20, segment_bytes=2 << 20) as store:
+        store.create_queue("work", kind="work")
+        store.create_queue("events")
+        store.create_queue("clicks", kind="work", type="volatile")
+        store.subscribe("events", "audit")
+        for number in range(1, 101):
+            with store.transaction() as txn:
+                txn.put_many("work", [b"%d" % number] * 50)
+                txn.put("events", bytes(100_000))
+                txn.put("clicks", b"1")
+                txn.record("loader", number)
+        streamed = store.put_stream("work", io.BytesIO(bytes(3 << 20)))
+        with store.transaction(large=True) as txn:
+            txn.put_many("events", [bytes(1000)] * 2000)
+        txn = store.transaction()
+        txn.put("work", b"prepared")
+        txn.prepare("both")
+        store.commit_prepared("both")
+        store.checkpoint()
+        assert store.verify(contents=True).ok
+        taken = store.get_many("work", 5001)
+        assert taken.payloads()[:51] == [b"1"] * 50 + [b"2"]
+        assert taken[5000].id == streamed
+        assert store.get_many("work").payloads() == [b"prepared"]
+        assert len(store.get_many("events/audit", 10_000)) == 2100
+        assert len(store.get_many("clicks")) == 100
+        assert store.ledger("loader") == 100
+        store.checkpoint()
+        assert store.verify(contents=True).ok
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_ways_of_opening_are_refused() -> None:
@@ -84,6 +111,12 @@ def test_wrong_ways_of_opening_are_refused() -> None:
         quire.open(None, env=SimEnv(1))
     with pytest.raises(InvalidArgument):
         quire.open(None, unheard_of=1)
+    with pytest.raises(InvalidArgument, match="in no env"):
+        quire.open(":memory:", env=SimEnv(1))
+    with pytest.raises(InvalidArgument, match="in the memory of one process"):
+        quire.opening.open_or_serve(":memory:")
+    with pytest.raises(InvalidArgument, match="in the memory of one process"):
+        quire.opening.serve(":memory:")
 
 
 def test_asyncio_has_it_too() -> None:

@@ -59,6 +59,23 @@ def in_a_moment(action: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_get_without_a_timeout_waits_for_ever(
+    store: AnyStore, work: str, many: bool, in_transaction: bool
+) -> None:
+    """None, as for `consume`: until there is one."""
+    adding = in_a_moment(partial(store.put, work, b"late"))
+    if in_transaction:
+        with store.transaction() as txn:
+            found: Any = txn.get_many(work, 5, None) if many else txn.get(work, None)
+    else:
+        found = store.get_many(work, timeout=None) if many else store.get(work, timeout=None)
+    adding.join(SECONDS)
+    assert (found[0] if many else found).payload == b"late"
+    assert left(store, work) == []
+
+
 # One call
 
 
