@@ -243,8 +243,9 @@ class Transaction(Protocol):
     ) -> pa.RecordBatch:
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
-        `timeout` as for `get`. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
-        cannot hold, and for a streamed message above 1 GiB: get that, and read it by its `open`.
+        Waits up to `timeout` seconds as `get` does, for ever with None. Raises as `get`, and
+        InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above
+        1 GiB: get that, and read it by its `open`.
         """
 
     def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
