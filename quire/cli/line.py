@@ -81,10 +81,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse(self, name: str) -> NoReturn:
         near = did_you_mean(name, self.option_names())
-        self.error(
-            f"there is no option {name}{near}; what begins with a dash and is "
-            "no option goes behind --"
-        )
+        dashes = "; what begins with a dash and is no option goes behind --"
+        self.error(f"there is no option {name}{near or dashes}")
 
     def option_names(self) -> list[str]:
         """As they are typed: --json."""
@@ -110,7 +108,7 @@ def read_line(words: Sequence[str]) -> argparse.Namespace:
 
 def did_you_mean(word: str, known: Iterable[str], write: Callable[[str], str] = str) -> str:
     """In words, or nothing where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.65)
     return f": did you mean {write(near[0])}?" if near else ""
 
 
