@@ -31,6 +31,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from quire.callbacks import check_function
+
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
 from .xid import Xid
@@ -79,6 +81,8 @@ class Connection:
     NotSupportedError = dbapi_errors.NotSupportedError
 
     def __init__(self, store: Store) -> None:
+        given = getattr(store, "transaction", store)
+        check_function("store's method", given, "give a store of quire.open")
         self._store = store
         self._state = ConnectionState.IDLE
         self._transaction: Transaction | None = None

@@ -53,7 +53,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The values of a line; ends the program with 2 where it is wrong, with 0 after --help."""
-        return self.parse_args(self._options_first(list(words)))
+        found, further = self.parse_known_args(self._options_first(list(words)))
+        if further:
+            self.error(f"{' '.join(further)!r} is too much: put words with spaces between quotes")
+        return found
 
     def _options_first(self, words: list[str]) -> list[str]:
         options: list[str] = []
