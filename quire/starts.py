@@ -20,6 +20,9 @@ from quire.message_id import MessageId
 Time = datetime | float
 Start = Literal["earliest", "latest"] | str | int | float | datetime | Message | MessageId
 
+"""Where a subscription begins: the first message that is kept, the next one that comes, a position,
+a time, or a message."""
+
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"
 _CHECKED: Final = re.compile(r"earliest|latest|(time|id):([0-9]{1,19})")

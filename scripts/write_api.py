@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import json
 import sys
 import textwrap
@@ -76,7 +77,28 @@ def section(name: str, value: Any) -> str:
         shown = f"{name} = {' | '.join(map(alternative, typing.get_args(value)))}"
     else:
         shown = str(value).strip()
-    return "\n".join([heading, code(shown)])
+    return "\n".join([heading, code(shown), *constant_words(name)])
+
+
+def constant_words(name: str) -> Iterator[str]:
+    """What stands behind a constant of `quire` in the module that it comes from."""
+    for module in modules_of(name):
+        statements = ast.parse(inspect.getsource(importlib.import_module(module))).body
+        for before, after in itertools.pairwise(statements):
+            match before, after:
+                case (
+                    ast.Assign(targets=[ast.Name(id=found)])
+                    | ast.AnnAssign(target=ast.Name(id=found)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ) if found == name:
+                    yield f"{inspect.cleandoc(words)}\n"
+
+
+def modules_of(name: str) -> Iterator[str]:
+    """From which `quire` takes it."""
+    for node in ast.parse(inspect.getsource(importlib.import_module("quire"))).body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            yield str(node.module)
 
 
 def alternative(kind: Any) -> str:

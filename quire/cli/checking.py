@@ -97,7 +97,7 @@ COMMANDS: Final = (
         _verify,
         _verify_arguments,
         "The exit status is 1 where damage was found.",
-        calls=("verify",),
+        calls=("verify", "admin.verify"),
     ),
     Command(
         "dump",
@@ -118,6 +118,6 @@ COMMANDS: Final = (
         "checkpoint",
         "write a checkpoint now; the store does so by itself",
         _checkpoint,
-        calls=("checkpoint",),
+        calls=("checkpoint", "admin.checkpoint"),
     ),
 )

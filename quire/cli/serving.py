@@ -88,13 +88,13 @@ COMMANDS: Final = (
         _disable,
         _switch_arguments,
         "What was put and got before may be committed. It stays so until `enable`.",
-        calls=("disable", "admin.disable"),
+        calls=("disable",),
     ),
     Command(
         "enable",
         "let puts, gets or both in again",
         _enable,
         _switch_arguments,
-        calls=("enable", "admin.enable"),
+        calls=("enable", "admin.switch"),
     ),
 )

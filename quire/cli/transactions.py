@@ -153,7 +153,7 @@ COMMANDS: Final = (
         "list the open transactions: whose, how old, what they hold",
         _list,
         _list_arguments,
-        calls=("transactions", "transaction_info", "admin.transactions"),
+        calls=("transactions", "transaction_info", "admin.transactions", "admin.transaction"),
     ),
     Command(
         "abort", "roll back an open transaction, whosever it is", _abort, _id,
