@@ -103,7 +103,7 @@ def test_what_begins_with_a_dash_goes_behind_two() -> None:
             "there is no option -x; what begins with a dash and is no option goes be",
         ),
         ("get PATH", "quire get: the following arguments are required: SOURCE"),
-        ("get PATH w x", "unrecognized arguments: x"),
+        ("get PATH w x", "quire get: 'x' is too much: put words with spaces between quotes"),
         ("get PATH w -n", "argument -n: expected one argument"),
         ("get PATH w -n 0", "argument -n: '0' is no count: give a number of 1 or more"),
         ("get PATH w -n two", "'two' is no count: give a number of 1 or more"),
