@@ -31,7 +31,7 @@ def _get(options: argparse.Namespace) -> int:
         messages = txn.get_many(options.source, options.count, timeout=options.wait)
         for message in messages:
             print_message(message, options)
-        sys.stdout.flush()  # CM4
+        sys.stdout.flush()  # LN4
     return Status.DONE if messages else Status.NOTHING
 
 

@@ -1,4 +1,4 @@
-"""What was typed: which command it is, and its options, wherever they stand on the line (CM2)."""
+"""What was typed: which command it is, and its options, wherever they stand on the line (LN2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a command, and how it ends (CM3)."""
+"""Running a command, and how it ends (LN3)."""
 
 from __future__ import annotations
 
