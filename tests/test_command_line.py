@@ -349,7 +349,7 @@ def start(*words: str) -> subprocess.Popen[str]:
 def test_ctrl_c_ends_quietly(quire: Terminal) -> None:
     """130, as a shell says of one that the signal ended; what was waited for stays."""
     with open_store(quire.path) as store, start("get", quire.path, "w", "--wait", "forever") as get:
-        while not store.transactions():
+        while not store.admin.transactions():
             assert get.poll() is None
         get.send_signal(signal.SIGINT)
         output, errors = get.communicate(timeout=300)

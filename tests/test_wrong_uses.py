@@ -89,10 +89,10 @@ class World(NamedTuple):
                 for q in queues
                 for s in store.subscriptions(q.name)
             ],
-            store.aliases(),
-            [(schedule.name, schedule.paused) for schedule in store.schedules()],
-            [prepared.xid for prepared in store.recover()],
-            {name: store.state_items(name) for name in store.state_names()},
+            store.admin.aliases(),
+            [(schedule.name, schedule.paused) for schedule in store.cron.list()],
+            [prepared.xid for prepared in store.prepared.list()],
+            {name: store.states.items(name) for name in store.states.names()},
         )
 
 
@@ -110,15 +110,15 @@ def fill(store: Store) -> None:
         store.create_queue(name, kind="work", **options)  # type: ignore[arg-type]
     store.create_queue("events", kind="topic")
     store.subscribe("events", "audit")
-    store.create_alias("other", "jobs")
-    store.create_schedule("nightly", "plain", "@yearly")
+    store.admin.create_alias("other", "jobs")
+    store.cron.create("nightly", "plain", "@yearly")
     store.put("full", b"1")
     store.put("jobs", b"1")
     store.put("jobs", b"2", delay=3600.0)
     store.put("events", b"1")
     store.put("rows", {"id": 1, "name": "a"})
     with store.transaction() as txn:
-        txn.record("done", 5)
+        txn.enter("done", 5)
         txn.set_state("s", "k", b"v")
 
 
@@ -140,7 +140,7 @@ def world(
             with join(owner.path) as joined:
                 yield World(joined, astore, closed, loop)
         loop.run_until_complete(astore.close())
-        report = owner.verify()
+        report = owner.admin.verify()
         assert report.ok, report.findings
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()

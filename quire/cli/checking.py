@@ -18,7 +18,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    report = seen(options, lambda store: store.verify(contents=options.contents))
+    report = seen(options, lambda store: store.admin.verify(contents=options.contents))
     for finding in report.findings:
         print(finding)
     if cut := report.checked.get("journal_cut"):
@@ -33,7 +33,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _checkpoint(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.checkpoint()
+        store.admin.checkpoint()
 
 
 def _catalog_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def _catalog_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _catalog(options: argparse.Namespace) -> None:
-    items = seen(options, lambda store: store.catalog())
+    items = seen(options, lambda store: store.admin.catalog())
     if options.json:
         print_json([dataclasses.asdict(item) for item in items])
         return
@@ -97,7 +97,7 @@ COMMANDS: Final = (
         _verify,
         _verify_arguments,
         "The exit status is 1 where damage was found.",
-        calls=("verify", "admin.verify"),
+        calls=("admin.verify",),
     ),
     Command(
         "dump",
@@ -112,12 +112,12 @@ COMMANDS: Final = (
         "list what is defined: queues, subscriptions, aliases, schedules",
         _catalog,
         _catalog_arguments,
-        calls=("catalog", "admin.catalog"),
+        calls=("admin.catalog",),
     ),
     Command(
         "checkpoint",
         "write a checkpoint now; the store does so by itself",
         _checkpoint,
-        calls=("checkpoint", "admin.checkpoint"),
+        calls=("admin.checkpoint",),
     ),
 )

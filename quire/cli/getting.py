@@ -81,7 +81,7 @@ def _scheduled_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _scheduled(options: argparse.Namespace) -> None:
-    messages = seen(options, lambda store: list(store.scheduled(options.source, options.count)))
+    messages = seen(options, lambda store: list(store.delayed.list(options.source, options.count)))
     if options.json or options.raw:
         for message in messages:
             print_message(message, options)
@@ -100,7 +100,7 @@ def _cancel_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _cancel(options: argparse.Namespace) -> int:
     with opened(options) as store:
-        if store.cancel(options.source, options.id):
+        if store.delayed.cancel(options.source, options.id):
             return Status.DONE
     print(
         f"quire: no message {options.id} waits in {options.source}: it was due, or there is none",
@@ -135,7 +135,7 @@ COMMANDS: Final = (
         _scheduled,
         _scheduled_arguments,
         "Those of a queue with timed=true that were put with --delay or --deliver-at.",
-        calls=("scheduled", "delayed.list"),
+        calls=("delayed.list",),
     ),
     Command(
         "cancel",
@@ -143,6 +143,6 @@ COMMANDS: Final = (
         _cancel,
         _cancel_arguments,
         "The exit status is 3 where it was too late.\n\n  quire cancel shop.quire mails 17",
-        calls=("cancel", "delayed.cancel"),
+        calls=("delayed.cancel",),
     ),
 )

@@ -41,7 +41,7 @@ def _redrive_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _redrive(options: argparse.Namespace) -> int:
     with opened(options) as store:
-        done = store.redrive(options.queue, max_messages=options.count, to=options.to)
+        done = store.admin.redrive(options.queue, max_messages=options.count, to=options.to)
     print(f"{done} messages put back")
     return Status.DONE if done else Status.NOTHING
 
@@ -62,6 +62,6 @@ COMMANDS: Final = (
         _redrive_arguments,
         "The exit status is 3 where there was none.\n\n"
         "  quire redrive shop.quire failed\n  quire redrive shop.quire failed -n 10 --to orders",
-        calls=("redrive", "admin.redrive"),
+        calls=("admin.redrive",),
     ),
 )

@@ -18,7 +18,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _create(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.create_alias(options.name, options.queue, options.replace)
+        store.admin.create_alias(options.name, options.queue, options.replace)
 
 
 def _drop_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def _drop_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _drop(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.drop_alias(options.name)
+        store.admin.drop_alias(options.name)
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    aliases = seen(options, lambda store: store.aliases())
+    aliases = seen(options, lambda store: store.admin.aliases())
     if options.json:
         print_json(aliases)
     else:
@@ -48,20 +48,20 @@ COMMANDS: Final = (
         "give a queue one more name",
         _create,
         _create_arguments,
-        calls=("create_alias", "admin.create_alias"),
+        calls=("admin.create_alias",),
     ),
     Command(
         "drop-alias",
         "take an alias away; its queue stays",
         _drop,
         _drop_arguments,
-        calls=("drop_alias", "admin.drop_alias"),
+        calls=("admin.drop_alias",),
     ),
     Command(
         "aliases",
         "list the aliases of queues",
         _list,
         _list_arguments,
-        calls=("aliases", "admin.aliases"),
+        calls=("admin.aliases",),
     ),
 )

@@ -85,7 +85,7 @@ def _rename_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _rename(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.rename_queue(options.name, options.new_name)
+        store.admin.rename_queue(options.name, options.new_name)
 
 
 def _purge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +94,7 @@ def _purge_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _purge(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        print(f"{store.purge(*source_parts(options.source))} messages removed")
+        print(f"{store.admin.purge(*source_parts(options.source))} messages removed")
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,12 +158,12 @@ COMMANDS: Final = (
     ),
     Command(
         "rename-queue", "give a queue another name", _rename, _rename_arguments,
-        calls=("rename_queue", "admin.rename_queue"),
+        calls=("admin.rename_queue",),
     ),
     Command(
         "purge", "remove all messages that wait", _purge, _purge_arguments,
         "Of QUEUE/SUBSCRIPTION, what waits for this subscription alone.",
-        calls=("purge", "admin.purge"),
+        calls=("admin.purge",),
     ),
     Command("queues", "list the queues with their subscriptions", _list, _list_arguments,
             calls=("queues",)),

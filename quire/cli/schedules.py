@@ -18,7 +18,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    schedules = seen(options, lambda store: store.schedules())
+    schedules = seen(options, lambda store: store.cron.list())
     if options.json:
         print_infos(schedules)
         return
@@ -46,7 +46,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 def _create(options: argparse.Namespace) -> None:
     given = {"queue": options.queue, "cron": options.cron} | _changes(options.changes)
     with opened(options) as store:
-        store.create_schedule(options.name, **given)
+        store.cron.create(options.name, **given)
 
 
 def _alter_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
 def _alter(options: argparse.Namespace) -> None:
     changes = _changes(options.changes)
     with opened(options) as store:
-        store.alter_schedule(options.name, **changes)
+        store.cron.alter(options.name, **changes)
 
 
 def _changes(given: Iterable[str]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _changes(given: Iterable[str]) -> dict[str, Any]:
 
 def _drop(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.drop_schedule(options.name)
+        store.cron.drop(options.name)
 
 
 _WORDS: Final = """\
@@ -87,7 +87,7 @@ COMMANDS: Final = (
         _create,
         _create_arguments,
         f"{_WORDS}\n\n  quire create-schedule shop.quire nightly jobs '30 2 * * *' payload=clean",
-        calls=("create_schedule", "cron.create"),
+        calls=("cron.create",),
     ),
     Command(
         "alter-schedule",
@@ -95,20 +95,20 @@ COMMANDS: Final = (
         _alter,
         _alter_arguments,
         f"{_WORDS}\n\n  quire alter-schedule shop.quire nightly paused=true",
-        calls=("alter_schedule", "cron.alter"),
+        calls=("cron.alter",),
     ),
     Command(
         "drop-schedule",
         "remove a schedule; what it has put stays",
         _drop,
         _name,
-        calls=("drop_schedule", "cron.drop"),
+        calls=("cron.drop",),
     ),
     Command(
         "schedules",
         "list the schedules: when they were and are due",
         _list,
         _list_arguments,
-        calls=("schedules", "cron.list"),
+        calls=("cron.list",),
     ),
 )

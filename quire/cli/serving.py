@@ -66,7 +66,7 @@ def _switch(options: argparse.Namespace, *, to: bool) -> None:
     both = not (options.puts or options.gets)
     change = {n: to for n in ("puts", "gets") if both or getattr(options, n)}
     with opened(options) as store:
-        for name, is_on in store.switch(**change).items():
+        for name, is_on in store.admin.switch(**change).items():
             print(f"{name}: {'on' if is_on else 'off'}")
 
 

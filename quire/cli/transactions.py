@@ -21,7 +21,7 @@ def _list(options: argparse.Namespace) -> None:
     if options.id is not None:
         _show(options)
         return
-    transactions = seen(options, lambda store: store.transactions())
+    transactions = seen(options, lambda store: store.admin.transactions())
     if options.json:
         print_infos(transactions)
         return
@@ -44,7 +44,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    info = seen(options, lambda store: store.transaction_info(options.id))
+    info = seen(options, lambda store: store.admin.transaction(options.id))
     if options.json:
         print_json(dataclasses.asdict(info))
         return
@@ -80,7 +80,7 @@ def _id(parser: argparse.ArgumentParser) -> None:
 
 def _abort(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.abort(options.id)
+        store.admin.abort(options.id)
 
 
 def _json_form(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,7 @@ def _json_form(parser: argparse.ArgumentParser) -> None:
 
 
 def _recover(options: argparse.Namespace) -> None:
-    prepared = seen(options, lambda store: store.recover())
+    prepared = seen(options, lambda store: store.prepared.list())
     if options.json:
         print_infos(prepared)
         return
@@ -105,12 +105,12 @@ def _xid(parser: argparse.ArgumentParser) -> None:
 
 def _commit(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.commit_prepared(options.xid)
+        store.prepared.commit(options.xid)
 
 
 def _roll_back(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        store.rollback_prepared(options.xid)
+        store.prepared.rollback(options.xid)
 
 
 def _state_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,8 +122,8 @@ def _state(options: argparse.Namespace) -> None:
     """The names of the state with how much they hold, or the values of one name."""
 
     def look(store: Any) -> dict[str, dict[str, bytes]]:
-        names = store.state_names() if options.name is None else [options.name]
-        return {name: store.state_items(name) for name in names}
+        names = store.states.names() if options.name is None else [options.name]
+        return {name: store.states.items(name) for name in names}
 
     found = seen(options, look)
     if options.json:
@@ -153,32 +153,32 @@ COMMANDS: Final = (
         "list the open transactions: whose, how old, what they hold",
         _list,
         _list_arguments,
-        calls=("transactions", "transaction_info", "admin.transactions", "admin.transaction"),
+        calls=("admin.transactions", "admin.transaction"),
     ),
     Command(
         "abort", "roll back an open transaction, whosever it is", _abort, _id,
-        calls=("abort", "admin.abort"),
+        calls=("admin.abort",),
     ),
     Command(
         "recover",
         "list the prepared transactions that wait for a decision",
         _recover,
         _json_form,
-        calls=("recover", "prepared.list"),
+        calls=("prepared.list",),
     ),
     Command(
         "commit-prepared", "commit a prepared transaction", _commit, _xid,
-        calls=("commit_prepared", "prepared.commit"),
+        calls=("prepared.commit",),
     ),
     Command(
         "rollback-prepared", "roll back a prepared transaction", _roll_back, _xid,
-        calls=("rollback_prepared", "prepared.rollback"),
+        calls=("prepared.rollback",),
     ),
     Command(
         "state",
         "list the values that transactions have set, by name and key",
         _state,
         _state_arguments,
-        calls=("state_names", "state_items", "states.names", "states.items"),
+        calls=("states.names", "states.items"),
     ),
 )  # fmt: skip
