@@ -486,6 +486,15 @@ def check_names(names: object) -> list[str]:
     return [check_name(name, "queue") for name in names]
 
 
+def check_held(names: object) -> list[tuple[str, str]]:
+    """Subscriptions that a client holds, each with its queue."""
+    if not isinstance(names, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in names
+    ):
+        raise InvalidArgument("names: give pairs of a queue and a subscription")
+    return [(check_name(pair[0], "queue"), check_name(pair[1], "subscription")) for pair in names]
+
+
 def check_kind(kind: object) -> QueueKind:
     """A queue's kind."""
     if not isinstance(kind, str) or kind not in ("topic", "work"):

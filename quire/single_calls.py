@@ -6,7 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    Unpack,
+    overload,
+)
 
 import pyarrow as pa
 
@@ -20,7 +29,6 @@ from quire.arguments import (
     check_queue,
     check_request_ids,
     check_source,
-    check_switch,
     check_timeout,
     count_of,
 )
@@ -33,9 +41,12 @@ from quire.errors import (
     QueueExists,
     QueueNotFound,
 )
+from quire.info import Lease, QueueInfo, SubscriptionInfo
+from quire.integration import Integration, TransactionIntegration
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
 from quire.message_id import MessageId, PutId
+from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.payload_writer import PayloadWriter, Sink, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.row_schema import first_difference
@@ -44,17 +55,67 @@ from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
 from .moving import move, put_again
-from .redriving import Redrives, redrive
+from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
 
-if TYPE_CHECKING:
-    from quire.info import Lease, QueueInfo, SubscriptionInfo
+
+class Namespace:
+    """What a store, or a transaction, has by one subject."""
+
+    __slots__ = ("_of",)
+    _of: Any
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of!r}>"
+
+
+class Namespaces(NamedTuple):
+    """What makes them, for one kind of store."""
+
+    admin: Callable[[Any], Admin]
+    cron: Callable[[Any], Cron]
+    delayed: Callable[[Any], Delayed]
+    states: Callable[[Any], States]
+    prepared: Callable[[Any], Prepared]
+    integration: Callable[[Any], Integration]
 
 
 @documented_by(Store)
 class SingleCalls:
-    """For a class that has the other methods of `Store`."""
+    """For a class that has the other methods of `Store`.
+
+    Namespaces are made when they are asked for: a store that had them would never end by itself.
+    """
+
+    _namespaces: ClassVar[Namespaces]
+
+    @property
+    def admin(self) -> Admin:
+        return self._namespaces.admin(self)
+
+    @property
+    def cron(self) -> Cron:
+        return self._namespaces.cron(self)
+
+    @property
+    def delayed(self) -> Delayed:
+        return self._namespaces.delayed(self)
+
+    @property
+    def states(self) -> States:
+        return self._namespaces.states(self)
+
+    @property
+    def prepared(self) -> Prepared:
+        return self._namespaces.prepared(self)
+
+    @property
+    def integration(self) -> Integration:
+        return self._namespaces.integration(self)
 
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
@@ -73,11 +134,11 @@ class SingleCalls:
         properties = Properties(**check_properties(options)) if options else DEFAULT
         queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
         if not check_flag("exist_ok", exist_ok):
-            return self.create_queues([queue.to_dict()])[0]
+            return self.admin.create_queues([queue.to_dict()])[0]
         unknown = 0
         while True:
             try:
-                return self.create_queues([queue.to_dict()])[0]
+                return self.admin.create_queues([queue.to_dict()])[0]
             except QueueExists:
                 pass
             except OutcomeUnknown:
@@ -90,12 +151,6 @@ class SingleCalls:
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
 
-    def disable(self: Store, puts: bool = False, gets: bool = False) -> None:
-        self.switch(**_switched(puts, gets, False))
-
-    def enable(self: Store, puts: bool = False, gets: bool = False) -> None:
-        self.switch(**_switched(puts, gets, True))
-
     def subscribe(
         self: Store,
         queue: str,
@@ -105,7 +160,7 @@ class SingleCalls:
         durable: bool = True,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
-        return self.subscribe_many(subscription, starts, exclusive, durable)[0]
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]
 
     def put_many(
         self: Store,
@@ -179,51 +234,6 @@ class SingleCalls:
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
 
-    def cancel(self: Store, source: str, message_id: int) -> bool:
-        with self.transaction() as txn:
-            return txn.get_scheduled(source, message_id, to_change=True) is not None
-
-    def reschedule(
-        self: Store,
-        queue: str,
-        message_id: int,
-        *,
-        deliver_at: int | None = None,
-        delay: float | None = None,
-    ) -> int | None:
-        with self.transaction() as txn:
-            source = check_name(queue, "queue")
-            message = txn.get_scheduled(source, message_id, to_change=True)
-            if message is None:
-                return None
-            fields = {name: getattr(message, name) for name in SETTABLE}
-            fields |= {"attributes": dict(message.attributes)}
-            fields |= {"deliver_at": deliver_at, "delay": delay}
-            made = put_again(txn, queue, message, fields)
-        return int(made)
-
-    def redrive(
-        self: Redrives,
-        queue: str,
-        where: Callable[[Message], bool] | None = None,
-        max_messages: int | None = None,
-        to: str | None = None,
-    ) -> int:
-        return redrive(self, queue, where, max_messages, to)
-
-    def ledger(self: Store, key: str) -> int | None:
-        return self.ledger_many([check_key(key)]).get(key)
-
-    def lease(
-        self: Store,
-        queue: str,
-        start: int,
-        end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> Lease:
-        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
-
     def __enter__(self) -> Self:
         return self
 
@@ -234,6 +244,71 @@ class SingleCalls:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class AdminCalls(Namespace):
+    """For a class that has the other methods of `Admin`."""
+
+    __slots__ = ()
+
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int | None = None,
+        to: str | None = None,
+    ) -> int:
+        return redrive(self._of, queue, where, max_messages, to)
+
+
+class DelayedCalls(Namespace):
+    """For a class that has the other methods of `Delayed`."""
+
+    __slots__ = ()
+
+    def cancel(self, source: str, message_id: int) -> bool:
+        store: Store = self._of
+        with store.transaction() as txn:
+            return txn.get_scheduled(source, message_id, to_change=True) is not None
+
+    def reschedule(
+        self,
+        queue: str,
+        message_id: int,
+        *,
+        deliver_at: int | None = None,
+        delay: float | None = None,
+    ) -> int | None:
+        store: Store = self._of
+        with store.transaction() as txn:
+            source = check_name(queue, "queue")
+            message = txn.get_scheduled(source, message_id, to_change=True)
+            if message is None:
+                return None
+            fields = {name: getattr(message, name) for name in SETTABLE}
+            fields |= {"attributes": dict(message.attributes)}
+            fields |= {"deliver_at": deliver_at, "delay": delay}
+            made = put_again(txn, queue, message, fields)
+        return int(made)
+
+
+class IntegrationCalls(Namespace):
+    """For a class that has the other methods of `Integration`."""
+
+    __slots__ = ()
+
+    def ledger(self: Integration, key: str) -> int | None:
+        return self.ledger_many([check_key(key)]).get(key)
+
+    def lease(
+        self: Integration,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> Lease:
+        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
 
 def _put_once(
@@ -247,11 +322,6 @@ def _put_once(
             with store.transaction() as txn:
                 ids = txn.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
             return [PutId.of(int(one), one.expires_by) for one in ids]
-
-
-def _switched(puts: bool, gets: bool, to: bool) -> dict[str, bool]:
-    given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
-    return {name: to for name, value in given.items() if value or not any(given.values())}
 
 
 def _lifetime(timeout: float | None) -> float | None:
@@ -301,6 +371,11 @@ class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
 
     __slots__ = ()
+    _integration: ClassVar[Callable[[Any], TransactionIntegration]]
+
+    @property
+    def integration(self) -> TransactionIntegration:
+        return type(self)._integration(self)
 
     def __repr__(self: Transaction) -> str:
         return f"<{type(self).__name__} {self.id}, {self.state}>"
@@ -347,7 +422,7 @@ class TransactionCalls:
         return move(self, source, queue, max_messages)
 
     def read_to(self: Transaction, source: str, position: int) -> None:
-        self.read_to_many({check_source(source): position})
+        self.integration.read_to_many({check_source(source): position})
 
     def __enter__(self) -> Self:
         return self

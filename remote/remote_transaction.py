@@ -34,22 +34,15 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from quire.arguments import (
     Bytes,
-    check_blocks,
-    check_delay,
-    check_ends,
-    check_flag,
     check_key,
-    check_max_messages,
-    check_message_id,
     check_names,
     check_preparable,
-    check_reason,
     check_request_id,
     check_request_ids,
     check_source,
@@ -65,6 +58,7 @@ from quire.arguments import (
     state_bytes,
 )
 from quire.block import Rows, is_row, one_row, rows_of
+from quire.call_table import Call, call_of
 from quire.documented import documented_by
 from quire.errors import (
     ConnectionLost,
@@ -77,20 +71,21 @@ from quire.errors import (
 )
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
-from quire.message import Fields, Message, Messages, check_message, check_payload
+from quire.message import Fields, Message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
-from quire.retry import Retry
 from quire.row_schema import rows_one_by_one
 from quire.single_calls import TransactionCalls
-from quire.starts import Start, check_start
 from quire.transaction import Payload, Payloads, Transaction
 from quire.typed_message import row_payload
 from quire.uninterrupted import OwnLock, call, giving, nested
 
+from .calls import read_answer
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
-from .delivery import read_message, read_messages, read_short_message, read_value
-from .limits import ROLLBACK_SECONDS, TELL_BYTES
+from .delivery import read_message, read_short_message
+from .joined_namespaces import asked, delivering
+from .joined_puts import JoinedTransactionIntegration
+from .limits import ROLLBACK_SECONDS
 from .protocol import (
     CALL,
     COMMIT,
@@ -114,8 +109,8 @@ from .protocol import (
     field,
 )
 from .put_buffer import PutBuffer
-from .results import read_list
 from .streams import ABANDON, RemoteSink
+from .values import ready
 
 if TYPE_CHECKING:
     from .client import RemoteStore
@@ -128,6 +123,8 @@ _IN_DOUBT: Final = TransactionState.IN_DOUBT
 
 _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
 
+_GET_STATE: Final = call_of(Transaction.get_state)
+
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,6 +135,7 @@ class RemoteTransaction(TransactionCalls):
     """A `quire.Transaction`. Made by `RemoteStore`."""
 
     _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
+    _integration = JoinedTransactionIntegration
     _streams: frozenset[str] = frozenset()  # queues into which a message is being put as a stream
     _last_stream = 0
 
@@ -357,39 +355,6 @@ class RemoteTransaction(TransactionCalls):
             self._tell_put(queue, wait)
             return ids
 
-    @call
-    def put_block(self, queue: str, data: Bytes) -> MessageIds:
-        with self._lock:
-            queue = self._check_put(queue)
-            ids = self._puts.put_block(queue, data)
-            if not self._puts.knows(queue):
-                self._announce(queue)
-            return ids
-
-    @call
-    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
-        made = []
-        for some in _some_at_once(check_blocks(blocks)):
-            with self._lock:
-                self._check_open()
-                names = self._own_names([queue for queue, _ in some])
-                self._check_streams(names.values())
-                for queue, data in some:
-                    self._check_full()
-                    made.append(self._puts.put_block(names[queue], data))
-                if self._puts.waits:
-                    self._announce(None)
-        return made
-
-    @call
-    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        with self._lock:
-            queue = self._check_put(queue)
-            ids = self._puts.adopt(queue, ltds_id)
-            if not self._puts.knows(queue):
-                self._announce(queue)
-            return ids
-
     # A message that is put as a stream (RT6)
 
     @call
@@ -449,33 +414,8 @@ class RemoteTransaction(TransactionCalls):
                 raise self._fail(channel.unexpected())
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
-    @giving("_roll_back_whole")
-    def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
-    ) -> Messages:
-        arguments = {
-            "source": check_source(source),
-            "max_messages": check_max_messages(max_messages),
-            "wait": check_wait(timeout),
-        }
-        with self._lock:
-            self._check_open()
-            answer = self._request("get_many", arguments)
-            return self._delivered(read_messages, answer, self._store.read_chunk)
-
-    @giving("_roll_back_whole")
-    def get_scheduled(
-        self, source: str, message_id: int, *, to_change: bool = False
-    ) -> Message | None:
-        arguments: Header = {
-            "source": check_source(source),
-            "message_id": check_message_id(message_id),
-            "to_change": check_flag("to_change", to_change),
-        }
-        with self._lock:
-            self._check_open()
-            answer = self._request("get_scheduled", arguments)
-            return self._delivered(lambda frames: self._read_message(frames[0]), answer)
+    get_many = delivering(Transaction.get_many)
+    get_scheduled = delivering(Transaction.get_scheduled)
 
     def _roll_back_whole(self) -> None:
         """What it has got did not reach its user: no commit may count it as delivered."""
@@ -486,47 +426,12 @@ class RemoteTransaction(TransactionCalls):
     def _read_message(self, frame: Frame) -> Message | None:
         return read_message(frame, self._store.read_chunk)
 
-    @call
-    def unget(self) -> None:
-        with self._lock:
-            self._check_open()
-            self._request("unget", {})
+    unget = asked(Transaction.unget)
+    reject = asked(Transaction.reject)
+    seek = asked(Transaction.seek)
 
     @call
-    def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
-    ) -> None:
-        found = check_message(message)
-        arguments: Header = {
-            "queue": found.queue,
-            "message_id": found.id,
-            "reason": check_reason(reason),
-            "delay": check_delay(delay),
-        }
-        with self._lock:
-            self._check_open()
-            self._request("reject", arguments)
-
-    @call
-    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
-        sources = check_ends(positions)
-        with self._lock:
-            self._check_open()
-            header = self._request("read_to", {"positions": sources})[0].header
-        created_us = read_list(int, field(header, "created_us", list))
-        return dict(zip(sources, created_us, strict=True))
-
-    @call
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
-        arguments: Header = {
-            "source": check_source(source), "to": check_start(to), "wait": check_timeout(timeout)
-        }  # fmt: skip
-        with self._lock:
-            self._check_open()
-            self._request("seek", arguments)
-
-    @call
-    def record(self, key: str, version: int) -> None:
+    def enter(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)
         with self._lock:
             self._check_open()
@@ -535,12 +440,13 @@ class RemoteTransaction(TransactionCalls):
     @call
     def get_state(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
+        given = {"name": name, "key": key}
         with self._lock:
             self._check_open()
             if where in self._values:
                 return self._values[where]
-            answer = self._request("read_state", {"name": name, "key": key})
-            return read_value(answer[-1])
+            found: bytes | None = self._read(_GET_STATE, self._step(_GET_STATE, given))
+            return found
 
     @call
     def set_state(self, name: str, key: str, value: Bytes | None) -> None:
@@ -567,7 +473,7 @@ class RemoteTransaction(TransactionCalls):
             self._puts.limit(field(header, "limits", dict))
             self._prepared = xid, field(header, "number", int)
             self._state = _PREPARED
-            self._store.prepared[self._prepared[1]] = self
+            self._store.own_prepared[self._prepared[1]] = self
 
     def decided(self, decided: Decided) -> None:
         """What the owner tells of the transaction once it is decided."""
@@ -656,12 +562,9 @@ class RemoteTransaction(TransactionCalls):
         channel = self._enter()
         parts = self._rest()
         call = {**request, "txn": self._number, "puts": self._puts.count, "records": self._records}
-        values, bodies = self._values, []
-        if values:
-            call["values"] = [[n, k, None if v is None else len(v)] for (n, k), v in values.items()]
-            bodies = [b"".join(v for v in values.values() if v)]
+        call["values"] = [[*where, value] for where, value in self._values.items()]
         wait = _seconds(call.get("wait"))
-        parts = [*parts, *encode_call(CALL, call, bodies)]
+        parts = [*parts, *encode_call(CALL, call)]
         answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
@@ -673,6 +576,34 @@ class RemoteTransaction(TransactionCalls):
         if not (self._refused or puts.waits):
             return []
         return puts.again(self._number) if self._refused else puts.frames(self._number)
+
+    @call
+    def ask(self, row: Call, given: Mapping[str, object]) -> Any:
+        """What the owner answers to a step."""
+        with self._lock:
+            self._check_open()
+            return self._read(row, self._step(row, given))
+
+    @giving("_roll_back_whole")
+    def take(self, row: Call, given: Mapping[str, object]) -> Any:
+        """The same of one that brings messages: they are got, or given back."""
+        with self._lock:
+            self._check_open()
+            return self._delivered(self._read, row, self._step(row, given))
+
+    def _read(self, row: Call, frames: Sequence[Frame]) -> Any:
+        return read_answer(row, frames, self._store.read_chunk)
+
+    def _step(self, row: Call, given: Mapping[str, object]) -> list[Frame]:
+        seconds = None
+        if row.facts.waits and "timeout" in given:
+            seconds = check_wait(given["timeout"])
+        arguments = ready(given)
+        return self._at_owner(
+            lambda channel: channel.request(
+                {"op": row.op, "txn": self._number, "arguments": arguments}, (), seconds
+            )
+        )
 
     def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
@@ -882,20 +813,6 @@ class RemoteTransaction(TransactionCalls):
 def _seconds(wait: object) -> float | None:
     """The time-out of a request, if it has one."""
     return wait if isinstance(wait, int | float) else None
-
-
-def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:
-    """All of them in their order, some `TELL_BYTES` at a time."""
-    some: list[tuple[str, Bytes]] = []
-    size = 0
-    for queue, data in blocks:
-        some.append((queue, data))
-        size += len(data) if isinstance(data, bytes | bytearray | memoryview) else 0  # a mistake
-        if size >= TELL_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 if TYPE_CHECKING:

@@ -26,30 +26,19 @@ from typing import Any, Final, Protocol, TypeVar
 
 from quire.arguments import (
     Bytes,
-    check_delay,
-    check_ends,
     check_flag,
-    check_key,
     check_lifetime,
-    check_max_messages,
-    check_message_id,
     check_name,
     check_owner,
-    check_reason,
     check_request_id,
     check_request_ids,
-    check_source,
-    check_state_key,
-    check_state_name,
     check_timeout,
-    check_version,
     check_xid,
-    is_int,
 )
 from quire.block import check_block
+from quire.call_table import Call
 from quire.errors import (
     QueueFull,
-    QueueInUse,
     QuireError,
     RemoteError,
     StoreClosed,
@@ -60,21 +49,22 @@ from quire.info import TransactionState
 from quire.ltds import check_foreign
 from quire.message import SETTABLE, Delivered, Message, Messages
 from quire.message_id import PutId
-from quire.starts import check_start
 from quire.store import Store
 from quire.transaction import Transaction
 from quire.typed_message import row_of_payload
 
 from .awaited import Awaited
 from .calls import (
-    SUBSCRIBING,
+    CALLS,
+    STEPS,
     Holding,
     answer_call,
-    answer_subscribing,
+    answer_step,
+    arguments_of,
     changes,
-    is_lasting,
+    told,
 )
-from .delivery import Answer, message_answer, messages_answers, short_message, value_answer
+from .delivery import Answer, message_answer, short_message
 from .failures import describe_error, error_from_elsewhere
 from .limits import HEAVY_BYTES, HELD_BYTES
 from .placing import Placing
@@ -107,7 +97,6 @@ from .protocol import (
     Frame,
     Header,
     decode_call,
-    decode_json,
     encode_call,
     field,
 )
@@ -123,6 +112,7 @@ from .streams import (
     answer_chunk,
 )
 from .undecided import Undecided
+from .values import decode_map
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -218,15 +208,8 @@ class Session:
             TELL: self._tell,
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
-            "get_many": self._get_many,
             "put_once": self._put_once,
             "put_many_once": self._put_many_once,
-            "get_scheduled": self._get_scheduled,
-            "unget": self._unget,
-            "reject": self._reject,
-            "read_to": self._read_to,
-            "seek": self._seek,
-            "read_state": self._read_state,
             "puts": self._puts,
             "commit": self._commit_with_records,
             "prepare": self._prepare,
@@ -384,7 +367,7 @@ class Session:
             placing.put_block(transaction, queue, view)
         elif form == FIELDS:
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
-            fields = _message_fields(decode_json(view[_SIZE.size : length]))
+            fields = _message_fields(decode_map(view[_SIZE.size : length]))
             message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
             placing.first.setdefault(queue, message_id)
         elif form == FILE:
@@ -454,26 +437,23 @@ class Session:
             self._doing = op
         if op in _DECISIONS:
             return self._undecided.answer(_DECISIONS[op], frame.header)
-        operation = self._operations.get(op)
-        if op in SUBSCRIBING:
-            self._holds |= not is_lasting(frame.header)
-            return answer_subscribing(self._store, self, frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
-        if operation is None:
-            return answer_call(self._store, op, frame.header)
-        return operation(self._transaction_of(field(frame.header, "txn", int)), frame)
+        operation, row = self._operations.get(op), STEPS.get(op)
+        if operation is None and row is None:
+            call = CALLS.get(op)
+            if call is not None and call.facts.held:
+                self._holds |= arguments_of(frame.header).get("durable") is not True
+            return answer_call(self._store, op, frame.header, self)
+        transaction = self._transaction_of(field(frame.header, "txn", int))
+        if row is not None:
+            return self._step(transaction, row, frame.header)
+        return operation(transaction, frame)
 
-    def _get_many(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        source = check_source(frame.header.get("source"))
-        count = check_max_messages(frame.header.get("max_messages"))
-        seconds = check_timeout(frame.header.get("wait", 0.0))
-        messages = transaction.get_many(source, count)
-        if not messages and seconds:
-            with self._waiting():
-                messages = transaction.get_many(source, count, timeout=seconds)
-        self._delivering = True
-        yield from messages_answers(messages)
+    def _step(self, transaction: Transaction, row: Call, header: Header) -> Iterator[Answer]:
+        found = answer_step(transaction, row, header, self._waiting)
+        self._delivering = isinstance(found, Message | Messages)
+        yield from told(found)
 
     def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header
@@ -531,49 +511,6 @@ class Session:
     def _abandon_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         yield self._streams.abandon(frame)
 
-    def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        source = check_source(frame.header.get("source"))
-        message_id = check_message_id(frame.header.get("message_id"))
-        to_change = check_flag("to_change", frame.header.get("to_change"))
-        message = transaction.get_scheduled(source, message_id, to_change=to_change)
-        self._delivering = message is not None
-        yield message_answer(message)
-
-    def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        header = frame.header
-        message_id, queue = (
-            field(header, "message_id", int),
-            check_name(header.get("queue"), "queue"),
-        )
-        reason, delay = check_reason(header.get("reason")), check_delay(header.get("delay"))
-        transaction.reject(Message(message_id, queue, b""), reason, delay)
-        yield {}, ()
-
-    def _unget(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        transaction.unget()
-        yield {}, ()
-
-    def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        created_us = transaction.read_to_many(check_ends(frame.header.get("positions")))
-        yield {"created_us": list(created_us.values())}, ()
-
-    def _seek(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        source = check_source(frame.header.get("source"))
-        to = check_start(frame.header.get("to"))
-        seconds = check_timeout(frame.header.get("wait", 0.0))
-        try:
-            transaction.seek(source, to)
-        except QueueInUse:
-            if not seconds:
-                raise
-            with self._waiting():
-                transaction.seek(source, to, timeout=seconds)
-        yield {}, ()
-
-    def _read_state(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        name = check_state_name(frame.header.get("name"))
-        yield value_answer(transaction.get_state(name, check_state_key(frame.header.get("key"))))
-
     def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         """The client asks whether its puts are taken."""
         self._take_held(check_timeout(frame.header.get("wait", 0.0)))
@@ -589,26 +526,16 @@ class Session:
         for entry in field(frame.header, "records", list):
             if not isinstance(entry, list) or len(entry) != 2:
                 raise RemoteError("a ledger entry is a key and a version")
-            transaction.record(check_key(entry[0]), check_version(entry[1]))
+            transaction.enter(entry[0], entry[1])
         self._set_values(transaction, frame)
         return seconds
 
     def _set_values(self, transaction: Transaction, frame: Frame) -> None:
-        """What the client sets of states: the lengths of the values, and they themselves."""
-        if "values" not in frame.header:
-            return
-        data, at = memoryview(b"".join(frame.bodies)), 0
+        """What the client sets of states."""
         for entry in field(frame.header, "values", list):
             if not isinstance(entry, list) or len(entry) != 3:
-                raise RemoteError("what is set of a state is a name, a key and a length")
-            name, key, length = entry
-            if length is None:
-                transaction.set_state(name, key, None)
-                continue
-            if not is_int(length) or not 0 <= length <= len(data) - at:
-                raise RemoteError("a value of a state is cut off")
-            transaction.set_state(name, key, data[at : at + length])
-            at += length
+                raise RemoteError("what is set of a state is a name, a key and a value")
+            transaction.set_state(*entry)
 
     def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
         xid = check_xid(frame.header.get("xid"))
@@ -718,7 +645,7 @@ class Session:
             self.close()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._taken, self._state()
         if self._asked is not None:  # it may have left the session
-            state = _told(self._asked)
+            state = _state_told(self._asked)
         if not on_purpose:  # (SS6)
             stands = self._asked is None or state in _MAY_STAND
             error = error_from_elsewhere(error, self._doing if stands else "")
@@ -759,7 +686,7 @@ def _lifetime(header: Header) -> float | None:
     return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
 
 
-def _told(transaction: Transaction) -> str:
+def _state_told(transaction: Transaction) -> str:
     """Its state, with an error. Who does not know the number of what is prepared has to look."""
     state = _state(transaction)
     return _IN_DOUBT if state is TransactionState.PREPARED else state.value

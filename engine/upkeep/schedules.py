@@ -224,5 +224,5 @@ class Schedules:
             txn.put(name, payload, **fields)
             if queue.name != name:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
-            txn.record(RAN_KEY.format(number), due_us)
+            txn.enter(RAN_KEY.format(number), due_us)
             txn.commit()
