@@ -121,7 +121,7 @@ class Connection:
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the ledger; see `Transaction.record`."""
         with self._current("record") as transaction:
-            transaction.record(key, version)
+            transaction.enter(key, version)
 
     # Ordinary transactions
 
@@ -194,7 +194,9 @@ class Connection:
         """All prepared transactions of the store, of whatever origin, for the calls above."""
         self._check("tpc_recover")
         with as_dbapi_errors():
-            return [Xid.from_string(info.xid, info.prepared_us) for info in self._store.recover()]
+            return [
+                Xid.from_string(info.xid, info.prepared_us) for info in self._store.prepared.list()
+            ]
 
     # Inside
 
@@ -244,9 +246,9 @@ class Connection:
 
     def _decide(self, xid: str, *, commit: bool) -> None:
         if commit:
-            self._store.commit_prepared(xid)
+            self._store.prepared.commit(xid)
         else:
-            self._store.rollback_prepared(xid)
+            self._store.prepared.rollback(xid)
 
     def _commit_open(self) -> None:
         if self._transaction is None:

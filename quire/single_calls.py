@@ -33,6 +33,7 @@ from quire.arguments import (
     count_of,
 )
 from quire.block import with_payloads
+from quire.deprecated import STORE, TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import (
     AlreadyCommitted,
@@ -84,6 +85,7 @@ class Namespaces(NamedTuple):
     integration: Callable[[Any], Integration]
 
 
+@with_old_names(STORE)
 @documented_by(Store)
 class SingleCalls:
     """For a class that has the other methods of `Store`.
@@ -366,6 +368,7 @@ class Streaming(Transaction, Protocol):
         """Begin to put one message, whose payload the sink takes."""
 
 
+@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""

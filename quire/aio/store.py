@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_wait
 from quire.consumer import Asked
+from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
@@ -38,6 +39,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+@with_old_names(STORE)
 @documented_by(Store)
 class AsyncStore:
     """`Store` for asyncio. Made by `quire.aio.open`, and used in the event loop where it was made.

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
+from quire.deprecated import TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import QueueFull
 from quire.integration import TransactionIntegration
@@ -28,6 +29,7 @@ from .pool import Pool
 R = TypeVar("R")
 
 
+@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class AsyncTransaction:
     """`Transaction` for asyncio. Made by `AsyncStore.transaction`; its calls are made in turn.

@@ -265,7 +265,7 @@ async def disturb(
             await asyncio.sleep(0.001)
         await asyncio.sleep(rng.random() * 0.01)
         n = rng.randrange(len(tasks))
-        tasks[n].cancel()
+        tasks[n].delayed.cancel()
         await asyncio.wait([tasks[n]])  # which is itself cancelled at the end
         tasks[n] = asyncio.create_task(work())
 
@@ -320,6 +320,6 @@ def test_cancelled_at_any_moment(
             assert committed == expected
             assert Counter(await left(store, "done")) == expected
             assert await left(store) == []
-            assert await store.transactions() == []
+            assert await store.admin.transactions() == []
 
     asyncio.run(main())

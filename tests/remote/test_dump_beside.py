@@ -131,7 +131,7 @@ def test_pages_of_open_transactions(told: list[tuple[Any, ...]], store_path: str
 
 def answers(store: Store) -> Owner:
     """What the owner would tell over the socket."""
-    records = {name: store.records(name, limit=100_000) for name in ("a", "b")}
+    records = {name: store.admin.queue_records(name, limit=100_000) for name in ("a", "b")}
     status = store.status()
     return Owner(status["journal"]["end_lsn"], tuple(status["transactions"]), records)
 
@@ -162,7 +162,7 @@ class Busy:
         elif draw < 0.97 and self._prepared:
             rng.choice([Transaction.commit, Transaction.rollback])(self._prepared.pop())
         else:
-            self._store.checkpoint()
+            self._store.admin.checkpoint()
 
     def _end(self, transaction: Transaction) -> None:
         draw = self._rng.random()
@@ -194,12 +194,14 @@ def test_the_owners_order_is_kept(seed: int, rounds: int) -> None:
         for _ in range(rng.randint(1, 60)):
             busy.step()
         owner = answers(store)
-        is_open = {info["id"] for info in owner.transactions}
+        is_open = {info["id"] for info in owner.admin.transactions}
         for name in "ab":
             listed = queue_records(dump_files(env, PATH, Choices(queue=name, owner=owner)))
             unsealed = [r for r in listed if r["record_page"] is None and r["xid"] is None]
             ended = {
-                t.transaction_id for t in owner.records[name] if t.kind in ("COMMIT", "ROLLBACK")
+                t.transaction_id
+                for t in owner.admin.queue_records[name]
+                if t.kind in ("COMMIT", "ROLLBACK")
             }
             assert [
                 (r["name"], r["transaction"], r["position"], r["messages"])
@@ -207,7 +209,7 @@ def test_the_owners_order_is_kept(seed: int, rounds: int) -> None:
                 if r["transaction"] in ended | is_open
             ] == [
                 (t.kind, t.transaction_id, t.position, t.messages)
-                for t in owner.records[name]
+                for t in owner.admin.queue_records[name]
                 if t.transaction_id in ended | is_open
             ]
             check_positions(listed, store.queue(name).end_position)

@@ -33,7 +33,7 @@ def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue, and one for what is done."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
     return "work"
 
 
