@@ -31,6 +31,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from quire.deprecated import with_old_names
+
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
 from .xid import Xid
@@ -59,6 +61,7 @@ def connect(store: Store) -> Connection:
     return Connection(store)
 
 
+@with_old_names({"record": "enter"})
 class Connection:
     """A store as a connection with the transaction calls of PEP 249, the two-phase ones included.
 

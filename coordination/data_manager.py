@@ -46,9 +46,9 @@ def join(store: Store, xid: str | None = None, transaction_manager: Any = None) 
     """The Quire transaction that is part of the current transaction of the package `transaction`.
 
     Put to and get from it; `transaction.commit()` and `transaction.abort()` end it. Called again
-    within the same transaction it gives the same one. `xid`: what `store.prepared.list()` will list it as
-    if the process dies between the two phases; drawn if it is not given. `transaction_manager`: one
-    of your own, instead of the thread's.
+    within the same transaction it gives the same one. `xid`: what `store.prepared.list()` will list
+    it as if the process dies between the two phases; drawn if it is not given.
+    `transaction_manager`: one of your own, instead of the thread's.
     """
     if transaction_manager is None:
         import transaction

@@ -37,7 +37,8 @@ def named_itself(state: State, name: str) -> Queue:
     queue = state.queue(name)
     if queue.name != name:
         raise InvalidArgument(
-            f"{name!r} is an alias of queue {queue.name!r}: give that name, or store.admin.drop_alias({name!r})"
+            f"{name!r} is an alias of queue {queue.name!r}: give that name, or "
+            f"store.admin.drop_alias({name!r})"
         )
     return queue
 
@@ -96,7 +97,8 @@ def check_stays(queue: Queue, what: str) -> None:
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
-        ALIAS: "store.admin.drop_alias() it, or give it to another queue (create_alias with replace=True)",
+        ALIAS: "store.admin.drop_alias() it, or give it to another queue (create_alias with "
+        "replace=True)",
         SCHEDULE: "store.cron.drop() it, or give it another queue (store.cron.alter)",
     }
     for type, remedy in remedies.items():

@@ -182,7 +182,8 @@ class PreparedTransactions:
             or expected not in (None, prepared)
         ):
             raise TransactionNotFound(
-                f"there is no prepared transaction {xid!r} (any more): store.prepared.list() tells them"
+                f"there is no prepared transaction {xid!r} (any more): store.prepared.list() "
+                "tells them"
             )
         prepared.phase = Phase.DECIDING
         return prepared

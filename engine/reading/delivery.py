@@ -280,8 +280,8 @@ class Delivery:
                     raise QueueInUse(
                         f"{subscription.delivered - own} messages of {queue.name}/"
                         f"{subscription.name} are in flight in other transactions, or another one "
-                        "moves it: end them first (the prepared ones too, see store.prepared), or wait "
-                        "for them with timeout="
+                        "moves it: end them first (the prepared ones too, see store.prepared), or "
+                        "wait for them with timeout="
                     )
             except BaseException:
                 if not was_held:

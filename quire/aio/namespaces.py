@@ -87,7 +87,7 @@ class AsyncPrepared(AsyncNamespace):
 
 @documented_by(Integration)
 class AsyncIntegration(AsyncNamespace):
-    """`Integration` for asyncio, without `when_ready`: a task that waits takes no thread already."""
+    """`Integration` for asyncio, without `when_ready`: a task that waits takes no thread."""
 
     @property
     def store_id(self) -> int:

@@ -75,7 +75,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [*FROM_ZERO, 2],
         lambda store, bad: store.admin.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
-    "catalog": (["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)),
+    "catalog": (
+        ["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)
+    ),
     "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
     "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
@@ -139,10 +141,15 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.integration.lease_many(bad),
     ),
     "lease_many end": (
-        [-1, *NUMBERS], lambda store, bad: store.integration.lease_many([("work", 0, 0), ("work", 0, bad)])
+        [-1, *NUMBERS],
+        lambda store, bad: store.integration.lease_many([("work", 0, 0), ("work", 0, bad)]),
     ),
-    "lease_many seconds": (SECONDS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], bad)),
-    "lease_many gaps": (FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)),
+    "lease_many seconds": (
+        SECONDS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], bad)
+    ),
+    "lease_many gaps": (
+        FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)
+    ),
     "renew": (NUMBERS, lambda store, bad: store.integration.renew_lease(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.integration.renew_lease(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.integration.end_lease(bad)),

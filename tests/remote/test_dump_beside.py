@@ -194,14 +194,12 @@ def test_the_owners_order_is_kept(seed: int, rounds: int) -> None:
         for _ in range(rng.randint(1, 60)):
             busy.step()
         owner = answers(store)
-        is_open = {info["id"] for info in owner.admin.transactions}
+        is_open = {info["id"] for info in owner.transactions}
         for name in "ab":
             listed = queue_records(dump_files(env, PATH, Choices(queue=name, owner=owner)))
             unsealed = [r for r in listed if r["record_page"] is None and r["xid"] is None]
             ended = {
-                t.transaction_id
-                for t in owner.admin.queue_records[name]
-                if t.kind in ("COMMIT", "ROLLBACK")
+                t.transaction_id for t in owner.records[name] if t.kind in ("COMMIT", "ROLLBACK")
             }
             assert [
                 (r["name"], r["transaction"], r["position"], r["messages"])
@@ -209,7 +207,7 @@ def test_the_owners_order_is_kept(seed: int, rounds: int) -> None:
                 if r["transaction"] in ended | is_open
             ] == [
                 (t.kind, t.transaction_id, t.position, t.messages)
-                for t in owner.admin.queue_records[name]
+                for t in owner.records[name]
                 if t.transaction_id in ended | is_open
             ]
             check_positions(listed, store.queue(name).end_position)
