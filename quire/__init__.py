@@ -13,6 +13,8 @@
 |---|---|
 | open a store: own it, or join its owner | `open`; `connect` and `serve` for other ways to it |
 | make queues and subscriptions, put and get, look after the store | `Store`, which `open` gives |
+| do what is less common, by subject | `Admin`, `Cron`, `Delayed`, `Prepared`, `States` |
+| connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
@@ -31,13 +33,17 @@ from quire.consumer import Consumer
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
+    AlreadyExists,
     CodecNotFound,
     CommitUnfinished,
+    Conflict,
     ConnectionLost,
     DiskFull,
     InputChanged,
     InvalidArgument,
     KeyHeld,
+    NoRoom,
+    NotFound,
     OutcomeUnknown,
     PayloadInvalid,
     PositionLost,
@@ -72,6 +78,7 @@ from quire.errors import (
     XidExists,
 )
 from quire.info import (
+    CatalogItem,
     Lease,
     Piece,
     PreparedInfo,
@@ -82,8 +89,10 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from quire.integration import Integration, TransactionIntegration
 from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds, PutId
+from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.opening import connect, open, serve
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.order_code import OrderCode, register_order
@@ -103,14 +112,21 @@ __version__ = "0.1.0"
 __all__ = [
     "HEADER_SCHEMA",
     "MESSAGE_SCHEMA",
+    "Admin",
     "AlreadyCommitted",
+    "AlreadyExists",
     "AttributeOrder",
+    "CatalogItem",
     "CodecNotFound",
     "CommitUnfinished",
+    "Conflict",
     "ConnectionLost",
     "Consumer",
+    "Cron",
+    "Delayed",
     "DiskFull",
     "InputChanged",
+    "Integration",
     "InvalidArgument",
     "KeyHeld",
     "Lease",
@@ -118,6 +134,8 @@ __all__ = [
     "MessageId",
     "MessageIds",
     "Messages",
+    "NoRoom",
+    "NotFound",
     "Order",
     "OrderCode",
     "OutcomeUnknown",
@@ -126,6 +144,7 @@ __all__ = [
     "PayloadWriter",
     "Piece",
     "PositionLost",
+    "Prepared",
     "PreparedInfo",
     "PutId",
     "QueueChanges",
@@ -152,6 +171,7 @@ __all__ = [
     "Start",
     "StateConflict",
     "StateFull",
+    "States",
     "StepFailed",
     "StepTimeout",
     "Store",
@@ -170,6 +190,7 @@ __all__ = [
     "TransactionClosed",
     "TransactionError",
     "TransactionInfo",
+    "TransactionIntegration",
     "TransactionNotFound",
     "TransactionTimeout",
     "WorkerInfo",

@@ -92,7 +92,7 @@ class Call:
         _, *parameters = self._signature.parameters.values()
         named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
         self._takes_more = len(named) < len(parameters)  # options, each by its name
-        self._names = frozenset(each.name for each in named)
+        self.names: Final = frozenset(each.name for each in named)
         self._plain = tuple(each.name for each in named if each.kind is _PLAIN)
         self._needed = frozenset(each.name for each in named if each.default is each.empty)
         self._several = frozenset(
@@ -113,7 +113,7 @@ class Call:
             len(args) > len(self._plain)
             or len(found) < len(args) + len(kwargs)
             or not self._needed <= found.keys()
-            or not (self._takes_more or found.keys() <= self._names)
+            or not (self._takes_more or found.keys() <= self.names)
         ):
             self._signature.bind(None, *args, **kwargs)
         for name in self._several & found.keys():
@@ -125,7 +125,7 @@ class Call:
         found = {
             name: value
             for name, value in arguments.items()
-            if name in self._names or (self._takes_more and name != "self")
+            if name in self.names or (self._takes_more and name != "self")
         }
         missing = self._needed - found.keys()
         if missing:

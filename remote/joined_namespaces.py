@@ -18,7 +18,7 @@ from quire.single_calls import (
     Namespace,
     Namespaces,
 )
-from quire.starts import Start
+from quire.starts import Start, starts_given
 
 from .calls import NAMESPACES
 from .protocol import Decision
@@ -137,8 +137,9 @@ class JoinedIntegration(Joined, IntegrationCalls):
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
+        given = starts_given(subscription, starts)
         found: list[SubscriptionInfo] = self._of.make_subscriptions(
-            subscription, starts, exclusive, durable
+            subscription, given, exclusive, durable
         )
         return found
 
