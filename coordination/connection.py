@@ -121,9 +121,9 @@ class Connection:
         with self._current("get_arrow") as transaction:
             return transaction.get_arrow(source, max_messages, timeout)
 
-    def record(self, key: str, version: int) -> None:
-        """Enter key and version into the ledger; see `Transaction.record`."""
-        with self._current("record") as transaction:
+    def enter(self, key: str, version: int) -> None:
+        """Enter key and version into the ledger; see `Transaction.enter`."""
+        with self._current("enter") as transaction:
             transaction.enter(key, version)
 
     # Ordinary transactions

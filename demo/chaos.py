@@ -44,7 +44,7 @@ def run(folder: Path, members: list[Member], totals: Counts, timeline: Timeline)
     """Let the flow run to its end. Raises DemoFailed if it does not get there."""
     publisher, pipeline, worker = members
     with store.join(folder / "store") as joined:
-        store.admin.create_queues(joined)
+        store.create_queues(joined)
     with Watch(folder / "store", members, totals, timeline) as watch:
         watch.say("Starting a Spark driver and a worker ...")
         _start(pipeline, timeline)

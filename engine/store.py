@@ -53,6 +53,11 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     _namespaces = EMBEDDED
 
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+        if self._closed is not None and not self.failed:
+            raise self._refusal()
+
     # Queues
 
     @open_call

@@ -236,7 +236,11 @@ class SingleCalls:
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
 
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+
     def __enter__(self) -> Self:
+        self.check_usable()
         return self
 
     def __exit__(
@@ -374,11 +378,12 @@ class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
 
     __slots__ = ()
-    _integration: ClassVar[Callable[[Any], TransactionIntegration]]
+    _integration: ClassVar[type]  # a class of `TransactionIntegration`
 
     @property
     def integration(self) -> TransactionIntegration:
-        return type(self)._integration(self)
+        made: TransactionIntegration = self._integration(self)
+        return made
 
     def __repr__(self: Transaction) -> str:
         return f"<{type(self).__name__} {self.id}, {self.state}>"

@@ -113,6 +113,11 @@ class RemoteStore(SingleCalls):
         """Asks the owner."""
         return read(bool, self._frames(FAILED, {})[-1].header.get("result"))
 
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+        if not self.connection.usable:
+            self.connection.check()
+
     # Queues and subscriptions
 
     alter_queue = asked(Store.alter_queue)

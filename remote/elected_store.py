@@ -78,6 +78,7 @@ from .shared_store import SharedStore
 Inner = SharedStore | RemoteStore
 T = TypeVar("T")
 
+_CLOSED: Final = "this store object was closed: open the store again"
 _LOST: Final = (ConnectionLost, StoreClosed)
 
 
@@ -123,6 +124,11 @@ class ElectedStore(SingleCalls):
     def failed(self) -> bool:
         """Asks the owner."""
         return self.again(lambda store: store.failed)
+
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+        if self._closed:
+            raise StoreClosed(_CLOSED)
 
     # Queues and subscriptions
 
@@ -335,7 +341,7 @@ class ElectedStore(SingleCalls):
         held(self._wait_for_another, lost, left)
         with self._changed:
             if self._closed:
-                raise StoreClosed("this store object was closed: open the store again")
+                raise StoreClosed(_CLOSED)
             if self._inner is lost:
                 raise self._trouble or error
 

@@ -446,9 +446,10 @@ class Session:
                 self._holds |= arguments_of(frame.header).get("durable") is not True
             return answer_call(self._store, op, frame.header, self)
         transaction = self._transaction_of(field(frame.header, "txn", int))
-        if row is not None:
-            return self._step(transaction, row, frame.header)
-        return operation(transaction, frame)
+        if operation is not None:
+            return operation(transaction, frame)
+        assert row is not None
+        return self._step(transaction, row, frame.header)
 
     def _step(self, transaction: Transaction, row: Call, header: Header) -> Iterator[Answer]:
         found = answer_step(transaction, row, header, self._waiting)

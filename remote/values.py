@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
+_TEXT: Final = 3  # with half a character, which is no UTF-8
 _LOOK_CHARACTERS: Final = 200
 
 
@@ -51,7 +52,8 @@ def _plain(value: Any) -> Any:
         return check_start(value)
     if isinstance(value, pa.Schema):
         return check_schema("schema", value)
-    for kind in (int, str, float, bytes):  # a class of the program's own, or numpy's
+    kinds: tuple[type, ...] = int, str, float, bytes
+    for kind in kinds:  # a class of the program's own, or numpy's
         if isinstance(value, kind):
             return kind(value)
     return _unsent(value)
@@ -68,6 +70,8 @@ def _extended(code: int, data: memoryview) -> Any:
     if code == _MESSAGE:
         queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
         return Message(number, queue, b"")
+    if code == _TEXT:
+        return str(data, "utf-8", "surrogatepass")
     raise ValueError(f"a value of kind {code} is none")
 
 
@@ -96,7 +100,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
 def read(kind: type[T], value: object) -> T:
     """What a value that came holds (VA1)."""
     try:
-        return cast(T, msgspec.convert(value, kind))
+        return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RemoteError(f"the owner's answer cannot be read: {error}") from None
 
@@ -115,17 +119,11 @@ def _sendable(value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return _unsent(value)
+            return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
     elif isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
     elif isinstance(value, Mapping):
-        return {_key(key): _sendable(each) for key, each in value.items()}
+        return {_sendable(key): _sendable(each) for key, each in value.items()}
     elif isinstance(value, list | tuple):
         return [_sendable(each) for each in value]
     return value
-
-
-def _key(key: object) -> object:
-    """A name can be told as what it looks like only as a text, which is no name."""
-    sent = _sendable(key)
-    return repr(key)[:_LOOK_CHARACTERS] if isinstance(sent, msgspec.msgpack.Ext) else sent

@@ -366,7 +366,7 @@ class TestLocks:
         again = env.lock_names(path, [str(number) for number in range(2000)] + ["b"])
         assert not isinstance(again, str)
         assert env.lock_names(path, ["b"]) == "b"
-        again.integration.end_lease()
+        again.release()
 
     def test_names_end_with_their_process(self, tmp_path: Path) -> None:
         """[E8] A killed holder leaves nothing behind, and a living one is seen by others."""
@@ -378,7 +378,7 @@ class TestLocks:
         assert in_child(path, "a") == "locked"  # it ended without releasing
         again = OsEnv().lock_names(path, ["a"])
         assert not isinstance(again, str)
-        again.integration.end_lease()
+        again.release()
 
     def test_a_refused_lock_leaves_the_held_one(self, tmp_path: Path) -> None:
         """[E8] POSIX drops a lock when its process closes any descriptor: not here."""

@@ -12,6 +12,7 @@ from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source
 from quire.consumer import Asked
 from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
+from quire.errors import StoreClosed
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
 from quire.message_id import PutId
@@ -72,11 +73,7 @@ class AsyncStore:
 
     @property
     def failed(self) -> bool:
-        """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
-
-        Of a joined store this is a round trip to the owner, which the event loop waits for.
-        """
-        return self._inner.failed
+        return self._inner.failed  # of a joined store a round trip, which the loop waits for
 
     @property
     def admin(self) -> AsyncAdmin:
@@ -220,6 +217,8 @@ class AsyncStore:
             self._pool.close()
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            raise StoreClosed("this store object was closed: open the store again")
         return self
 
     async def __aexit__(

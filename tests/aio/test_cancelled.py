@@ -265,7 +265,7 @@ async def disturb(
             await asyncio.sleep(0.001)
         await asyncio.sleep(rng.random() * 0.01)
         n = rng.randrange(len(tasks))
-        tasks[n].delayed.cancel()
+        tasks[n].cancel()
         await asyncio.wait([tasks[n]])  # which is itself cancelled at the end
         tasks[n] = asyncio.create_task(work())
 

@@ -293,7 +293,7 @@ def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
         assert len(a.prepared.list()) == len(b.prepared.list()) == 1
         log.close()
         log = Store.open("/disk/log", env=env, background=False, **OPTIONS)
-        decided = log.ledger("c.decided") is not None
+        decided = log.integration.ledger("c.decided") is not None
         Coordinator(log, "c", {"a": connect(a), "b": connect(b)})
         assert payloads(a) == payloads(b) == ([b"x"] if decided else [])
         assert a.prepared.list() == b.prepared.list() == []

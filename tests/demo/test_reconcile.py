@@ -47,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, want: reconcile.Frames) -
     """The folder of a demo that went right."""
     folder = tmp_path_factory.mktemp("finished")
     with quire.open(str(folder / "store")) as opened:
-        store.admin.create_queues(opened)
+        store.create_queues(opened)
         with opened.transaction() as transaction:
             transaction.put_many("departures", flights.load(ROWS))
             transaction.put_many("enriched", enriched(want["enriched"]))

@@ -188,7 +188,7 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "read_to source": (SOURCES, lambda txn, bad: txn.read_to(bad, 0)),
     "read_to position": ([*FROM_ZERO, None, 99], lambda txn, bad: txn.read_to("work", bad)),
     "read_to_many": (
-        ["work", 5, None, [("work", 0)], {"work": 99}, {5: 0}],
+        ["work", 5, None, [["work", 0]], {"work": 99}, {5: 0}],
         lambda txn, bad: txn.integration.read_to_many(bad),
     ),
     "read_to_many position": (

@@ -103,7 +103,7 @@ class SimWork(Work):
 
     def written(self, given: list[int]) -> list[Fragment]:
         """As one attempt of a task has it."""
-        writer = FragmentWriter(self.tasks.path, self.tasks.integration.store_id, self.tasks.env)
+        writer = FragmentWriter(self.tasks.path, self.tasks.store_id, self.tasks.env)
         for queue, size in SIZES.items():
             payloads = pa.array([made(n, size) for n in given], pa.binary())
             writer.add(pa.record_batch({"payload": payloads}), {queue: len(given)})
