@@ -331,10 +331,8 @@ def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     checked = []
     for given in ranges:
         if not isinstance(given, (tuple, list)) or len(given) != 3:
-            given = (
-                tuple(given) if isinstance(given, list) else given
-            )  # as it was before it was sent
-            raise InvalidArgument(f"range {given!r:.100}: give (queue, start, end)")
+            shown = tuple(given) if isinstance(given, list) else given  # as before it was sent
+            raise InvalidArgument(f"range {shown!r:.100}: give (queue, start, end)")
         checked.append((check_name(given[0], "queue"), *check_range(given[1], given[2])))
     return checked
 

@@ -68,7 +68,8 @@ UNITS = {
 }
 # What raises nothing of its own: see what the class says of all methods.
 RAISES_NOTHING = {
-    "Store.transaction", "Store.status", "Store.close", "Consumer.stop", "Consumer.close", "Admin.aliases",
+    "Store.transaction", "Store.status", "Store.close", "Consumer.stop", "Consumer.close",
+    "Admin.aliases",
     "Admin.transactions", "Admin.verify", "Cron.list", "States.names", "Prepared.list",
     "Integration.ledger", "Integration.end_lease",
 }  # fmt: skip
