@@ -38,7 +38,7 @@ class PlainTransaction:
         self._ids.append(KnownId(0))
         return MessageIds(self._ids[-1], 0, block.count)
 
-    def get_many(self, source: str, max_messages: int, timeout: float = 0.0) -> Messages:
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Whole blocks only."""
         self._store.check(source)
         with self._store.changed:

@@ -27,7 +27,7 @@ store.share(store._env).wait_started()
 store.create_queue("q", kind="work")
 store.create_queue("other", kind="work")
 store.put("q", b"sealed")
-store.checkpoint()
+store.admin.checkpoint()
 store.put("q", b"single")
 stays, ends, goes = (store.transaction() for _ in range(3))
 for number in range(3):
@@ -58,7 +58,9 @@ def told(store_path: str) -> Iterator[list[tuple[Any, ...]]]:
     """What the owner at `store_path`, another process, tells of its queue."""
     with child(SPILLING, store_path) as owner:
         assert owner.line() == "ready"
-        owner.say("[(r.kind, r.transaction_id, r.messages) for r in store.records('q')]")
+        owner.say(
+            "[(r.kind, r.transaction_id, r.messages) for r in store.admin.queue_records('q')]"
+        )
         yield eval(owner.line())
 
 

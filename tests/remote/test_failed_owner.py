@@ -241,7 +241,7 @@ def work():
             txn = store.transaction()
             txn.put("work", one.encode())
             if entry:
-                txn.record(one, 1)
+                txn.enter(one, 1)
             txn.commit()
             known.append(one)
         except QuireError:

@@ -45,7 +45,7 @@ from quire.block import encode_one
 from quire.opening import open
 store = open(sys.argv[1])
 txn = store.transaction()
-txn.put_block("small", encode_one(b"1"))
+txn.integration.put_block("small", encode_one(b"1"))
 txn._inner._send_ahead()
 print("opened", flush=True)
 sys.stdin.readline()

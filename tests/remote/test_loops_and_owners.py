@@ -52,7 +52,9 @@ class Beside(threading.Thread):
 def owner(store_path: str) -> Iterator[Actor]:
     """A process that owns the store, with the queues that the loops use."""
     with actor(store_path) as process:
-        process.ask('store.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])')
+        process.ask(
+            'store.admin.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])'
+        )
         yield process
 
 

@@ -176,7 +176,7 @@ def test_owners_that_are_killed_put_each_once(store_path: str) -> None:
     """Each due time has one message, though three owners were killed in between."""
     with actor(store_path) as owner:
         owner.ask('store.create_queue("q", kind="work")')
-        owner.ask('store.create_schedule("s", "q", "* * * * * *", missed="all") and None')
+        owner.ask('store.cron.create("s", "q", "* * * * * *", missed="all") and None')
         with open_store(store_path, **OPTIONS) as store:
             due = []
             for number in range(2):

@@ -235,7 +235,7 @@ def goes_on(owner: Actor, store: Store) -> None:
     with store.transaction() as txn:
         assert len(txn.get_many("work")) == 10
     assert store.queue("work").messages == 0
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 @pytest.mark.promise(12)
@@ -270,7 +270,7 @@ def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> No
     left = store.queue("work").messages
     with store.transaction() as txn:
         assert len(txn.get_many("work")) == left
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 def test_loops_have_an_end(owner: Actor, store: Store) -> None:
@@ -336,8 +336,8 @@ def test_closing_has_an_end(owner: Actor, store: Store) -> None:
         closing.join(LONG)
         assert not closing.is_alive()
         assert closing.error is None
-    assert owner.ask("store.transactions()") is not None
-    until(lambda: owner.ask("len(store.transactions())") == "0")
+    assert owner.ask("store.admin.transactions()") is not None
+    until(lambda: owner.ask("len(store.admin.transactions())") == "0")
     assert owner.ask('store.queue("work").messages') == "10"
 
 
@@ -398,7 +398,7 @@ def test_tasks_have_an_end(owner: Actor, store_path: str) -> None:
             assert store.role == "joined"
 
     asyncio.run(run())
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
@@ -449,4 +449,4 @@ def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
             assert (await store.queue("other")).messages == 0
 
     asyncio.run(run())
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"

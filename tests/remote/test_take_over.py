@@ -280,8 +280,14 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
     store.create_queue("topic")
-    method = {"subscribe": "subscribe_for", "create_queue": "create_queues"}.get(call, call)
-    owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
+    kind, method = {
+        "subscribe": ("Store", "subscribe_for"),
+        "create_queue": ("Admin", "create_queues"),
+        "checkpoint": ("Admin", "checkpoint"),
+        "lease_many": ("Integration", "lease_many"),
+        "alter_queue": ("Store", "alter_queue"),
+    }[call]
+    owner.ask(f'hang(Embedded{kind}, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
         "checkpoint": store.admin.checkpoint,
@@ -299,15 +305,15 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
     assert store.queue("topic").text == "altered" * (call == "alter_queue")
 
 
-@pytest.mark.parametrize("call", ["abort", "transaction_info"])
+@pytest.mark.parametrize("call", ["abort", "transaction"])
 def test_numbers_of_transactions_are_one_owners(
     owner: Actor, store: ElectedStore, call: str
 ) -> None:
     """After it has ended they are not found, rather than another transaction be aborted."""
     owner.ask("begin()")
-    owner.ask(f'hang(EmbeddedStore, "{call}", "before")')
+    owner.ask(f'hang(EmbeddedAdmin, "{call}", "before")')
     [info] = store.admin.transactions()
-    thread, errors = beside(lambda: getattr(store, call)(info.id))
+    thread, errors = beside(lambda: getattr(store.admin, call)(info.id))
     assert owner.line() == "hanging"
     owner.kill()
     thread.join(SECONDS)
@@ -558,7 +564,7 @@ def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by:
     txn = store.transaction()
     txn.put("work", b"x")
     txn.prepare("x1")
-    kind, name = ("Transaction", "commit") if by == "object" else ("Store", "commit_prepared")
+    kind, name = ("Transaction", "commit") if by == "object" else ("Prepared", "commit")
     owner.ask(f'hang(Embedded{kind}, "{name}", "{moment}")')
     thread, errors = beside(txn.commit if by == "object" else lambda: store.prepared.commit("x1"))
     assert owner.line() == "hanging"

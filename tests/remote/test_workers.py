@@ -289,7 +289,7 @@ def test_a_program_of_workers_ends_by_a_signal(store_path: str, number: signal.S
     code = """
 import sys, time, quire
 with quire.open(sys.argv[1]) as store:
-    store.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
+    store.admin.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
     store.put("work", b"1")
     workers = quire.Workers(store)
     @workers.on("work")
