@@ -17,7 +17,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "api.md"
 MODULES = ("quire", "quire.codecs", "quire.aio", "quire.coordination")
-FIRST = ("open", "connect", "serve", "dump", "Store", "Transaction", "Message", "Messages")
+FIRST = (
+    "open", "connect", "serve", "dump", "Store", "Transaction", "Message", "Messages",
+    "Admin", "Cron", "Delayed", "States", "Prepared", "Integration", "TransactionIntegration",
+)  # fmt: skip
 LINE = 88  # characters of a signature
 HEAD = """# API reference
 
@@ -118,7 +121,8 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
             if name in seen or name.startswith("_"):
                 continue
             seen.add(name)
-            if isinstance(plain, property | FunctionType):
+            is_old = isinstance(plain, property) and plain.fget.__module__ == "quire.deprecated"
+            if isinstance(plain, property | FunctionType) and not is_old:
                 yield name, plain
 
 
