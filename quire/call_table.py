@@ -12,13 +12,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, wraps
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar, get_type_hints, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
 
 from quire.errors import InvalidArgument
+from quire.message import Message, Messages
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FACTS: Final = "__call_facts__"
 _PLAIN: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -105,6 +119,11 @@ class Call:
         """The type of what it returns."""
         return get_type_hints(self.method)["return"]
 
+    @cached_property
+    def brings_messages(self) -> bool:
+        """Whether what it returns is messages, which do not travel as other values do."""
+        return self.result in (Messages, Message | None)
+
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, those that were given. Raises TypeError, as Python does."""
         found = dict(zip(self._plain, args, strict=False))
@@ -144,6 +163,39 @@ def calls_of(interface: type, path: str = "") -> Iterator[Call]:
 def call_of(method: Callable[..., Any], path: str = "") -> Call:
     """The row that a method is."""
     return Call(method, getattr(method, _FACTS), path)
+
+
+class Makes(Protocol):
+    """What makes calls by their rows."""
+
+    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+        """What a call returns."""
+
+
+def by_row(
+    method: Callable[Concatenate[Any, P], R], path: str = ""
+) -> Callable[Concatenate[Any, P], R]:
+    """A method that is made by its row."""
+    row = call_of(method, path)
+
+    @wraps(method)
+    def make(self: Makes, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self.make(row, row.given(args, kwargs))
+        return found
+
+    return make
+
+
+def filled(interface: type, path: str) -> Callable[[C], C]:
+    """A decorator of a class: what is a row of the interface, and not written there, is made so."""
+
+    def fill(made: C) -> C:
+        for row in calls_of(interface, path):
+            if row.name not in vars(made):
+                setattr(made, row.name, by_row(row.method, path))
+        return made
+
+    return fill
 
 
 def _listed(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Methods that say what their interface says of them."""
+"""Methods that say what their interface says of them, and are called there as its methods."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def documented_by(interface: type) -> Callable[[Class], Class]:
                 continue
             if callable(method):
                 method.__doc__ = described.__doc__
+                method.__qualname__ = described.__qualname__  # which Python's own errors show
             elif isinstance(method, property):
                 setattr(made, name, property(method.fget, doc=described.__doc__))
         return made

@@ -252,6 +252,7 @@ class SingleCalls:
         self.close()
 
 
+@documented_by(Admin)
 class AdminCalls(Namespace):
     """For a class that has the other methods of `Admin`."""
 
@@ -267,6 +268,7 @@ class AdminCalls(Namespace):
         return redrive(self._of, queue, where, max_messages, to)
 
 
+@documented_by(Delayed)
 class DelayedCalls(Namespace):
     """For a class that has the other methods of `Delayed`."""
 
@@ -298,6 +300,7 @@ class DelayedCalls(Namespace):
         return int(made)
 
 
+@documented_by(Integration)
 class IntegrationCalls(Namespace):
     """For a class that has the other methods of `Integration`."""
 

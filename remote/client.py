@@ -22,7 +22,7 @@ from quire.arguments import (
     check_transaction,
     check_xid,
 )
-from quire.call_table import Call, call_of
+from quire.call_table import Call, by_row, call_of
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound
@@ -42,7 +42,7 @@ from .calls import FAILED, Holding, changes, read_answer
 from .channel import Channel, StreamEnded
 from .connection import Connection
 from .deciding import decide
-from .joined_namespaces import JOINED, asked
+from .namespaces import MADE
 from .protocol import Decision, Frame, Header
 from .remote_transaction import RemoteTransaction
 from .streams import READ_CHUNK, chunk_of
@@ -56,7 +56,7 @@ CLAIM: Final = call_of(Holding.claim_for)
 class RemoteStore(SingleCalls):
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
 
-    _namespaces = JOINED
+    _namespaces = MADE
 
     role: Final = "joined"
 
@@ -120,10 +120,10 @@ class RemoteStore(SingleCalls):
 
     # Queues and subscriptions
 
-    alter_queue = asked(Store.alter_queue)
-    drop_queue = asked(Store.drop_queue)
-    subscriptions = asked(Store.subscriptions)
-    put_back = asked(Redrives.put_back)
+    alter_queue = by_row(Store.alter_queue)
+    drop_queue = by_row(Store.drop_queue)
+    subscriptions = by_row(Store.subscriptions)
+    put_back = by_row(Redrives.put_back)
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         given = None if names is None else check_names(names)
@@ -133,30 +133,31 @@ class RemoteStore(SingleCalls):
             self._schemas.update((info.name, info.schema) for info in infos)
         return infos
 
-    _queues = asked(Store.queues)
+    _queues = by_row(Store.queues)
 
     def make_subscriptions(
         self, subscription: str | None, starts: Mapping[str, Start], exclusive: bool, durable: bool
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable hangs on a channel of its own."""
-        given = {
+        given: Header = {
             "subscription": subscription, "starts": starts, "exclusive": exclusive,
             "durable": durable,
         }  # fmt: skip
-        infos: list[SubscriptionInfo] = self.ask(SUBSCRIBE, given, hold=not durable)
+        ask = self._frames if durable else self._hold
+        infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, given))
         self._held |= {(info.queue, info.name) for info in infos if not (durable or info.durable)}
         return infos
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
         """Subscriptions, queue and name, that end with this store object, of another owner's."""
         self._held |= set(names)
-        self.ask(CLAIM, {"names": sorted(self._held)}, hold=True)
+        self._hold(CLAIM.op, {"names": sorted(self._held)})
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._unsubscribe(queue, subscription)
         self._held.discard((queue, subscription))
 
-    _unsubscribe = asked(Store.unsubscribe)
+    _unsubscribe = by_row(Store.unsubscribe)
 
     # Transactions and messages
 
@@ -174,11 +175,12 @@ class RemoteStore(SingleCalls):
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
 
-    sync = asked(Store.sync)
+    sync = by_row(Store.sync)
 
     @call
-    def decide(self, decision: Decision, xid: str) -> None:
+    def decide(self, xid: str, *, commit: bool) -> None:
         """What becomes of a prepared transaction, which may be this object's."""
+        decision = Decision.COMMIT if commit else Decision.ROLLBACK
         decided = decide(self.connection, decision, check_xid(xid))
         transaction = self.own_prepared.get(decided.number or 0)
         if transaction is not None:
@@ -237,7 +239,7 @@ class RemoteStore(SingleCalls):
                 self.forget_queues()
                 raise
 
-    browse = asked(Store.browse)
+    browse = by_row(Store.browse)
 
     def read_chunk(self, stream: Stream, number: int) -> Bytes:
         """Part of a streamed message's payload. Raises PositionLost once the message is gone."""
@@ -282,15 +284,17 @@ class RemoteStore(SingleCalls):
 
     # The store as a whole
 
-    status = asked(Store.status)
+    status = by_row(Store.status)
 
     @call
     def close(self) -> None:
         self.connection.close()
 
-    def ask(self, row: Call, given: Mapping[str, object], *, hold: bool = False) -> Any:
-        """What the owner answers to a call. `hold`: what that makes ends with this object."""
-        frames = (self._hold if hold else self._frames)(row.op, ready(given))
+    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+        """What the owner answers to a call."""
+        return self._read(row, self._frames(row.op, ready(given)))
+
+    def _read(self, row: Call, frames: list[Frame]) -> Any:
         if row.facts.queues:
             self.forget_queues()
         return read_answer(row, frames, self.read_chunk)

@@ -42,7 +42,7 @@ from quire.arguments import (
     check_xid,
     count_of,
 )
-from quire.call_table import Call
+from quire.call_table import Call, by_row
 from quire.documented import documented_by
 from quire.errand import current
 from quire.errors import (
@@ -52,6 +52,7 @@ from quire.errors import (
     StoreClosed,
     TransactionNotFound,
 )
+from quire.info import SubscriptionInfo
 from quire.limits import (
     ANSWER_SECONDS,
     CANCEL_SECONDS,
@@ -70,9 +71,9 @@ from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
 from .connection import Connection, is_late
-from .elected_namespaces import ELECTED, tried
 from .elected_transaction import ElectedTransaction
 from .election import Election
+from .namespaces import MADE
 from .shared_store import SharedStore
 
 Inner = SharedStore | RemoteStore
@@ -89,7 +90,7 @@ class ElectedStore(SingleCalls):
     Thread-safe. `close` lets go of the store, whichever way it is held.
     """
 
-    _namespaces = ELECTED
+    _namespaces = MADE
 
     def __init__(self, election: Election, joined: RemoteStore) -> None:
         self.path: Final = joined.path
@@ -132,23 +133,31 @@ class ElectedStore(SingleCalls):
 
     # Queues and subscriptions
 
-    alter_queue = tried(Store.alter_queue)
-    drop_queue = tried(Store.drop_queue)
-    queues = tried(Store.queues)
-    subscriptions = tried(Store.subscriptions)
-    put_back = tried(Redrives.put_back)
+    alter_queue = by_row(Store.alter_queue)
+    drop_queue = by_row(Store.drop_queue)
+    queues = by_row(Store.queues)
+    subscriptions = by_row(Store.subscriptions)
+    put_back = by_row(Redrives.put_back)
 
-    def hold(
-        self, subscription: str | None, starts: Mapping[str, Start], call: Callable[[Inner], T]
-    ) -> T:
-        """Make subscriptions that end with this object, whoever is the owner."""
-        names = check_starts(subscription, starts).keys() - self._held
+    def make_subscriptions(
+        self, subscription: str | None, starts: Mapping[str, Start], exclusive: bool, durable: bool
+    ) -> list[SubscriptionInfo]:
+        """See `Integration`: what is not durable ends with this object, whoever is the owner."""
+        names = set() if durable else check_starts(subscription, starts).keys() - self._held
         self._held |= names  # first: the owner may change at any time
         try:
-            return self.again(call)
+            return self.again(
+                lambda store: store.integration.subscribe_many(
+                    subscription, starts, exclusive, durable
+                )
+            )
         except BaseException:
             self._held -= names
             raise
+
+    def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Integration`."""
+        return self.again(lambda store: store.integration.when_ready(source, callback))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self.once(lambda store: store.unsubscribe(queue, subscription))
@@ -173,7 +182,7 @@ class ElectedStore(SingleCalls):
             except _LOST as error:
                 self.next_owner(store, error)
 
-    sync = tried(Store.sync)
+    sync = by_row(Store.sync)
 
     def put(self, queue: str, payload: Payload, **fields: Any) -> int:
         while True:
@@ -223,11 +232,11 @@ class ElectedStore(SingleCalls):
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get_many(source, max_messages, _left(until)))
 
-    browse = tried(Store.browse)
+    browse = by_row(Store.browse)
 
     # The store as a whole
 
-    status = tried(Store.status)
+    status = by_row(Store.status)
 
     def close(self) -> None:
         if self._process_id != os.getpid():  # the locks here may be held by threads that are not
@@ -243,15 +252,15 @@ class ElectedStore(SingleCalls):
 
     # Going on with the next owner
 
-    def attempt(self, row: Call, given: Mapping[str, Any]) -> Any:
+    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
         """What a call gives, which is made twice if its row says so (ES2, ES3)."""
 
-        def make(store: Inner) -> Any:
+        def call(store: Inner) -> Any:
             return getattr(row.target(store), row.name)(**given)
 
         if row.facts.of_one_owner:
-            return self._at_this_owner(given, make)
-        return (self.again if row.facts.again else self.once)(make)
+            return self._at_this_owner(given, call)
+        return (self.again if row.facts.again else self.once)(call)
 
     def once(self, action: Callable[[Inner], T]) -> T:
         """What it gives, with the owner or, if that is gone before it is asked, the next (ES2)."""
@@ -286,13 +295,13 @@ class ElectedStore(SingleCalls):
 
         return self.again(act)
 
-    def decide(self, xid: str, action: Callable[[Inner], None]) -> None:
+    def decide(self, xid: str, *, commit: bool) -> None:
         """The same of a prepared transaction, which its xid tells from others (ES3)."""
         check_xid(xid)
         while True:
             store = self._inner
             try:
-                action(store)
+                (store.prepared.commit if commit else store.prepared.rollback)(xid)
             except _LOST as error:
                 self.next_owner(store, error)
             except OutcomeUnknown as error:

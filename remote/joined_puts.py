@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.arguments import Bytes, check_blocks
-from quire.call_table import Call
+from quire.call_table import Call, by_row
 from quire.documented import documented_by
 from quire.integration import TransactionIntegration
 from quire.message_id import MessageIds
 from quire.single_calls import Namespace
 from quire.uninterrupted import call
 
-from .joined_namespaces import asked
 from .limits import TELL_BYTES
 
 if TYPE_CHECKING:
@@ -27,10 +26,10 @@ class JoinedTransactionIntegration(Namespace):
     __slots__ = ()
     _of: RemoteTransaction
 
-    read_to_many = asked(TransactionIntegration.read_to_many, "integration")
+    read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
 
-    def ask(self, row: Call, given: Mapping[str, object]) -> Any:
-        return self._of.ask(row, given)
+    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+        return self._of.make(row, given)
 
     @call
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

@@ -58,7 +58,7 @@ from quire.arguments import (
     state_bytes,
 )
 from quire.block import Rows, is_row, one_row, rows_of
-from quire.call_table import Call, call_of
+from quire.call_table import Call, by_row, call_of
 from quire.documented import documented_by
 from quire.errors import (
     ConnectionLost,
@@ -83,7 +83,6 @@ from .calls import read_answer
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_short_message
-from .joined_namespaces import asked, delivering
 from .joined_puts import JoinedTransactionIntegration
 from .limits import ROLLBACK_SECONDS
 from .protocol import (
@@ -414,8 +413,8 @@ class RemoteTransaction(TransactionCalls):
                 raise self._fail(channel.unexpected())
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
-    get_many = delivering(Transaction.get_many)
-    get_scheduled = delivering(Transaction.get_scheduled)
+    get_many = by_row(Transaction.get_many)
+    get_scheduled = by_row(Transaction.get_scheduled)
 
     def _roll_back_whole(self) -> None:
         """What it has got did not reach its user: no commit may count it as delivered."""
@@ -426,9 +425,9 @@ class RemoteTransaction(TransactionCalls):
     def _read_message(self, frame: Frame) -> Message | None:
         return read_message(frame, self._store.read_chunk)
 
-    unget = asked(Transaction.unget)
-    reject = asked(Transaction.reject)
-    seek = asked(Transaction.seek)
+    unget = by_row(Transaction.unget)
+    reject = by_row(Transaction.reject)
+    seek = by_row(Transaction.seek)
 
     @call
     def enter(self, key: str, version: int) -> None:
@@ -577,16 +576,19 @@ class RemoteTransaction(TransactionCalls):
             return []
         return puts.again(self._number) if self._refused else puts.frames(self._number)
 
-    @call
-    def ask(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: Call, given: Mapping[str, object]) -> Any:
         """What the owner answers to a step."""
+        return (self._take if row.brings_messages else self._ask)(row, given)
+
+    @call
+    def _ask(self, row: Call, given: Mapping[str, object]) -> Any:
         with self._lock:
             self._check_open()
             return self._read(row, self._step(row, given))
 
     @giving("_roll_back_whole")
-    def take(self, row: Call, given: Mapping[str, object]) -> Any:
-        """The same of one that brings messages: they are got, or given back."""
+    def _take(self, row: Call, given: Mapping[str, object]) -> Any:
+        """Messages: they are got, or given back."""
         with self._lock:
             self._check_open()
             return self._delivered(self._read, row, self._step(row, given))

@@ -19,10 +19,9 @@ from quire.deprecated import STORE, TRANSACTION
 from quire.engine.namespaces import EMBEDDED
 from quire.integration import TransactionIntegration
 from quire.remote import calls
-from quire.remote.elected_namespaces import ELECTED
 from quire.remote.elected_store import ElectedStore
 from quire.remote.elected_transaction import ElectedTransaction
-from quire.remote.joined_namespaces import JOINED
+from quire.remote.namespaces import MADE
 from quire.remote.shared_store import SharedStore
 
 NAMESPACES: dict[str, type] = dict(calls.NAMESPACES)
@@ -47,7 +46,7 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
     ],
 }
 for number, interface in enumerate(NAMESPACES.values()):
-    several: list[Any] = [made[number] for made in (EMBEDDED, JOINED, ELECTED)]
+    several: list[Any] = [made[number] for made in (EMBEDDED, MADE)]
     IMPLEMENTATIONS[interface] = several
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 ASYNC: list[tuple[type, type]] = [
