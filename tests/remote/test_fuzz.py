@@ -37,8 +37,8 @@ from quire.remote.protocol import (
     Decision,
     field,
 )
-from quire.remote.session import Session
 from quire.remote.streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK
+from quire.remote.taken_puts import TakenPuts
 from quire.remote.values import encode_map
 from tests.remote.raw_stream import RawStream
 
@@ -283,6 +283,6 @@ def test_the_fuzzer_finds_a_failure(
     def broken(*_: object) -> None:
         raise KeyError("puts")
 
-    monkeypatch.setattr(Session, "_take", broken)
+    monkeypatch.setattr(TakenPuts, "_take", broken)
     with pytest.raises(AssertionError, match="the owner of the store failed"):
         fuzz(joined.url, rng, 500)

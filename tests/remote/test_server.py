@@ -275,7 +275,7 @@ def test_requests_may_come_together(server: StoreServer) -> None:
 
 @pytest.mark.promise(13)
 def test_damaged_blocks_are_refused(plain: PlainStore, stream: RawStream) -> None:
-    """SS4: a put whose bytes are no block is not taken, and nothing is committed without it."""
+    """TP1: a put whose bytes are no block is not taken, and nothing is committed without it."""
     good = bytes(encode_one(b"payload"))
     with pytest.raises(StoreCorrupt):
         stream.commit(("q", good), ("q", good[:-1] + b"?"), ("q", good))
