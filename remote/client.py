@@ -44,6 +44,7 @@ from .connection import Connection
 from .deciding import decide
 from .namespaces import MADE
 from .protocol import Decision, Frame, Header
+from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
 from .streams import READ_CHUNK, chunk_of
 from .values import read, ready
@@ -86,7 +87,7 @@ class RemoteStore(SingleCalls):
         self._holder: Channel | None = None
         self._holding = OwnLock(threading.Lock())
         # Those of this object that are prepared, by the number that the owner gave them.
-        self.own_prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
+        self.own_prepared: Final[weakref.WeakValueDictionary[int, RemoteLife]] = (
             weakref.WeakValueDictionary()
         )
 
