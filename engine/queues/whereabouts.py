@@ -26,9 +26,9 @@ _UNSEEN: Final = DeliveryState.UNSEEN.number
 _STATES: Final = tuple(DeliveryState)
 
 
-def those_of(*states: DeliveryState) -> bytes:
+def those_of(*numbers: int) -> bytes:
     """Which states are meant, for `runs`."""
-    return bytes(number in [state.number for state in states] for number in range(256))
+    return bytes(number in numbers for number in range(256))
 
 
 class Whereabouts:

@@ -116,7 +116,6 @@ class Delivery:
                 now_us, clock_us = self._env.now_us(), int(self._env.monotonic() * 1e6)
                 end = queue.end_position
                 is_any |= selection.advance(now_us, clock_us, end)
-                is_any |= subscription.end_delays()
                 seconds = min(seconds, selection.due_in(now_us, clock_us))
             if is_any:
                 queue.wake()
@@ -227,7 +226,7 @@ class Delivery:
         if failures:
             self._noting.fail(failures)
         with queue.lock:
-            subscription.reject(position, noted=noted)
+            subscription.give_back(position, position + 1, counted=True, noted=noted)
             if subscription.later:
                 self._delayed.add((queue, subscription))
             queue.wake()

@@ -9,8 +9,8 @@ import pytest
 
 from quire import order_code
 from quire.block import Block
-from quire.engine.queues.delivery_table import TABLE, Event
 from quire.engine.queues.delivery_table import DeliveryState as State
+from quire.engine.queues.delivery_table import Event
 from quire.engine.queues.groups import Groups
 from quire.engine.queues.selection import Selection
 from quire.engine.queues.subscription import Subscription
@@ -18,7 +18,7 @@ from quire.engine.reading import indexing
 from quire.engine.reading.ranks import attribute_ranks
 from quire.engine.records.attempts import Attempts
 from quire.testing import sim_env
-from tests.engine.delivery_history import BY_CODE, by_sender, run_many
+from tests.engine.delivery_history import BY_CODE, TABLE, by_sender, run_many
 
 
 @pytest.fixture(autouse=True)
