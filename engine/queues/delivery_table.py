@@ -118,6 +118,7 @@ RULES: Final = (
     Rule(Event.READ, tuple(DeliveryState), (DeliveryState.READ,)),
     Rule(Event.GO, (DeliveryState.SPENT,), _HELD, "until the commit that moves it"),
     Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.LATE,), "until it is moved or dropped"),
+    Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.SPENT,), "refused, with none left"),
     Rule(Event.GO, _OVER, (DeliveryState.READ,)),
     Rule(Event.ALTER, (*_UNTOUCHED, DeliveryState.EXPIRED), _ANEW, "they say what is next"),
     Rule(Event.ALTER, _HELD[1:], (DeliveryState.IN_FLIGHT,), "the same"),

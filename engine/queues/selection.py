@@ -30,7 +30,7 @@ What may become of a message is said by `delivery_table` alone; here is when it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, nsmallest
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -186,13 +186,13 @@ class Selection:
             if moments is not None:
                 states[new & (moments <= now)] = EXPIRED
                 some = new & (moments > now) & (moments != NEVER_US)
-                push(heap, _rows(some, moments, positions))
+                push(heap, list(_rows(some, moments, positions)))
         self.where.look(start, states)
         for (position,) in _rows(new & (states == EXPIRED), positions):
             self.expired.add(position, position + 1)
         if due is not None:
             some = new & (states == SCHEDULED)
-            push(self._scheduled, _rows(some, due, positions, ranks, groups))
+            push(self._scheduled, list(_rows(some, due, positions, ranks, groups)))
         if self.groups is not None and self.groups.away:
             for lo, hi in list(self.groups.away.intersection(start, end)):
                 for position in range(lo, hi):
@@ -478,6 +478,6 @@ class Selection:
         )
 
 
-def _rows(some: NDArray[np.bool_], *columns: Ranks) -> list[Any]:
+def _rows(some: NDArray[np.bool_], *columns: Ranks) -> Iterator[Any]:
     """Of some messages what the columns say of each."""
-    return list(zip(*(column[some].tolist() for column in columns), strict=True))
+    return zip(*(column[some].tolist() for column in columns), strict=True)

@@ -154,7 +154,7 @@ class Line:
 
     @property
     def memory_bytes(self) -> int:
-        size = getsizeof(self) + LANE_BYTES * len(self._new)
+        size = getsizeof(self) + (getsizeof(_NONE) + LANE_BYTES * len(self._new)) * bool(self._new)
         return size + (8 + int_bytes(self._again)) * len(self._again)
 
 
@@ -168,7 +168,7 @@ class Lanes:
         self._top: Line | None = None  # the first of them
 
     def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
-        for rank in np.unique(ranks).tolist():
+        for rank in set(ranks.tolist()):
             self._line(rank).extend(positions[ranks == rank] | code_of(0, rank))
 
     def add(self, code: int) -> None:

@@ -88,7 +88,7 @@ class Whereabouts:
         end = start + len(states)
         before = self.states(start, end)
         changed = np.flatnonzero(before != states)
-        for after in np.unique(states[changed]).tolist():
+        for after in set(states[changed].tolist()):
             ways = np.frombuffer(WAYS[Event.LOOK][after].to, np.uint8)
             wrong = changed[(states[changed] == after) & (ways[before[changed]] == REFUSED)]
             if len(wrong):
