@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.engine.records.attempts import Attempts
+from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TAKEN_BYTES, TIMED_BYTES
 from quire.order import BUILT_IN, COMMIT, by_sequence
@@ -476,6 +477,11 @@ class Selection:
             + (0 if self.groups is None else self.groups.memory_bytes)
             + (0 if self.sequences is None else self.sequences.memory_bytes)
         )
+
+
+def clock_us(env: Env) -> int:
+    """The clock that nobody sets, in whole microseconds: so sums of times are exact (SL9)."""
+    return round(env.monotonic() * 1e6)
 
 
 def _rows(some: NDArray[np.bool_], *columns: Ranks) -> Iterator[Any]:

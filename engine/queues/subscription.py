@@ -38,7 +38,7 @@ from quire.retry import retry_seconds
 
 from .delivery_table import DeliveryState, Event
 from .read_structure import ReadStructure
-from .selection import Selection
+from .selection import Selection, clock_us
 from .standing import held_between
 
 NONE: Final = -1  # there is no next message
@@ -104,7 +104,7 @@ class Subscription:
         self._missed = 0  # what selections of before let through though something was missing
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
-        self.later: list[tuple[float, int, int]] = []  # a heap: when [start, end) is due
+        self.later: list[tuple[int, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.exclusive, self.durable = durable.exclusive, durable.durable
@@ -456,9 +456,9 @@ class Subscription:
     def go_on_giving_back(self, start: int, end: int) -> None:
         """Giving back [start, end) was interrupted: all of it is available now."""
         rows = [(start < row[2] and row[1] < end, row) for row in self.later]
-        self.later = [(0.0 if is_own else due, lo, hi) for is_own, (due, lo, hi) in rows]
+        self.later = [(0 if is_own else due, lo, hi) for is_own, (due, lo, hi) in rows]
         heapify(self.later)
-        self.bring_back(0.0)
+        self.bring_back(0)
         selection = self.selection
         for lo, hi in [(start, end)] if selection is None else selection.in_hand(start, end):
             for first, last in list(self.done.gaps(lo, hi)):
@@ -517,9 +517,9 @@ class Subscription:
                 self.selection.wait_for(lo, hi)
             heappush(self.later, (self._due(due_us), lo, hi))
 
-    def _due(self, due_us: int) -> float:
+    def _due(self, due_us: int) -> int:
         """By the clock that nobody sets (SL9)."""
-        return self._env.monotonic() + (due_us - self._env.now_us()) / 1e6
+        return clock_us(self._env) + due_us - self._env.now_us()
 
     def _coming(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         """What of a row of `later` comes later still."""
@@ -539,10 +539,10 @@ class Subscription:
         rows = [(start, end, due_us) for start, end, _, _, due_us in self.attempts.rows()]
         return [row for row in rows if row[2] > now_us]
 
-    def bring_back(self, now: float) -> bool:
+    def bring_back(self, now_us: int) -> bool:
         """What is due is available again; whether anything was."""
         is_any = False
-        while self.later and self.later[0][0] <= now:
+        while self.later and self.later[0][0] <= now_us:
             _, start, end = heappop(self.later)
             for lo, hi in list(self._coming(start, end)):
                 self._put_back(lo, hi, Event.COME)

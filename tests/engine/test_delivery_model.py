@@ -58,7 +58,7 @@ def test_each_state_and_event_of_the_table_happens() -> None:
 # Canaries: what is wrong with the rules is seen in some hundred histories
 
 
-def comes_never(_: Subscription, __: float) -> bool:
+def comes_never(_: Subscription, __: int) -> bool:
     """A transition left out: what was rejected does not come again."""
     return False
 
