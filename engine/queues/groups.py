@@ -71,7 +71,7 @@ class _Group:
 class Groups:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_groups", "_holders", "_is_there", "_shown", "_standing", "away", "held")
+    __slots__ = ("_at", "_groups", "_holders", "_is_there", "_shown", "_standing", "away", "held")
 
     def __init__(
         self, away: IntervalSet, standing: Standing, is_there: Callable[[int], bool]
@@ -81,7 +81,7 @@ class Groups:
         `standing`: what everybody may take. `is_there`: whether a position is available.
         """
         self.away = away
-        self._standing = standing
+        self._standing = self._at = standing  # where `first` found it
         self._is_there = is_there
         self.held: dict[int, int] = {}  # the groups of what is in flight, by position
         # By the group's number. A code is one of a group whose only message waits.
@@ -132,10 +132,12 @@ class Groups:
 
     def first(self, taker: object) -> int:
         """The code of what this transaction may take next; -1: there is none."""
-        code = self._first(self._standing, None)
+        code, self._at = self._first(self._standing, None), self._standing
         holder = self._holders.get(taker)
         own = -1 if holder is None else self._first(holder.shown, holder)
-        return own if own >= 0 and not 0 <= code < own else code
+        if holder is not None and own >= 0 and not 0 <= code < own:
+            code, self._at = own, holder.shown
+        return code
 
     def _first(self, standing: Standing, holder: _Holder | None) -> int:
         """The same of what is shown to the holder; None: to everybody."""
@@ -168,7 +170,8 @@ class Groups:
     # In flight (OG1)
 
     def take(self, position: int, taker: object) -> None:
-        """What was shown is in flight now."""
+        """What `first` has shown is in flight now."""
+        self._at.pop()
         number = self._shown.pop(position, 0)
         if number:
             group = self._group(number)

@@ -106,14 +106,15 @@ class Delivery:
         seconds = math.inf
         with queue.lock:
             is_any = False
-            now_us, passed_us = self._env.now_us(), clock_us(self._env)
             if subscription.later:
+                passed_us = clock_us(self._env)
                 is_any = subscription.bring_back(passed_us)
                 if subscription.later:
                     seconds = (subscription.later[0][0] - passed_us) / 1e6
                     self._delayed.add((queue, subscription))
             selection = subscription.selection
             if selection is not None and queue.config.properties.is_clocked:
+                now_us, passed_us = self._env.now_us(), clock_us(self._env)
                 is_any |= selection.advance(now_us, passed_us, queue.end_position)
                 seconds = min(seconds, selection.due_in(now_us, passed_us))
             if is_any:
