@@ -205,4 +205,5 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings
