@@ -18,10 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-import psutil
-
 import quire
 from bench.figure import Figure, Result, Setting, Table, at_most
+from bench.processor_time import processor_seconds
 
 __all__ = ["Session", "compare", "main"]
 
@@ -127,22 +126,7 @@ def main() -> None:
     place = str(Path(quire.__file__).resolve().parents[1])
     print("answer", json.dumps(place), flush=True)
     for line in sys.stdin:
-        began = _processor_seconds()
+        began = processor_seconds()
         seconds = session.operations[line.strip()]()
-        print("answer", json.dumps([seconds, _processor_seconds() - began]), flush=True)
+        print("answer", json.dumps([seconds, processor_seconds() - began]), flush=True)
     session.stop()
-
-
-def _processor_seconds() -> float:
-    """Of this process and all that have come of it, also of those that have ended."""
-    ours = psutil.Process()
-    total = 0.0
-    for process in (ours, *ours.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue  # it has just ended: its parent has its time
-        total += times.user + times.system
-        if process != ours:
-            total += times.children_user + times.children_system
-    return total
