@@ -24,6 +24,9 @@ exclude_patterns = [
     path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in PAGES
 ]
 
+smartquotes = False  # "earliest" is what a program writes
+maximum_signature_line_length = 88
+
 html_theme = "alabaster"
 html_theme_options = {"page_width": "72rem", "sidebar_width": "16rem"}
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}

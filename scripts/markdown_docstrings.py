@@ -72,6 +72,13 @@ def as_markdown(
         LOGGER.warning("%s has no docstring", name, type="reference")
 
 
+def without_arguments(
+    _app: Sphinx, _what: str, _name: str, described: Any, *_rest: object
+) -> tuple[str, None] | None:
+    """An interface is not called."""
+    return ("", None) if getattr(described, "_is_protocol", False) else None
+
+
 def tell_texts(holder: type | ModuleType) -> None:
     """Have autodoc list the public values of a module, wherever they were assigned, and all fields
     of a class.
@@ -197,13 +204,22 @@ def modules_named(module: ModuleType) -> set[str]:
     """The modules of the same package that a docstring names in code."""
     package = module.__name__.partition(".")[0]
     found = re.findall(rf"`({package}(?:\.\w+)+)`", module.__doc__ or "")
-    return {name for name in found if importlib.util.find_spec(name) is not None}
+    return set(filter(is_module, found))
+
+
+def is_module(name: str) -> bool:
+    """Not a class of a module, or its method."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # what stands before the last point is none
+        return False
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.add_directive("markdown", Markdown)
     app.connect("autodoc-process-docstring", as_markdown)
+    app.connect("autodoc-process-signature", without_arguments)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("doctree-read", drop_links_of_builtins)
     app.connect("env-check-consistency", warn_of_gaps)

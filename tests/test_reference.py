@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 
 from tests.source_tree import ROOT
 
-PACKAGE = '''"""A package; see `{name}.other`."""
+PACKAGE = '''"""A package; see `{name}.other`, and `{name}.other.Thing.later`."""
 
 from {name}.other import LIMIT, Thing
 
