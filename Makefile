@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,coordination,msgpack,demo,bench,test,check
+EXTRAS := spark,coordination,msgpack,demo,bench,test,check,docs
 # Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
 CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
 
@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test check format docs crash fuzz bench bench-commit clean
+.PHONY: help setup java demo test check format docs reference crash fuzz bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +56,8 @@ check: $(STAMP) ## Check format, lint, types, layers and documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/write_formats.py --check
-	$(BIN)/python scripts/write_api.py --check
 	$(BIN)/python scripts/check_docs.py
+	$(MAKE) --no-print-directory reference
 
 format: $(STAMP) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix .
@@ -65,8 +65,11 @@ format: $(STAMP) ## Format the code and sort its imports
 
 docs: $(STAMP) ## Write the generated parts of the documents anew
 	$(BIN)/python scripts/write_formats.py
-	$(BIN)/python scripts/write_api.py
 	$(BIN)/python scripts/check_docs.py --write
+
+# A warning is an error. What has not changed since the last build is not built again.
+reference: $(STAMP) ## Build the pages and the reference of the interface: build/site/docs/index.html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html --conf-dir docs . build/site
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 
 import quire
-from bench.backlog import peak_megabytes
 from bench.counting_env import CountingEnv
 from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
@@ -165,6 +164,14 @@ def _execute(path: str, count: int) -> dict[str, float]:
     if total != count:
         raise AssertionError(f"read {total} of {count} messages")
     return {"seconds": seconds, "megabytes": peak_megabytes()}
+
+
+def peak_megabytes() -> float:
+    """The most that was ever resident of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1_000
+    raise RuntimeError("/proc/self/status does not say VmHWM")
 
 
 ROLES: dict[str, Callable[..., dict[str, float]]] = {
