@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Final, Protocol
 
 from quire.arguments import Bytes, check_timeout
@@ -57,11 +58,15 @@ class TakenPuts:
     def __init__(self, session: Takes) -> None:
         self._session = session
         self.placing: Final = Placing()
-        self.streams: Final = ServedStreams(self.placing, session.waiting)
         self.count = 0  # that are taken
         self.size = 0  # bytes
         self._refusal: QuireError | None = None  # of the next of them
         self._held: list[tuple[Bytes, int]] = []  # frames, each from where on (TP2)
+
+    @cached_property
+    def streams(self) -> ServedStreams:
+        """The messages that are being put as streams."""
+        return ServedStreams(self.placing, self._session.waiting)
 
     def add(self, data: Bytes, current: int) -> None:
         """Puts, which nobody waits for an answer of (TP1). `current`: the latest transaction."""
