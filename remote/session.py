@@ -187,7 +187,7 @@ class Session:
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "put_once": self._put_once,
             "put_many_once": self._put_many_once,
-            "puts": self._puts,
+            "puts": self._tell_taken,
             "commit": self._commit_with_records,
             "prepare": self._prepare,
             PUT_CHUNK: self._put_chunk,
@@ -406,7 +406,7 @@ class Session:
     def _abandon_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         yield self._puts.streams.abandon(frame)
 
-    def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+    def _tell_taken(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         """The client asks whether its puts are taken."""
         self._puts.take_held(self._transaction, check_timeout(frame.header.get("wait", 0.0)))
         self._puts.check(field(frame.header, "puts", int))

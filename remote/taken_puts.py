@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Final, Protocol
 
 from quire.arguments import Bytes, check_timeout
@@ -57,11 +58,15 @@ class TakenPuts:
     def __init__(self, session: Takes) -> None:
         self._session = session
         self.placing: Final = Placing()
-        self.streams: Final = ServedStreams(self.placing, session.waiting)
         self.count = 0  # that are taken
         self.size = 0  # bytes
         self._refusal: QuireError | None = None  # of the next of them
         self._held: list[tuple[Bytes, int]] = []  # frames, each from where on (TP2)
+
+    @cached_property
+    def streams(self) -> ServedStreams:
+        """The messages that are being put as streams."""
+        return ServedStreams(self.placing, self._session.waiting)
 
     def add(self, data: Bytes, current: int) -> None:
         """Puts, which nobody waits for an answer of (TP1). `current`: the latest transaction."""
@@ -74,7 +79,7 @@ class TakenPuts:
         self._refusal = None
         self.size += len(data)
         refused_at = self._take_from(number, data, ADD_HEAD.size)
-        if isinstance(self._refusal, QueueFull) and self._refusal.has_remedy:
+        if _has_remedy(self._refusal):
             self._hold(data, refused_at)
 
     def _hold(self, data: Bytes, start: int) -> None:
@@ -168,3 +173,7 @@ def message_fields(fields: Header) -> Header:
     if "timeout" in fields:
         raise RemoteError("a message has no field 'timeout'")
     return fields
+
+
+def _has_remedy(refusal: QuireError | None) -> bool:
+    return isinstance(refusal, QueueFull) and refusal.has_remedy

@@ -52,6 +52,13 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
         return [self._of._info(state.queue(queue.name)) for queue in given]
 
     @open_call
+    def queue_names(self, prefix: str = "") -> list[str]:
+        if not isinstance(prefix, str):
+            raise InvalidArgument(f"prefix {prefix!r:.100}: give what names begin with, or nothing")
+        names = (queue.name for queue in self._state().by_name())
+        return [name for name in names if name.startswith(prefix)]
+
+    @open_call
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         check_name(new, "queue")
         return self._of._info(self._of._definitions.rename(check_name(old, "queue"), new))

@@ -34,6 +34,7 @@ class AsyncAdmin(AsyncNamespace):
     """`Admin` for asyncio."""
 
     create_queues = awaited(Admin.create_queues)
+    queue_names = awaited(Admin.queue_names)
     rename_queue = awaited(Admin.rename_queue)
     purge = awaited(Admin.purge)
     redrive = awaited(Admin.redrive)

@@ -78,6 +78,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "catalog": (
         ["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)
     ),
+    "queue_names": ([5, None, b"q"], lambda store, bad: store.admin.queue_names(bad)),
     "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
     "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),

@@ -47,6 +47,15 @@ def test_what_waits_is_purged(store: AnyStore, work: str) -> None:
     assert store.queue(work).used_bytes == 0
 
 
+def test_names_of_queues(store: AnyStore) -> None:
+    """All of them, or those that begin so; an alias is none."""
+    store.admin.create_queues(["b", "ab", "aa"])
+    store.admin.create_alias("ac", "b")
+    assert store.admin.queue_names() == ["aa", "ab", "b"]
+    assert store.admin.queue_names("a") == ["aa", "ab"]
+    assert store.admin.queue_names(prefix="none") == []
+
+
 @pytest.mark.parametrize(
     "options", [{"priority": True}, {"timed": True}, {"grouped": True}], ids=str
 )

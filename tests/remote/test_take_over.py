@@ -520,7 +520,7 @@ def fail_all(store: Store, how: str) -> None:
                 txn.rollback()
             else:
                 txn.prepare(name)
-                store.rollback_prepared(name)
+                store.prepared.rollback(name)
     with store.transaction() as txn:
         assert txn.get("numbered") is not None
     store.put("work", b"durable, and all before it")
@@ -581,7 +581,7 @@ def test_an_owner_is_killed_while_a_message_fails(
         if message is not None:
             assert (message.failed_count, message.delivery_count) == (0, 2)
     assert moment == "after" or not later
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 # Two-phase commit ---------------------------------------------------------------------------------
