@@ -11,8 +11,10 @@ EXTRAS := spark,coordination,msgpack,demo,bench,test,check,docs
 # Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
 CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
 
-# A warning is an error. What has not changed since the last build is not built again.
-SITE := $(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . build/site
+# A warning is an error. What has not changed since the last build is not built again, unless that
+# had warnings: pages that it has read would not tell theirs again.
+SITE := $(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . build/site || \
+	{ rm -rf build/site; exit 1; }
 
 SEED ?=
 ROUNDS ?= 500
