@@ -11,6 +11,11 @@ EXTRAS := spark,coordination,msgpack,demo,bench,test,check,docs
 # Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
 CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
 
+# A warning is an error. What has not changed since the last build is not built again, unless that
+# had warnings: pages that it has read would not tell theirs again.
+SITE := $(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . build/site || \
+	{ rm -rf build/site; exit 1; }
+
 SEED ?=
 ROUNDS ?= 500
 ARGS ?=
@@ -50,14 +55,14 @@ test: SEED := $(or $(SEED),1)
 test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
 	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
 
-check: $(STAMP) ## Check format, lint, types, layers and documents
+check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/write_formats.py --check
 	$(BIN)/python scripts/check_docs.py
-	$(MAKE) --no-print-directory reference
+	$(SITE)
 
 format: $(STAMP) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix .
@@ -67,9 +72,8 @@ docs: $(STAMP) ## Write the generated parts of the documents anew
 	$(BIN)/python scripts/write_formats.py
 	$(BIN)/python scripts/check_docs.py --write
 
-# A warning is an error. What has not changed since the last build is not built again.
 reference: $(STAMP) ## Build the pages and the reference of the interface: build/site/docs/index.html
-	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html --conf-dir docs . build/site
+	$(SITE)
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
