@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -235,13 +235,26 @@ def test_a_wrong_command_says_what_to_type(
 
 
 def test_the_table_is_long_enough() -> None:
-    """Each call of a store and of a transaction has a row at least."""
+    """Each call of a store, by subject too, and of a transaction has a row at least."""
     table = [row.values[0] for commands in (False, True) for row in rows(commands=commands)]
     assert len(table) >= 350
     assert len({row.written for row in table}) == len(table)
     written = "\n".join(row.written for row in table)
     without = {"stop"}  # any number of times, before and after
     for kind in (quire.Store, quire.Transaction, quire.Workers):
-        for name, value in vars(kind).items():
-            if inspect.isfunction(value) and not name.startswith("_") and name not in without:
-                assert f".{name}(" in written, name
+        called = (
+            "." if kind is quire.Workers else r"store\." if kind is quire.Store else r"txn\d?\."
+        )
+        for path, member in [("", kind), *subjects(kind)]:
+            for name, value in vars(member).items():
+                if inspect.isfunction(value) and not name.startswith("_") and name not in without:
+                    assert re.search(rf"{called}{path}{name}\(", written), f"{kind}: {path}{name}"
+
+
+def subjects(kind: type) -> Iterator[tuple[str, type]]:
+    """What a property gives that has calls of its own, and how they begin."""
+    for name, value in vars(kind).items():
+        if isinstance(value, property) and value.fget is not None:
+            given = get_type_hints(value.fget)["return"]
+            if inspect.isclass(given) and given.__module__.startswith("quire."):
+                yield rf"{name}\.", given
