@@ -61,7 +61,7 @@ def _owner(role: str, path: Path, count: int, seed: int, *, kill: bool = False) 
 
 def _fill(path: str, count: int, seed: int) -> dict[str, float]:
     store = quire.open(path)
-    store.create_queue("queue", capacity=CAPACITY_BYTES)
+    store.create_queue("queue", kind="topic", capacity=CAPACITY_BYTES)
     store.subscribe("queue", "arrow")
     store.subscribe("queue", "bytes")
     payloads = as_arrow(TRANSACTION, seed)

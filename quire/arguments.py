@@ -416,7 +416,7 @@ def check_switch(name: str, value: object) -> bool | None:
 
 def check_queue(
     name: object,
-    kind: object = "topic",
+    kind: object = "work",
     capacity: object = DEFAULT_CAPACITY_BYTES,
     max_messages: object = None,
 ) -> None:
@@ -431,7 +431,7 @@ class NewQueue(NamedTuple):
     """A queue that is to be made, with what `create_queue` takes."""
 
     name: str
-    kind: QueueKind = "topic"
+    kind: QueueKind = "work"
     capacity: int = DEFAULT_CAPACITY_BYTES
     max_messages: int | None = None
     data_file: int | None = None

@@ -743,7 +743,7 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add(
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
     )
-    sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--kind", choices=("topic", "work"), default="work")
     sub.add_argument("--type", help="persistent (the default), volatile, ...")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")

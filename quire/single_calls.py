@@ -62,7 +62,7 @@ class SingleCalls:
     def create_queue(
         self: Store,
         name: str,
-        kind: QueueKind = "topic",
+        kind: QueueKind = "work",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,

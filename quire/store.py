@@ -80,7 +80,7 @@ class Store(Protocol):
     def create_queue(
         self,
         name: str,
-        kind: QueueKind = "topic",
+        kind: QueueKind = "work",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,

@@ -43,7 +43,7 @@ def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """A store with a work queue "w", and a topic "t" with the subscription "a"."""
     terminal = Terminal(store_path, capsys)
     terminal("create-queue", "w", "--kind", "work", "--capacity", "64M", "--max-messages", "10")
-    terminal("create-queue", "t")
+    terminal("create-queue", "t", "--kind", "topic")
     terminal("subscribe", "t", "a", "--start", "earliest")
     return terminal
 

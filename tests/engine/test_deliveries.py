@@ -105,7 +105,9 @@ def check(env: SimEnv, seen: Seen) -> None:
     assert all(int(deliveries) == MOST for _, deliveries in dead)
     rest = Seen(True, list(there), seen.handed.copy(), set(), None)
     consume(store, rest, 100)
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     assert store.browse("q").payloads() == []
     assert max(rest.handed.values(), default=0) <= MOST
     store.checkpoint()

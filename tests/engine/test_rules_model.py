@@ -537,7 +537,7 @@ class Machine:
         for name in self.queues:
             self.store.alter_queue(name, gets=True, timed=False, max_deliveries=None, grouped=False)
         self.env.advance(10)  # what was rejected is due
-        self.store.create_queue("more")
+        self.store.create_queue("more", kind="topic")
         self.check()
         for source, _, reader in self.sources:
             with self.store.transaction() as txn:

@@ -26,7 +26,7 @@ def make(env: SimEnv) -> None:
         store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
         store.create_queue("numbered", kind="work", order={"sequence": "n"})
         store.put("numbered", b"first", attributes={"n": "1"}, sender="s")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.subscribe("topic", "s")
         for number in range(4):
             for name in ("work", "tried", "topic"):

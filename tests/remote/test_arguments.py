@@ -210,7 +210,7 @@ def pair(
     with quire.open(str(tmp_path_factory.mktemp("pair") / "store")) as owner:
         assert isinstance(owner, Store)
         owner.create_queue("work", kind="work")
-        owner.create_queue("topic")
+        owner.create_queue("topic", kind="topic")
         owner.subscribe("topic", "a")
         owner.put("work", b"kept")
         with FORMS[request.param](owner) as store:

@@ -139,7 +139,7 @@ def test_of_many_messages_all_are_put_or_none(store: AnyStore) -> None:
 
 def test_a_topic_is_taken_from_by_a_subscription(store: AnyStore) -> None:
     """Calls and loops take the sources of transactions, and raise what these raise."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.put_many("topic", [b"1", b"2"])
     message = store.get("topic/a")
@@ -185,9 +185,9 @@ def test_a_queue_may_be_there_already(store: AnyStore) -> None:
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True, puts=False) == stopped
     with pytest.raises(QueueExists, match="text is 'mended', not ''; puts is False, not True"):
         store.create_queue("q", "work", 8192, 7, exist_ok=True, text="", puts=True)
-    assert store.create_queue("new", exist_ok=True).kind == "topic"
+    assert store.create_queue("new", kind="topic", exist_ok=True).kind == "topic"
     with pytest.raises(InvalidArgument):
-        store.create_queue("q", exist_ok=1)  # type: ignore[arg-type]
+        store.create_queue("q", kind="topic", exist_ok=1)  # type: ignore[arg-type]
 
 
 # Loops

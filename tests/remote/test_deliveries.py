@@ -164,7 +164,7 @@ def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
     store.create_queues(
         [
             {"name": "dead", "kind": "work"},
-            {"name": "t", "max_deliveries": 1, "dead_letter": "dead"},
+            {"name": "t", "kind": "topic", "max_deliveries": 1, "dead_letter": "dead"},
         ]
     )
     store.subscribe("t", "a")
@@ -182,9 +182,9 @@ def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
 def test_limits_and_queues_belong_together(store: AnyStore, work: str) -> None:
     """A limit needs a queue, which is another one, is there, and stays there."""
     with pytest.raises(InvalidArgument, match="dead_letter"):
-        store.create_queue("a", max_deliveries=3)
+        store.create_queue("a", kind="topic", max_deliveries=3)
     with pytest.raises(InvalidArgument, match="another"):
-        store.create_queue("a", max_deliveries=3, dead_letter="a")
+        store.create_queue("a", kind="topic", max_deliveries=3, dead_letter="a")
     with pytest.raises(QueueNotFound, match="nowhere"):
         store.alter_queue(work, dead_letter="nowhere")
     with pytest.raises(QueueInUse, match="dead-letter queue"):

@@ -39,7 +39,7 @@ def test_what_is_rolled_back_comes_again_later(store: AnyStore, clock: Clock) ->
 
 def test_a_topic_retries_for_each_subscription(store: AnyStore) -> None:
     """What failed for one is hidden from it alone."""
-    store.create_queue("q", retry=LONG)
+    store.create_queue("q", kind="topic", retry=LONG)
     for name in "ab":
         store.subscribe("q", name)
     store.put("q", b"m")
@@ -132,7 +132,7 @@ def test_a_queue_tells_its_policy(store: AnyStore) -> None:
 def test_wrong_policies_are_refused(store: AnyStore, wrong: Any) -> None:
     """Of queues, and by `reject`, which changes nothing."""
     with pytest.raises(InvalidArgument):
-        store.create_queue("r", retry=wrong)
+        store.create_queue("r", kind="topic", retry=wrong)
     store.create_queue("q", kind="work")
     store.put("q", b"m")
     with store.transaction() as txn:

@@ -39,7 +39,7 @@ def wait_for(store: Store, expected: list[str]) -> None:
 
 def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store) -> None:
     """Of several with the last one; what only it had not read goes with it."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     assert not store.subscribe("events", "mine", durable=False).durable
     assert store.subscribe("events", "audit").durable
     assert store.subscribe("events", "audit", durable=False).durable  # it stays as it is
@@ -74,7 +74,7 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
 
 def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStore) -> None:
     """Then it ends."""
-    owner.create_queue("events")
+    owner.create_queue("events", kind="topic")
     with join(owner.path) as client:
         client.subscribe("events", "mine", durable=False)
         client.put("events", b"0")
@@ -89,7 +89,7 @@ def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStor
 
 def test_it_ends_with_a_client_that_is_killed(owner: EmbeddedStore) -> None:
     """What it had in flight goes with it."""
-    owner.create_queue("events")
+    owner.create_queue("events", kind="topic")
     owner.put("events", b"0")
     with child(CLIENT, owner.path, "killed") as client:
         assert client.line() == "joined b'0'"
@@ -103,7 +103,7 @@ def test_it_ends_with_a_client_that_is_killed(owner: EmbeddedStore) -> None:
 def test_it_outlives_the_owner(store_path: str, end: str) -> None:
     """Its client takes over, or finds who does; what came in between is there."""
     with quire.open(store_path) as made:
-        made.create_queue("events")
+        made.create_queue("events", kind="topic")
     with child(CLIENT, store_path, "first") as first:
         assert first.line() == "owner None"
         with quire.open(store_path) as one, quire.open(store_path) as two:

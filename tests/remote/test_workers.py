@@ -81,7 +81,7 @@ def test_each_message_is_handled_in_a_transaction(store: AnyStore, work: str) ->
 
 def test_several_handlers_and_batches(store: AnyStore, work: str) -> None:
     """Each for its source, a topic's subscription too; a batch is one transaction."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     workers = Workers(store)
     sizes = []
@@ -401,7 +401,7 @@ def test_they_can_be_stopped_before_they_run_and_run_again(store: AnyStore, work
 
 def test_what_they_take(store: AnyStore, work: str) -> None:
     """Sources that are there, numbers in their bounds, one run at a time."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     handlers: list[tuple[str, type[Exception]]] = [
         ("nowhere", QueueNotFound),
         ("topic/nobody", SubscriptionNotFound),
