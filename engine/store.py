@@ -35,7 +35,6 @@ from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.finding import position_at
 from quire.engine.records.catalog import STATE, TYPES
-from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.redriving import put_back
@@ -111,7 +110,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def purge(self, queue: str, subscription: str | None = None) -> int:
-        found = self._state().queue(queue)
+        found = self._state().queue(queue, to_end=True)
         if subscription is None:
             return nested(purge, self._context, self._definitions, found, None)
         reader = found.subscription(check_name(subscription, "subscription"))
@@ -245,8 +244,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         return self.subscribe_for(self._temporary, subscription, starts, exclusive, durable)
 
@@ -256,12 +255,16 @@ class EmbeddedStore(StoreLife, SingleCalls):
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool,
-        durable: bool,
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        form = SubscriptionForm(check_flag("exclusive", exclusive), check_flag("durable", durable))
-        return self._temporary.subscribe(holder, subscription, starts, form)
+        given = {
+            "exclusive": check_switch("exclusive", exclusive),
+            "durable": check_switch("durable", durable),
+        }
+        asked = {name: value for name, value in given.items() if value is not None}
+        return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
@@ -353,7 +356,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
             try:
                 if target is None:
                     target = self._context.state.queue(queue)
-                if not target.limits_expiry:
+                if not target.asks_more:
                     return self._committer.put(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
@@ -375,7 +378,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
             return as_call(lambda: self._committer.put(target, payload))
         with self.transaction() as transaction:
-            message_id = transaction.put(queue, payload, timeout=0.0)
+            transaction.put_timeout = 0.0
+            message_id = transaction.put(queue, payload)
             transaction.commit(0.0)
         return PutId.of(int(message_id), message_id.expires_by)
 

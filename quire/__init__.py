@@ -96,6 +96,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
+from quire.unread import NobodyReads
 from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"
@@ -118,6 +119,7 @@ __all__ = [
     "MessageId",
     "MessageIds",
     "Messages",
+    "NobodyReads",
     "Order",
     "OrderCode",
     "OutcomeUnknown",

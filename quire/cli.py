@@ -306,7 +306,7 @@ def _switch(options: argparse.Namespace) -> None:
 def _subscribe(options: argparse.Namespace) -> None:
     with _open(options) as store:
         store.subscribe(
-            options.queue, options.subscription, _start(options.start), options.exclusive
+            options.queue, options.subscription, _start(options.start), options.exclusive or None
         )
 
 

@@ -530,7 +530,14 @@ MAX_CONCURRENCY = 256
 # a process some 30 s to 90 s after they have told it to end.
 WORKERS_GRACE_SECONDS = 20.0
 
-# How long a worker rests after a failure; twice as long after each further one, up to the second.
+# When a message comes again whose handler has failed, in seconds: twice as late after each further
+# failure, up to the second. What is gone after a moment is tried soon, and what stays (a person has
+# to look) costs next to nothing.
+WORKERS_RETRY_SECONDS = 0.5
+WORKERS_LONGEST_RETRY_SECONDS = 300.0
+
+# How long a worker rests after a failure. After one that is not of a message, which every one would
+# meet, twice as long after each further one, up to the second.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
 
@@ -540,6 +547,7 @@ STOP_POLL_SECONDS = 0.05
 assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
+assert WORKERS_RETRY_SECONDS <= WORKERS_LONGEST_RETRY_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS
 assert INTERVAL_SECONDS < UNSYNCED_SECONDS

@@ -101,8 +101,8 @@ class SingleCalls:
         queue: str,
         subscription: str,
         start: Start = "earliest",
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
         return self.subscribe_many(subscription, starts, exclusive, durable)[0]

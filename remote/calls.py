@@ -330,8 +330,8 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
         holder,
         None if arguments["subscription"] is None else _subscription(arguments),
         starts_given(arguments["subscription"], arguments["starts"]),
-        check_flag("exclusive", arguments["exclusive"]),
-        check_flag("durable", arguments["durable"]),
+        check_switch("exclusive", arguments["exclusive"]),
+        check_switch("durable", arguments["durable"]),
     )
     yield {"result": infos_json(found)}, ()
 
@@ -339,7 +339,7 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
 def is_lasting(header: Header) -> bool:
     """Whether what is asked for does not end with its client."""
     arguments = header.get("arguments")
-    return isinstance(arguments, dict) and arguments.get("durable") is True
+    return isinstance(arguments, dict) and arguments.get("durable") in (True, None)
 
 
 def _names(given: object) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack, cast
 
 from quire.arguments import (
     Bytes,
@@ -64,6 +64,7 @@ from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
 from quire.uninterrupted import OwnLock, begin_short, call, end, inside
+from quire.unread import is_unread, tell_unread
 
 from .awaiting import Awaiting
 from .calls import (
@@ -113,7 +114,8 @@ class RemoteStore(SingleCalls):
         self._awaiting = Awaiting(self.connection)
         self._numbers = itertools.count(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
-        self._own_names: set[str] = set()  # of queues, as far as they were asked for
+        self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
+        self._told: set[str] = set()  # that nobody reads only if that was said (UR1)
         self._schemas: dict[str, str | None] = {}  # of these
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
@@ -138,6 +140,11 @@ class RemoteStore(SingleCalls):
             source=self,
             stacklevel=2,
         )
+
+    def __enter__(self) -> Self:
+        if not self.connection.usable:
+            self.connection.check()
+        return self
 
     def __repr__(self) -> str:
         return f"<RemoteStore {self.path}, owned by process {self.owner_process_id}>"
@@ -169,7 +176,11 @@ class RemoteStore(SingleCalls):
         if asked is None:
             return found
         infos = _one_for_each(asked, found)
-        self._own_names.update(n for n, info in zip(asked, infos, strict=True) if info.name == n)
+        self._own_names.update(
+            name
+            for name, info in zip(asked, infos, strict=True)
+            if info.name == name and not (is_unread(info) and name not in self._told)
+        )
         self._schemas.update((info.name, info.schema) for info in infos)
         return infos
 
@@ -284,19 +295,20 @@ class RemoteStore(SingleCalls):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         given = starts_given(subscription, starts)
         arguments: Header = {
             "subscription": subscription,
             "starts": given,
-            "exclusive": check_flag("exclusive", exclusive),
-            "durable": check_flag("durable", durable),
+            "exclusive": check_switch("exclusive", exclusive),
+            "durable": check_switch("durable", durable),
         }
-        ask = self._call if durable else self._hold
+        ask = self._hold if durable is False else self._call
         infos = read_list(SubscriptionInfo, ask(SUBSCRIBE, **arguments))
-        self._held |= {(info.queue, info.name) for info in infos if not (durable or info.durable)}
+        if durable is False:
+            self._held |= {(info.queue, info.name) for info in infos}
         return _one_for_each(given, infos)
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
@@ -311,6 +323,7 @@ class RemoteStore(SingleCalls):
             subscription=check_name(subscription, "subscription"),
         )
         self._held.discard((queue, subscription))
+        self._forget(queue)  # perhaps nobody reads it now
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         answer = self._call("subscriptions", queue=check_name(queue, "queue"))
@@ -365,6 +378,7 @@ class RemoteStore(SingleCalls):
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
+            self.own_name(queue)  # the first put to it from here (UR1)
         if (
             fields
             or durable is not True
@@ -446,7 +460,18 @@ class RemoteStore(SingleCalls):
         """
         if isinstance(name, str) and name in self._own_names:
             return name
-        return self.queue(name).name  # which is known then
+        return self._to_put_to([name])[0].name  # which is known then
+
+    def _to_put_to(self, names: list[str]) -> list[QueueInfo]:
+        """The queues of these names, of which it is said, once, if nobody reads them (UR1)."""
+        infos = self.queues(names)
+        for info in infos:
+            if is_unread(info) and info.name not in self._told:
+                self._told.add(info.name)
+                if info.name in names:
+                    self._own_names.add(info.name)
+                tell_unread(info.name)
+        return infos
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """The same for many, of which one request asks: by the names given."""
@@ -455,7 +480,7 @@ class RemoteStore(SingleCalls):
         unknown = [name for name in dict.fromkeys(given) if name not in known]
         found = {name: name for name in given}
         if unknown:
-            found |= {n: i.name for n, i in zip(unknown, self.queues(unknown), strict=True)}
+            found |= {n: i.name for n, i in zip(unknown, self._to_put_to(unknown), strict=True)}
         return found
 
     def schema_of(self, name: str) -> str | None:

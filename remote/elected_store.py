@@ -33,7 +33,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
@@ -228,11 +228,12 @@ class ElectedStore(SingleCalls):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         given = starts_given(subscription, starts)
-        names = set() if durable else check_starts(subscription, given).keys() - self._held
+        is_held = durable is False
+        names = check_starts(subscription, given).keys() - self._held if is_held else set()
         self._held |= names  # first: the owner may change at any time
         try:
             return self._look(
@@ -389,6 +390,13 @@ class ElectedStore(SingleCalls):
 
     def verify(self, *, contents: bool = False) -> Report:
         return self._look(lambda store: store.verify(contents=contents))
+
+    def __enter__(self) -> Self:
+        if self._closed:
+            raise StoreClosed("this store object was closed: open the store again")
+        if not self.usable:
+            self._inner.__enter__()  # which says why
+        return self
 
     def close(self) -> None:
         if self._process_id != os.getpid():  # the locks here may be held by threads that are not

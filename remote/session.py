@@ -293,6 +293,7 @@ class Session:
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
         """It may wait; the end of the client ends that."""
         self._alone = transaction = self._store.transaction(None, False, self._client)
+        transaction.put_timeout = self._store.commit_timeout
         try:
             with self._waiting(), transaction:
                 message_id = transaction.put(queue, payload)

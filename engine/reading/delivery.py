@@ -35,6 +35,11 @@ class Noting(Protocol):
     ) -> None:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
 
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These were not delivered after all. Does not raise."""
+
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise."""
 
@@ -392,9 +397,19 @@ class Delivery:
         return parts
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: Sequence[tuple[int, ...]],
+        *,
+        noted: bool = False,
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
+        """Positions that were taken and reached no reader are available again.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        if noted and subscription.most and runs:  # first: what has its last delivery has it again
+            self._noting.take_back(queue, subscription, runs)
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

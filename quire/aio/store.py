@@ -228,6 +228,7 @@ class AsyncStore:
             self._pool.close()
 
     async def __aenter__(self) -> Self:
+        self._inner.__enter__()  # which takes no time, and refuses one that is closed
         return self
 
     async def __aexit__(

@@ -103,9 +103,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         NAMES, lambda store, bad: store.subscribe_many(bad, {"topic": "earliest"})
     ),
     "subscribe exclusive": (
-        FLAGS, lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
+        FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
     ),
-    "subscribe durable": (FLAGS, lambda store, bad: store.subscribe("topic", "b", durable=bad)),
+    "subscribe durable": (FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", durable=bad)),
     "position_at name": (NAMES, lambda store, bad: store.position_at(bad, 0.0)),
     "position_at time": (
         ["", -1, NAN, math.inf, True, None, []],

@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore
-from quire.errors import InvalidArgument, SubscriptionNotFound
+from quire.errors import InvalidArgument, SubscriptionExists, SubscriptionNotFound
 from quire.store import Store
 from tests.remote.children import SECONDS, child, join
 
@@ -42,7 +42,9 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
     store.create_queue("events", kind="topic")
     assert not store.subscribe("events", "mine", durable=False).durable
     assert store.subscribe("events", "audit").durable
-    assert store.subscribe("events", "audit", durable=False).durable  # it stays as it is
+    assert store.subscribe("events", "audit").durable  # it stays as it is
+    with pytest.raises(SubscriptionExists, match="durable is True, not False"):
+        store.subscribe("events", "audit", durable=False)
     store.put("events", b"0")
     with join(owner.path) as other:
         starts: dict[str, quire.Start] = {"events": "latest"}
@@ -61,7 +63,7 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
     assert names(store) == ["audit"]
     store.subscribe("events", "mine", durable=False)
     with pytest.raises(InvalidArgument):
-        store.subscribe("events", "other", durable=None)  # type: ignore[arg-type]
+        store.subscribe("events", "other", durable=0)  # type: ignore[arg-type]
     is_owner = store.role == "owner"
     store.close()
     if is_owner:

@@ -20,6 +20,7 @@ from quire.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    SubscriptionExists,
     TransactionError,
 )
 from quire.message import Message
@@ -526,6 +527,28 @@ def test_an_exclusive_subscription_has_one_reader_at_a_time(store: Store) -> Non
         second.commit()
         assert waiting.result().payload == b"1"  # type: ignore[union-attr]
     assert rest(store, "events/audit") == payloads(2)
+
+
+def test_what_a_subscription_that_is_there_is_asked_to_be(store: Store) -> None:
+    """Again and again without a word; what is said of its form has to be so, `start` not."""
+    store.create_queue("events", kind="topic")
+    made = store.subscribe("events", "audit", exclusive=True)
+    for again in ({}, {"exclusive": True}, {"durable": True}, {"start": "latest"}):
+        assert store.subscribe("events", "audit", **again) == made  # type: ignore[arg-type]
+    for differs, words in (
+        ({"exclusive": False}, "exclusive is True, not False"),
+        ({"durable": False}, "durable is True, not False"),
+        ({"exclusive": False, "durable": False}, "exclusive is True, not False; durable is True"),
+    ):
+        with pytest.raises(SubscriptionExists, match=words):
+            store.subscribe("events", "audit", **differs)
+        with pytest.raises(SubscriptionExists, match="'events/audit' is there already"):
+            store.subscribe_many(None, {"events/new": 0, "events/audit": 0}, **differs)
+    assert store.subscriptions("events") == [made]
+    passing = store.subscribe("events", "mine", durable=False)
+    assert store.subscribe("events", "mine") == passing
+    with pytest.raises(SubscriptionExists, match="durable is False, not True"):
+        store.subscribe("events", "mine", durable=True)
 
 
 def test_a_prepared_transaction_holds_an_exclusive_subscription(store: Store) -> None:
