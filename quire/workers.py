@@ -5,8 +5,8 @@
   yet: that is such an exception.
 - WR7: a message whose handler has failed is given back with a delay that grows from failure to
   failure of that message (the queue's `retry`, else the workers'), and the thread goes on with the
-  next one after a short rest. So one that always fails stops nobody. In an ordered group the others
-  of its group wait for it.
+  next one. So one that always fails stops nobody. In an ordered group the others of its group wait
+  for it.
 - WR8: where others must not overtake it (an order by sequence, an exclusive subscription), and
   where the failure is not the message's (there is no room for what was put, the owner is gone, the
   commit failed), it is there again at once, and the thread goes on after a pause that grows from
@@ -308,9 +308,10 @@ class _Worker:
             pause = FIRST_PAUSE_SECONDS
             while not self._is_stopping():
                 before = self.handled
-                if self._handle_until_a_failure():
-                    if self.handled > before or self._is_later:
-                        pause = FIRST_PAUSE_SECONDS
+                has_failed = self._handle_until_a_failure()
+                if self.handled > before or self._is_later:
+                    pause = FIRST_PAUSE_SECONDS
+                if has_failed and not self._is_later:
                     self._stopping.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:

@@ -534,7 +534,7 @@ def test_what_a_subscription_that_is_there_is_asked_to_be(store: Store) -> None:
     store.create_queue("events", kind="topic")
     made = store.subscribe("events", "audit", exclusive=True)
     for again in ({}, {"exclusive": True}, {"durable": True}, {"start": "latest"}):
-        assert store.subscribe("events", "audit", **again) == made  # type: ignore[arg-type]
+        assert store.subscribe("events", "audit", **again) == made
     for differs, words in (
         ({"exclusive": False}, "exclusive is True, not False"),
         ({"durable": False}, "durable is True, not False"),

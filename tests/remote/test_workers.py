@@ -232,7 +232,7 @@ def test_workers_wait_as_they_or_the_queue_say(store: AnyStore, work: str, clock
 
 
 def test_a_message_that_fails_too_often_is_a_dead_letter(store: AnyStore, clock: Clock) -> None:
-    """With the error as its reason; its hand-outs are counted, not those of others."""
+    """With the error as its reason; only its own deliveries are counted."""
     store.create_queues(["dead", "done"])
     store.create_queue("work", max_deliveries=3, dead_letter="dead")
     workers = Workers(store, retry={"delay": 0.01})
