@@ -536,8 +536,8 @@ WORKERS_GRACE_SECONDS = 20.0
 WORKERS_RETRY_SECONDS = 0.5
 WORKERS_LONGEST_RETRY_SECONDS = 300.0
 
-# How long a worker rests after a failure that is not of a message, which every one would meet; twice
-# as long after each further one, up to the second.
+# How long a worker rests after a failure that every message would meet; twice as long after each
+# further one, up to the second.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
 

@@ -36,8 +36,7 @@ def forbidden(env: Env, path: str) -> str | None:
         if address is not None:
             place = place_of(address.url)
             close(connect(place, HELLO_SECONDS))
-    except PermissionError:
-        return name if place is None else str(place)
-    except (OSError, StoreError):
-        pass
+    except (OSError, StoreError) as error:
+        if isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
+            return name if place is None else str(place)
     return None

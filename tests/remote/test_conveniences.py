@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -22,7 +25,7 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.message import Message, Messages
-from tests.remote.children import until
+from tests.remote.children import child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 
 SECONDS = 120.0
@@ -74,6 +77,51 @@ def test_a_get_without_a_timeout_waits_for_ever(
     adding.join(SECONDS)
     assert (found[0] if many else found).payload == b"late"
     assert left(store, work) == []
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_close_ends_what_waits_for_ever(store: AnyStore, work: str, many: bool) -> None:
+    """By another thread: StoreClosed, and nothing is taken."""
+    closing = in_a_moment(store.close)
+    with pytest.raises(StoreClosed):
+        _ = store.get_many(work, timeout=None) if many else store.get(work, timeout=None)
+    closing.join(SECONDS)
+
+
+@pytest.mark.parametrize("call", ["get", "get_many", "in a transaction"])
+@pytest.mark.parametrize("path", [":memory:", "owned", "joined"])
+def test_ctrl_c_ends_what_waits_for_ever(store_path: str, call: str, path: str) -> None:
+    """And the store goes on."""
+    owner = quire.open(store_path) if path == "joined" else None
+    with child(WAITING, path if path == ":memory:" else store_path, call) as process:
+        assert process.line() == "waits"
+        time.sleep(0.2)
+        process.process.send_signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+        assert process.line() == "b'later'"
+        assert process.wait() == 0
+    if owner is not None:
+        owner.close()
+
+
+WAITING = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("work")
+    print("waits", flush=True)
+    try:
+        if sys.argv[2] == "get":
+            store.get("work", timeout=None)
+        elif sys.argv[2] == "get_many":
+            store.get_many("work", timeout=None)
+        else:
+            with store.transaction() as txn:
+                txn.get("work", None)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    store.put("work", b"later")
+    print(store.get("work").payload, flush=True)
+"""
 
 
 # One call

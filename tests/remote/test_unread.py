@@ -11,7 +11,7 @@ import pytest
 import quire
 from quire import NobodyReads
 from quire.engine import EmbeddedStore as Store
-from quire.errors import QueueFull
+from quire.errors import QueueFull, SubscriptionNotFound
 from tests.remote.children import join
 from tests.remote.conftest import AnyStore
 
@@ -67,6 +67,20 @@ def test_as_an_error_it_changes_nothing(store: AnyStore, way: str) -> None:
         assert (info.messages, info.used_bytes, info.open_transactions) == (0, 0, 0)
         WAYS[way](store)
     assert store.queue("t").messages == 1
+
+
+def test_a_queue_is_a_work_queue_unless_it_is_told(store: AnyStore) -> None:
+    """What a newcomer means: what is put can be got."""
+    store.create_queue("orders")
+    [other] = store.create_queues(["other"])
+    assert (store.queue("orders").kind, other.kind) == ("work", "work")
+    store.put("orders", b"apples")
+    message = store.get("orders")
+    assert message is not None
+    assert message.payload == b"apples"
+    store.create_queue("events", kind="topic")
+    with pytest.raises(SubscriptionNotFound, match=r"as 'events/subscription'; subscribe first"):
+        store.get("events")
 
 
 BOUNDED: list[dict[str, Any]] = [
