@@ -339,7 +339,7 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
 def is_lasting(header: Header) -> bool:
     """Whether what is asked for does not end with its client."""
     arguments = header.get("arguments")
-    return isinstance(arguments, dict) and arguments.get("durable") in (True, None)
+    return isinstance(arguments, dict) and arguments.get("durable", False) in (True, None)
 
 
 def _names(given: object) -> list[tuple[str, str]]:

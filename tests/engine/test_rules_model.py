@@ -317,9 +317,9 @@ class Machine:
     def unget(self) -> None:
         if self.open and (own := self.rng.choice(self.open)).latest:
             own.txn.unget()
-            for queue, reader, message in own.got[-own.latest :]:
+            for source, reader, message in own.got[-own.latest :]:
                 reader.in_flight.discard(message.payload)
-                if self.known[queue].rules.get("max_deliveries"):
+                if self.queues[source.partition("/")[0]].rules.get("max_deliveries"):
                     reader.noted[message.payload] -= 1  # it does not count
             del own.got[-own.latest :]
             own.latest = 0
