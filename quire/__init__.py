@@ -38,6 +38,7 @@ from quire.errors import (
     InputChanged,
     InvalidArgument,
     KeyHeld,
+    NobodyReads,
     OutcomeUnknown,
     PayloadInvalid,
     PositionLost,
@@ -96,7 +97,6 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
-from quire.unread import NobodyReads
 from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"

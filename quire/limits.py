@@ -521,6 +521,13 @@ PUT_LEVELS = 24
 AIO_THREADS = 32
 AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
 
+# --- errors ---
+
+# Among so many names it is looked for the one that was meant, which takes some milliseconds; a name
+# that is longer or shorter by more characters was not.
+NEAR_NAMES = 1000
+NEAR_CHARACTERS = 3
+
 # --- workers ---
 
 # Threads of one handler: each holds a transaction, and in a joined store a connection.

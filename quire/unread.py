@@ -1,8 +1,8 @@
 """What is said of a topic that nobody reads, to whoever puts to it.
 
-- UR1: it is said at a put, in the process that puts, before anything is done: once for each queue
+- NR1: it is said at a put, in the process that puts, before anything is done: once for each queue
   and store object, never in a commit, and never of what the store puts by itself.
-- UR2: it is not said of a topic that says how much of what nobody reads it keeps (`keep_...`), or
+- NR2: it is not said of a topic that says how much of what nobody reads it keeps (`keep_...`), or
   has the oldest messages give way (`overflow="drop_oldest"`).
 """
 
@@ -12,15 +12,12 @@ import sys
 import warnings
 from types import FrameType
 
+from quire.errors import NobodyReads
 from quire.info import QueueInfo
 
 
-class NobodyReads(UserWarning):
-    """A message is put into a topic without subscriptions: it is kept, and some time it is full."""
-
-
 def is_unread(queue: QueueInfo) -> bool:
-    """Whether nobody reads what is put there, and nothing makes it give way (UR2)."""
+    """Whether nobody reads what is put there, and nothing makes it give way (NR2)."""
     return (
         queue.kind == "topic"
         and not queue.subscriptions

@@ -115,7 +115,7 @@ class RemoteStore(SingleCalls):
         self._numbers = itertools.count(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
-        self._told: set[str] = set()  # that nobody reads only if that was said (UR1)
+        self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._schemas: dict[str, str | None] = {}  # of these
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
@@ -378,7 +378,7 @@ class RemoteStore(SingleCalls):
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
-            self.own_name(queue)  # the first put to it from here (UR1)
+            self.own_name(queue)  # the first put to it from here (NR1)
         if (
             fields
             or durable is not True
@@ -463,7 +463,7 @@ class RemoteStore(SingleCalls):
         return self._to_put_to([name])[0].name  # which is known then
 
     def _to_put_to(self, names: list[str]) -> list[QueueInfo]:
-        """The queues of these names, of which it is said, once, if nobody reads them (UR1)."""
+        """The queues of these names, of which it is said, once, if nobody reads them (NR1)."""
         infos = self.queues(names)
         for info in infos:
             if is_unread(info) and info.name not in self._told:

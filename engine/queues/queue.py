@@ -98,7 +98,7 @@ class Queue(QueueEffects):
         self.dropped = False
         self.limits_expiry = False  # messages that are put live no longer than it says
         self.asks_more = False  # of a put, than room: `limits_expiry`, or it is to be said that
-        self.is_unread = False  # nobody reads, and nothing says what goes then (UR2)
+        self.is_unread = False  # nobody reads, and nothing says what goes then (NR2)
         self._was_told = False  # to this process
         self._limit()
         self._shut()
@@ -195,7 +195,7 @@ class Queue(QueueEffects):
         self.asks_more = self.limits_expiry or (self.is_unread and not self._was_told)
 
     def tell_unread(self) -> None:
-        """Somebody of this process is about to put here: say that nobody reads, once (UR1)."""
+        """Somebody of this process is about to put here: say that nobody reads, once (NR1)."""
         if self.is_unread and not self._was_told:
             self._was_told = True  # first: the warning may be made an error
             self._look_for_readers()

@@ -318,7 +318,7 @@ class Puts:
             check_part(target.name, words, target.schema or "")
 
     def _tell_unread(self, queue: Queue) -> None:
-        """Of a transaction of this process's user, as the others wait for no room (UR1)."""
+        """Of a transaction of this process's user, as the others wait for no room (NR1)."""
         own = self._context.registry.open.get(self._transaction_id)
         transaction = None if own is None else own()
         if transaction is not None and transaction.put_timeout is None:
