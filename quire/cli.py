@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -33,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("quire: standard output is closed", file=sys.stderr)
         return 1
     try:
-        status: int | None = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int | None = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough
         with contextlib.suppress(BrokenPipeError):
@@ -50,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return LOCKED_EXIT_STATUS
         return 1
     return status or 0
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """As errors are shown: no line of Quire is what it is about."""
+    print(f"quire: {category.__name__}: {message}", file=sys.stderr)
 
 
 def _open(options: argparse.Namespace) -> Any:
