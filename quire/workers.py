@@ -434,10 +434,12 @@ def _check_there(store: Store, source: str) -> None:
     """Raises what a get would raise."""
     queue, _, subscription = source.partition("/")
     info = store.queue(queue)
-    if (info.kind == "topic") != bool(subscription):
+    if info.kind == "topic" and not subscription:
         raise InvalidArgument(
-            f'source {source!r}: give "queue" for a work queue, "queue/subscription" for a topic'
+            f"source {source!r} is a topic: read it as '{source}/subscription'; subscribe first"
         )
+    if info.kind != "topic" and subscription:
+        raise InvalidArgument(f"source {source!r}: {queue!r} is a work queue, read it as {queue!r}")
     if subscription and subscription not in info.subscriptions:
         raise SubscriptionNotFound(
             f"queue {queue!r} has no subscription {subscription!r}: make it with subscribe"
