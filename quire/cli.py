@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
     """As errors are shown: no line of Quire is what it is about."""
     print(f"quire: {category.__name__}: {message}", file=sys.stderr)
 
