@@ -52,15 +52,14 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 def check_name(name: object, what: str) -> str:
     """The name of a queue or subscription."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        queue, slash, subscription = name.partition("/") if isinstance(name, str) else ("", "", "")
-        if slash and what == "queue" and NAME.fullmatch(queue) and NAME.fullmatch(subscription):
-            raise InvalidArgument(
-                f"queue name {name!r:.100}: that is a subscription, which is for reading: put to "
-                f"{queue!r}, the queue itself"
-            )
+        advice = ""
+        if what == "queue" and isinstance(name, str):
+            queue, _, subscription = name.partition("/")
+            if NAME.fullmatch(queue) and NAME.fullmatch(subscription):
+                advice = f"; a subscription is for reading: put to {queue!r:.100}"
         raise InvalidArgument(
             f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
-            "a dot"
+            f"a dot{advice}"
         )
     return name
 
