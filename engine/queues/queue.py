@@ -190,7 +190,8 @@ class Queue(QueueEffects):
     def _look_for_readers(self) -> None:
         properties = self.config.properties
         lets_go = properties.keeps or properties.overflow == DROP_OLDEST
-        self.is_unread = self.config.kind == TOPIC and not (lets_go or self.readers())
+        is_read = len(self.subscriptions) > (self.keeper is not None)
+        self.is_unread = self.config.kind == TOPIC and not (lets_go or is_read)
         self.space.is_unread = self.is_unread
         self.asks_more = self.limits_expiry or (self.is_unread and not self._was_told)
 
