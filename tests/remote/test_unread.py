@@ -72,7 +72,7 @@ def test_as_an_error_it_changes_nothing(store: AnyStore, way: str) -> None:
 def test_a_queue_is_a_work_queue_unless_it_is_told(store: AnyStore) -> None:
     """What a newcomer means: what is put can be got."""
     store.create_queue("orders")
-    [other] = store.create_queues(["other"])
+    [other] = store.admin.create_queues(["other"])
     assert (store.queue("orders").kind, other.kind) == ("work", "work")
     store.put("orders", b"apples")
     message = store.get("orders")
@@ -144,7 +144,7 @@ def test_what_the_store_puts_by_itself_is_no_matter(store: AnyStore, owner: Stor
             message = txn.get("work")
             assert message is not None
             txn.reject(message, "poison")
-        owner.checkpoint()
+        owner.admin.checkpoint()
 
 
 @pytest.mark.filterwarnings("ignore::quire.NobodyReads")

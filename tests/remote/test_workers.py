@@ -33,7 +33,7 @@ def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue, and one for what is done."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
     return "work"
 
 
@@ -233,7 +233,7 @@ def test_workers_wait_as_they_or_the_queue_say(store: AnyStore, work: str, clock
 
 def test_a_message_that_fails_too_often_is_a_dead_letter(store: AnyStore, clock: Clock) -> None:
     """With the error as its reason; only its own deliveries are counted."""
-    store.create_queues(["dead", "done"])
+    store.admin.create_queues(["dead", "done"])
     store.create_queue("work", max_deliveries=3, dead_letter="dead")
     workers = Workers(store, retry={"delay": 0.01})
     seen = failing(workers, "work")
@@ -281,7 +281,7 @@ def test_where_order_demands_it_they_wait(store: AnyStore, clock: Clock) -> None
 def test_delays_last_over_a_restart(store_path: str) -> None:
     """Of a queue of default options: what has failed comes when it is due, and not before."""
     with quire.open(store_path) as store:
-        store.create_queues(["work", "done"])
+        store.admin.create_queues(["work", "done"])
         store.put_many("work", [b"x", b"1"])
         workers = Workers(store, retry={"delay": 3600.0})
         failing(workers, "work")
@@ -428,7 +428,7 @@ def test_a_program_of_workers_ends_by_a_signal(store_path: str, number: signal.S
     code = """
 import sys, time, quire
 with quire.open(sys.argv[1]) as store:
-    store.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
+    store.admin.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
     store.put("work", b"1")
     workers = quire.Workers(store)
     @workers.on("work")
