@@ -1,4 +1,4 @@
-"""Methods that say what their interface says of them."""
+"""Methods that say what their interface says of them, and are called there as its methods."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ def documented_by(interface: type) -> Callable[[Class], Class]:
     """
 
     def take_texts(made: Class) -> Class:
-        for name, method in vars(made).items():
+        for name, method in list(vars(made).items()):
             described = getattr(interface, name, None)
-            if isinstance(method, FunctionType) and described is not None:
+            if described is None:
+                continue
+            if isinstance(method, FunctionType):
                 known: Any = method
                 while known is not None:  # what it wraps, too
                     known.__qualname__ = f"{interface.__name__}.{name}"
                     known = getattr(known, "__wrapped__", None)
-            if callable(method) and not method.__doc__ and described is not None:
+            if method.__doc__:
+                continue
+            if callable(method):
                 method.__doc__ = described.__doc__
+            elif isinstance(method, property):
+                setattr(made, name, property(method.fget, doc=described.__doc__))
         return made
 
     return take_texts

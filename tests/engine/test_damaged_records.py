@@ -196,7 +196,7 @@ def test_promise_10_changes_at_the_same_time_release_together(
     assert len(refused) == 1
     assert not store.failed
     damage.flip()
-    assert open_store(env.kill()).verify().ok
+    assert open_store(env.kill()).admin.verify().ok
 
 
 @pytest.mark.promise(10)

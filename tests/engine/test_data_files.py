@@ -369,7 +369,7 @@ def test_promise_11_a_failed_write_of_any_file_fails_the_store(
         assert len(store.browse(name)) == 3
     for again in (env.crash(outcome="lost"), env.crash(outcome="kept"), env.kill()):
         with open_store(again) as recovered:
-            assert recovered.verify().ok
+            assert recovered.admin.verify().ok
             for name in NAMES:
                 assert take(recovered, name) == [name.encode() + b"x" * 5000] * 2 + [b"small"]
 
@@ -405,7 +405,7 @@ def test_promise_5_a_file_without_room_gives_back_all(
     counts = [len(store.browse(name)) for name in NAMES]
     with open_store(env.crash(outcome="lost")) as recovered:
         assert [len(recovered.browse(name)) for name in NAMES] == counts
-        assert recovered.verify().ok
+        assert recovered.admin.verify().ok
 
 
 def fill_and_checkpoint(store: Store) -> None:
@@ -595,7 +595,7 @@ def test_promise_11_space_that_cannot_be_given_back_fails_the_store(env: SimEnv)
         store.put("a", b"refused")
     with open_store(env.crash(outcome="lost")) as recovered:
         assert recovered.queue("c").messages == 0
-        assert recovered.verify().ok
+        assert recovered.admin.verify().ok
 
 
 # Power failures while several files are being written ---------------------------------------------
@@ -628,6 +628,6 @@ def test_promise_1_2_power_failure_while_files_are_written_at_once(step: str, se
             recovered = open_store(env.crash(seed=n))
             counts = {len(take(recovered, name)) for name in NAMES}
             assert counts in ([{3}, {5}] if step == "commit" else [{3}])
-            assert recovered.verify().ok
+            assert recovered.admin.verify().ok
     else:
         pytest.fail("the last call was not reached")

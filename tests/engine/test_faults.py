@@ -495,7 +495,7 @@ def test_promise_11_a_group_that_fails_refuses_its_ledger_entries_too(seed: int)
     env.fail("write", "*.log", nth=2)
     errors = commit_together(env, store, [enter, enter])
     assert [type(error) for error in errors] == [StoreFailed, StoreFailed]
-    assert open_store(env.crash(outcome="lost")).ledger("key") is None
+    assert open_store(env.crash(outcome="lost")).integration.ledger("key") is None
 
 
 def test_a_ledger_entry_is_committed_by_one_of_a_group(seed: int) -> None:

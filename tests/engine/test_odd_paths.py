@@ -115,7 +115,7 @@ def test_another_store_takes_the_place(tmp_path: Path, as_it_ends: bool) -> None
         before = files_of(path)
         if not as_it_ends:
             with pytest.raises(StoreFailed, match="removed, moved or replaced"):
-                old.checkpoint()
+                old.admin.checkpoint()
             with pytest.raises(StoreFailed, match="removed, moved or replaced"):
                 old.put("q", b"too late")
         with contextlib.suppress(StoreFailed):  # where it has not found out before

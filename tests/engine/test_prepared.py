@@ -694,7 +694,7 @@ def test_files_of_large_transactions(seed: int, commit: bool, after: str) -> Non
         store.prepared.rollback("x1")
         assert store.status()["large_transactions"]["files"] == 0
         with store.transaction() as again:
-            again.adopt("work", fragment.id)
+            again.integration.adopt("work", fragment.id)
         assert take(store, "work") == [b"adopted"] * 50
     sound(store)
     drain_all(store)

@@ -207,7 +207,7 @@ def test_a_prepared_transaction_holds_it(env: SimEnv, once: Store) -> None:
         txn = once.transaction()
         txn.put("once", b"prepared", request_id=xid)
         txn.prepare(xid)
-        once.checkpoint()
+        once.admin.checkpoint()
         once = open_store(once._env.kill())  # type: ignore[attr-defined]
         with pytest.raises(KeyHeld, match="request id"):
             once.put("once", b"other", request_id=xid)

@@ -251,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
     def record(self, which: int) -> None:
         txn = self.pick(which)
         txn.version = (self.ledger or 0) + 1
-        txn.real.record("key", txn.version)
+        txn.real.enter("key", txn.version)
 
     @rule(which=PICK)
     def commit(self, which: int) -> None:

@@ -40,7 +40,7 @@ NEAR: dict[str, tuple[Callable[[Any], object], str]] = {
     "subscription": (lambda s: s.get("topic/audits"), "did you mean 'audit'"),
     "create_queue": (lambda s: s.create_queue("q", prioritty=True), "did you mean 'priority'"),
     "create_queue limit": (lambda s: s.create_queue("q", max_message=1), "did you mean 'max_mess"),
-    "create_queues": (lambda s: s.admin.create_queues([{"name": "q", "knd": "work"}]), "mean 'kind'"),
+    "create_queues": (lambda s: s.admin.create_queues([{"name": "q", "knd": ""}]), "mean 'kind'"),
     "alter_queue": (
         lambda s: s.alter_queue("orders", max_delivries=3), "did you mean 'max_deliveries'"
     ),

@@ -1,4 +1,4 @@
-"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS6)."""
+"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS4)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_promise_2_a_failure_inside_the_owner_tells_the_state_as_it_is(
         pair.failing = None
         assert isinstance(raised, RemoteError | StoreFailed | None)
         if raised is not None and not isinstance(raised, OutcomeUnknown | StoreFailed):
-            if txn.state == "open":  # it could not begin: its puts were refused (SS4)
+            if txn.state == "open":  # it could not begin: its puts were refused (TP1)
                 end()
             else:
                 assert txn.state == "rolled back"

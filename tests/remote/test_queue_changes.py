@@ -47,6 +47,15 @@ def test_what_waits_is_purged(store: AnyStore, work: str) -> None:
     assert store.queue(work).used_bytes == 0
 
 
+def test_names_of_queues(store: AnyStore) -> None:
+    """All of them, or those that begin so; an alias is none."""
+    store.admin.create_queues(["b", "ab", "aa"])
+    store.admin.create_alias("ac", "b")
+    assert store.admin.queue_names() == ["aa", "ab", "b"]
+    assert store.admin.queue_names("a") == ["aa", "ab"]
+    assert store.admin.queue_names(prefix="none") == []
+
+
 @pytest.mark.parametrize(
     "options", [{"priority": True}, {"timed": True}, {"grouped": True}], ids=str
 )
@@ -488,7 +497,7 @@ def test_the_whole_store_is_stopped(store: AnyStore, work: str) -> None:
     with pytest.raises(InvalidArgument):
         store.admin.switch(puts=1)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
-        store.disable(gets="no")  # type: ignore[arg-type]
+        store.admin.switch(gets="no")  # type: ignore[arg-type]
     assert [item.body for item in store.admin.catalog("store")] == [{"puts": False, "gets": True}]
     assert store.admin.switch(puts=True) == {"puts": True, "gets": True}
     assert store.admin.catalog("store") == []

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -549,7 +550,7 @@ class Within:
     def __getattr__(self, method: str) -> Any:
         def call(*arguments: Any) -> Any:
             with self._store.transaction() as txn:
-                return getattr(txn, method)(*arguments)
+                return attrgetter(method)(txn)(*arguments)
 
         return call
 
@@ -578,10 +579,10 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "source form": lambda store: Within(store).get("topic/a/b"),
     "max_messages": lambda store: Within(store).get_many("work", 0),
     "max_messages type": lambda store: Within(store).get_many("work", "all"),
-    "ledger key": lambda store: Within(store).record("", 1),
-    "ledger version": lambda store: Within(store).record("k", -1),
+    "ledger key": lambda store: Within(store).enter("", 1),
+    "ledger version": lambda store: Within(store).enter("k", -1),
     "position": lambda store: Within(store).read_to("topic/a", 99),
-    "fragment": lambda store: Within(store).adopt("work", 1),
+    "fragment": lambda store: getattr(Within(store), "integration.adopt")("work", 1),
     "put to a subscription": lambda store: store.put("topic/a", b""),
     "put to a list": lambda store: store.put(["work"], b""),  # type: ignore[arg-type]
     "queue of bytes": lambda store: store.queue(b"work"),  # type: ignore[arg-type]
