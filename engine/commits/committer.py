@@ -294,11 +294,11 @@ class Committer:
     ) -> None:
         """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
         ids = queue.queue_id, subscription.subscription_id
-        reads = [Read(*ids, start, end) for start, end, _ in runs]
+        said = Deliveries([Read(*ids, start, end) for start, end, _ in runs])
         if queue.is_volatile:
-            self._state.memory.hand_out(reads)
+            DeliveriesSection(self._state.memory, said).apply(0)
         else:
-            self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
+            self._record(DeliveriesSection(self._state.fold, said))
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Note that these deliveries failed. Does not raise: what cannot be recorded holds until
@@ -309,7 +309,7 @@ class Committer:
         state = self._state
         volatile = [each for each in failures if each.queue_id in state.volatile]
         if volatile:
-            state.memory.fail(volatile)
+            PendingSection(state.memory, Failures(volatile)).apply(0)
         recorded = [each for each in failures if each.queue_id not in state.volatile]
         if recorded:
             section = PendingSection(state.fold, Failures(recorded))

@@ -39,7 +39,8 @@ class Deliveries(Section):
         return cls(runs)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.hand_out(self.runs)
+        for queue, run in fold.queues_of(self.runs):
+            queue.hand_out(run)
 
 
 class DeliveriesSection(PendingSection):
