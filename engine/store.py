@@ -43,13 +43,7 @@ from quire.engine.upkeep.room import dropped
 from quire.engine.upkeep.started import look_for_orders
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
-from quire.errors import (
-    AlreadyCommitted,
-    InvalidArgument,
-    QueueFull,
-    StoreFailed,
-    TransactionNotFound,
-)
+from quire.errors import AlreadyCommitted, InvalidArgument, QueueFull, StoreFailed
 from quire.info import (
     CatalogItem,
     Lease,
@@ -313,15 +307,11 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
-        info = self._context.registry.info(check_transaction_id(transaction_id))
-        if info is None:
-            raise _not_open(transaction_id)
-        return info
+        return self._context.registry.info(check_transaction_id(transaction_id))
 
     @open_call
     def abort(self, transaction_id: int) -> None:
-        if not self._context.registry.abort(check_transaction_id(transaction_id)):
-            raise _not_open(transaction_id)
+        self._context.registry.abort(check_transaction_id(transaction_id))
 
     @open_call
     def recover(self) -> list[PreparedInfo]:
@@ -500,13 +490,6 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
 
 _LISTED: Final = [name for name in TYPES if name != STATE]
-
-
-def _not_open(transaction_id: int) -> TransactionNotFound:
-    return TransactionNotFound(
-        f"there is no open transaction {transaction_id}: transactions() lists them, recover() "
-        "those that are prepared"
-    )
 
 
 if TYPE_CHECKING:

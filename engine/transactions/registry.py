@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 from weakref import ref
 
-from quire.errors import QuireError, TransactionAborted, TransactionTimeout
+from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
@@ -113,20 +113,19 @@ class Registry:
         self.reap()
         return [transaction.info() for transaction in self]
 
-    def info(self, transaction_id: int) -> TransactionInfo | None:
-        """What is to be told of a transaction; None if it is not open (any more)."""
+    def info(self, transaction_id: int) -> TransactionInfo:
+        """What is to be told of a transaction. Raises TransactionNotFound."""
         transaction = self.get(transaction_id)
-        if transaction is None:
-            return None
-        info = transaction.info()
-        return info if transaction.state == "open" else None  # else it ended meanwhile
+        info = None if transaction is None else transaction.info()
+        if info is None or transaction is None or transaction.state != "open":  # meanwhile
+            raise _not_open(transaction_id)
+        return info
 
-    def abort(self, transaction_id: int) -> bool:
-        """Roll back somebody's transaction; False if it is not open (any more)."""
+    def abort(self, transaction_id: int) -> None:
+        """Roll back somebody's transaction. Raises TransactionNotFound."""
         transaction = self.get(transaction_id)
-        return transaction is not None and transaction.end_by(
-            TransactionAborted, _ABORTED, wait=True
-        )
+        if transaction is None or not transaction.end_by(TransactionAborted, _ABORTED, wait=True):
+            raise _not_open(transaction_id)
 
     def leave_buffer(self, before: float) -> None:
         """Have transactions that were begun before leave the write buffer."""
@@ -151,3 +150,10 @@ class Registry:
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
             return transaction is not None and transaction.leave(buffer)
         return False
+
+
+def _not_open(transaction_id: int) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"there is no open transaction {transaction_id}: transactions() lists them, recover() "
+        "those that are prepared"
+    )
