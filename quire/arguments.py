@@ -331,7 +331,8 @@ def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     checked = []
     for given in ranges:
         if not isinstance(given, (tuple, list)) or len(given) != 3:
-            raise InvalidArgument(f"range {given!r:.100}: give (queue, start, end)")
+            shown = tuple(given) if isinstance(given, list) else given  # as before it was sent
+            raise InvalidArgument(f"range {shown!r:.100}: give (queue, start, end)")
         checked.append((check_name(given[0], "queue"), *check_range(given[1], given[2])))
     return checked
 
@@ -484,6 +485,15 @@ def check_names(names: object) -> list[str]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise InvalidArgument(f"names {names!r:.100}: give several, or None for all queues")
     return [check_name(name, "queue") for name in names]
+
+
+def check_held(names: object) -> list[tuple[str, str]]:
+    """Subscriptions that a client holds, each with its queue."""
+    if not isinstance(names, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in names
+    ):
+        raise InvalidArgument("names: give pairs of a queue and a subscription")
+    return [(check_name(pair[0], "queue"), check_name(pair[1], "subscription")) for pair in names]
 
 
 def check_kind(kind: object) -> QueueKind:

@@ -120,7 +120,7 @@ def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
 
 
 def _catalog(options: argparse.Namespace) -> None:
-    items = _look(options, lambda store: store.catalog())
+    items = _look(options, lambda store: store.admin.catalog())
     if options.json:
         from dataclasses import asdict
 
@@ -138,8 +138,8 @@ def _state(options: argparse.Namespace) -> None:
     from quire.limits import PAYLOAD_START_BYTES
 
     def look(store: Any) -> dict[str, dict[str, bytes]]:
-        names = store.state_names() if options.name is None else [options.name]
-        return {name: store.state_items(name) for name in names}
+        names = store.states.names() if options.name is None else [options.name]
+        return {name: store.states.items(name) for name in names}
 
     found = _look(options, look)
     if options.json:
@@ -217,27 +217,27 @@ def _drop_queue(options: argparse.Namespace) -> None:
 
 def _rename_queue(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.rename_queue(options.name, options.new_name)
+        store.admin.rename_queue(options.name, options.new_name)
 
 
 def _purge(options: argparse.Namespace) -> None:
     with _open(options) as store:
         queue, _, subscription = options.source.partition("/")
-        print(f"{store.purge(queue, subscription or None)} messages removed")
+        print(f"{store.admin.purge(queue, subscription or None)} messages removed")
 
 
 def _create_alias(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.create_alias(options.name, options.queue, options.replace)
+        store.admin.create_alias(options.name, options.queue, options.replace)
 
 
 def _drop_alias(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.drop_alias(options.name)
+        store.admin.drop_alias(options.name)
 
 
 def _aliases(options: argparse.Namespace) -> None:
-    aliases = _look(options, lambda store: store.aliases())
+    aliases = _look(options, lambda store: store.admin.aliases())
     if options.json:
         print(json.dumps(aliases))
     else:
@@ -245,7 +245,7 @@ def _aliases(options: argparse.Namespace) -> None:
 
 
 def _schedules(options: argparse.Namespace) -> None:
-    schedules = _look(options, lambda store: store.schedules())
+    schedules = _look(options, lambda store: store.cron.list())
     if options.json:
         from dataclasses import asdict
 
@@ -272,12 +272,12 @@ def _moment(time_us: int | None) -> str:
 def _create_schedule(options: argparse.Namespace) -> None:
     given = {"queue": options.queue, "cron": options.cron} | _changes_of_schedule(options.changes)
     with _open(options) as store:
-        store.create_schedule(options.name, **given)
+        store.cron.create(options.name, **given)
 
 
 def _alter_schedule(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.alter_schedule(options.name, **_changes_of_schedule(options.changes))
+        store.cron.alter(options.name, **_changes_of_schedule(options.changes))
 
 
 def _changes_of_schedule(given: Iterable[str]) -> dict[str, Any]:
@@ -292,14 +292,14 @@ def _changes_of_schedule(given: Iterable[str]) -> dict[str, Any]:
 
 def _drop_schedule(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.drop_schedule(options.name)
+        store.cron.drop(options.name)
 
 
 def _switch(options: argparse.Namespace) -> None:
     both = not (options.puts or options.gets)
     change = {n: options.to for n in ("puts", "gets") if both or getattr(options, n)}
     with _open(options) as store:
-        for name, is_on in store.switch(**change).items():
+        for name, is_on in store.admin.switch(**change).items():
             print(f"{name}: {'on' if is_on else 'off'}")
 
 
@@ -421,7 +421,7 @@ def _transactions(options: argparse.Namespace) -> None:
     if options.id is not None:
         _one_transaction(options)
         return
-    transactions = _look(options, lambda store: store.transactions())
+    transactions = _look(options, lambda store: store.admin.transactions())
     if options.json:
         from dataclasses import asdict
 
@@ -446,7 +446,7 @@ def _transactions(options: argparse.Namespace) -> None:
 
 
 def _one_transaction(options: argparse.Namespace) -> None:
-    info = _look(options, lambda store: store.transaction_info(options.id))
+    info = _look(options, lambda store: store.admin.transaction(options.id))
     if options.json:
         from dataclasses import asdict
 
@@ -480,11 +480,11 @@ def _left(info: Any) -> str:
 
 def _abort(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.abort(options.id)
+        store.admin.abort(options.id)
 
 
 def _recover(options: argparse.Namespace) -> None:
-    prepared = _look(options, lambda store: store.recover())
+    prepared = _look(options, lambda store: store.prepared.list())
     if options.json:
         from dataclasses import asdict
 
@@ -499,16 +499,16 @@ def _recover(options: argparse.Namespace) -> None:
 
 def _commit_prepared(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.commit_prepared(options.xid)
+        store.prepared.commit(options.xid)
 
 
 def _rollback_prepared(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.rollback_prepared(options.xid)
+        store.prepared.rollback(options.xid)
 
 
 def _verify(options: argparse.Namespace) -> int:
-    report = _look(options, lambda store: store.verify(contents=options.contents))
+    report = _look(options, lambda store: store.admin.verify(contents=options.contents))
     for finding in report.findings:
         print(finding)
     if cut := report.checked.get("journal_cut"):
@@ -523,7 +523,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _checkpoint(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.checkpoint()
+        store.admin.checkpoint()
 
 
 def _dump(options: argparse.Namespace) -> int:

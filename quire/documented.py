@@ -1,4 +1,4 @@
-"""Methods that say what their interface says of them."""
+"""Methods that say what their interface says of them, and are called there as its methods."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ def documented_by(interface: type) -> Callable[[Class], Class]:
     """A decorator of a class: its methods without a text of their own take the interface's."""
 
     def take_texts(made: Class) -> Class:
-        for name, method in vars(made).items():
+        for name, method in list(vars(made).items()):
             described = getattr(interface, name, None)
-            if callable(method) and not method.__doc__ and described is not None:
+            if described is None or method.__doc__:
+                continue
+            if callable(method):
                 method.__doc__ = described.__doc__
+                method.__qualname__ = described.__qualname__  # which Python's own errors show
+            elif isinstance(method, property):
+                setattr(made, name, property(method.fget, doc=described.__doc__))
         return made
 
     return take_texts

@@ -158,7 +158,7 @@ def serve(
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:
     try:
-        store.checkpoint()
+        store.admin.checkpoint()
         say(f"status: {json.dumps(store.status())}")
     except QuireError as error:
         say(f"no checkpoint: {type(error).__name__}: {error}")

@@ -219,10 +219,10 @@ class Workers:
             _log.warning("%s has not ended in time: it is rolled back, and left behind", label)
 
         def abort() -> None:
-            for info in self._store.transactions():
+            for info in self._store.admin.transactions():
                 if info.owner in late:
                     with suppress(QuireError):  # it has just ended
-                        self._store.abort(info.id)
+                        self._store.admin.abort(info.id)
 
         with suppress(QuireError):  # no owner is to be had: theirs has rolled them back as it ended
             Errand(_ENV.monotonic()).do(abort)

@@ -18,6 +18,7 @@ from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
+from quire.engine.namespaces.admin import EmbeddedAdmin
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.source_tree import ROOT
@@ -221,11 +222,11 @@ def test_verify_reports_damage(quire: Terminal) -> None:
     quire("put", "t", "x" * 1000)
     with open_store(quire.path) as store:
         assert isinstance(store, Store)
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Store, "verify", lambda self, contents: report)
+            patch.setattr(EmbeddedAdmin, "verify", lambda self, contents: report)
             assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
 
 

@@ -37,7 +37,8 @@ def named_itself(state: State, name: str) -> Queue:
     queue = state.queue(name)
     if queue.name != name:
         raise InvalidArgument(
-            f"{name!r} is an alias of queue {queue.name!r}: give that name, or drop_alias({name!r})"
+            f"{name!r} is an alias of queue {queue.name!r}: give that name, or "
+            f"store.admin.drop_alias({name!r})"
         )
     return queue
 
@@ -96,8 +97,9 @@ def check_stays(queue: Queue, what: str) -> None:
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
-        ALIAS: "drop_alias it, or give it to another queue (create_alias with replace=True)",
-        SCHEDULE: "drop_schedule it, or give it another queue (alter_schedule)",
+        ALIAS: "store.admin.drop_alias() it, or give it to another queue (create_alias with "
+        "replace=True)",
+        SCHEDULE: "store.cron.drop() it, or give it another queue (store.cron.alter)",
     }
     for type, remedy in remedies.items():
         for entry in state.durable.catalog.get(type, {}).values():
@@ -178,20 +180,20 @@ def check_unused(queue: Queue) -> None:
     if space.open_transactions:
         raise QueueInUse(
             f"queue {name!r} has {space.open_transactions} open transactions: end them first "
-            "(transactions() lists them)"
+            "(store.admin.transactions())"
         )
     if space.pending_messages:
         raise QueueInUse(f"a put to queue {name!r} is under way: try again")
     if space.prepared:
         raise QueueInUse(
             f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
-            "(recover() lists them)"
+            "(store.prepared.list())"
         )
     in_flight = sum(s.delivered for s in queue.subscriptions.values())
     if in_flight:
         raise QueueInUse(
             f"{in_flight} messages of queue {name!r} are in flight: end the transactions that got "
-            "them first, the prepared ones too (see recover())"
+            "them first, the prepared ones too (see store.prepared)"
         )
 
 

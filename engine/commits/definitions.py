@@ -382,7 +382,7 @@ class Definitions:
             self.submit(prepare, is_temporary=self._are_temporary([queue]))
 
     def rename(self, old: str, new: str) -> Queue:
-        """Give a queue another name. Raises as `Store.rename_queue`."""
+        """Give a queue another name. Raises as `Admin.rename_queue`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:
@@ -403,7 +403,7 @@ class Definitions:
         return state.queues[self.submit(prepare, is_temporary=is_temporary)[0].key]
 
     def create_alias(self, name: str, queue: str, replace: bool) -> None:
-        """Give a queue one more name. Raises as `Store.create_alias`."""
+        """Give a queue one more name. Raises as `Admin.create_alias`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:
@@ -427,7 +427,7 @@ class Definitions:
         self.submit(prepare)
 
     def drop_alias(self, name: str) -> None:
-        """Take an alias away. Raises as `Store.drop_alias`."""
+        """Take an alias away. Raises as `Admin.drop_alias`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Positions [start, end); how often each was given back (or noted, where deliveries are); how often
 # it failed, where that is not the same; and when it comes again, by the wall clock, 0: at once.
@@ -67,6 +67,13 @@ class Attempts:
             return end
         edge = self.starts[index]
         return min(edge if edge > start else self._ends[index], end)
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """[start, end) in runs of which the same is to be told."""
+        while start < end:
+            stop = self.equal(start, end)
+            yield start, stop
+            start = stop
 
     def add(self, start: int, end: int) -> None:
         """[start, end) was given back once more."""

@@ -127,6 +127,6 @@ class Registry:
 
 def _not_open(transaction_id: int) -> TransactionNotFound:
     return TransactionNotFound(
-        f"there is no open transaction {transaction_id}: transactions() lists them, recover() "
-        "those that are prepared"
+        f"there is no open transaction {transaction_id}: store.admin.transactions() lists them, "
+        "store.prepared.list() those that are prepared"
     )

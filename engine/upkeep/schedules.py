@@ -78,7 +78,7 @@ class Schedules:
     # Definitions
 
     def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
-        """Make one. Raises as `Store.create_schedule`."""
+        """Make one. Raises as `Cron.create`."""
         with self._changing:
             now_us = self._env.now_us()
             body = {"name": name, **DEFAULTS, **_present(given)}
@@ -97,13 +97,12 @@ class Schedules:
                 _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
             else:
                 raise ScheduleExists(
-                    f"schedule {name!r} is there already: alter_schedule it, or drop_schedule it "
-                    "first"
+                    f"schedule {name!r} is there already: store.cron.alter() it, or drop() it first"
                 )
             return self._info(*self._known(name), self._env.now_us())
 
     def alter(self, name: str, given: Mapping[str, Any]) -> ScheduleInfo:
-        """Change one. Raises as `Store.alter_schedule`."""
+        """Change one. Raises as `Cron.alter`."""
         with self._changing:
             number, entry = self._known(name)
             now_us = self._env.now_us()
@@ -137,7 +136,7 @@ class Schedules:
         known = entry_named(self._state, SCHEDULE, name)
         if known is None:
             raise ScheduleNotFound(
-                f"there is no schedule {name!r}: schedules() lists them, create_schedule makes one"
+                f"there is no schedule {name!r}: store.cron.list() tells them, create() makes one"
             )
         return known
 
@@ -279,7 +278,7 @@ class Schedules:
             txn.put(name, payload, **fields)
             if queue.name != name:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
-            txn.record(RAN_KEY.format(number), due_us)
+            txn.enter(RAN_KEY.format(number), due_us)
             txn.commit()
 
 
@@ -305,5 +304,5 @@ def _check_as_asked(there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
     if differing:
         raise ScheduleExists(
             f"schedule {body['name']!r} is there already, and not as asked for: "
-            f"{'; '.join(differing)}; ask for what is there, or alter_schedule it"
+            f"{'; '.join(differing)}; ask for what is there, or store.cron.alter() it"
         )

@@ -106,7 +106,7 @@ class StepRunner(StepLife):
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises what reaching the store raises."""
         self._stopping = self._is_failed = False
-        self.tally.number = self._call(lambda store: store.ledger(self._key))
+        self.tally.number = self._call(lambda store: store.integration.ledger(self._key))
         self._start(make_thread, Phase.IDLE)
 
     def hurry(self, hurried: bool) -> None:
@@ -169,7 +169,7 @@ class StepRunner(StepLife):
             if source not in self._awaited:
                 self._awaited.add(source)
                 arrived = partial(self._arrived, source)
-                self._call(lambda store, own=(source, arrived): store.when_ready(*own))  # type: ignore[misc]
+                self._call(lambda store, own=(source, arrived): store.integration.when_ready(*own))  # type: ignore[misc]
 
     def _arrived(self, source: str) -> None:
         self._awaited.discard(source)
@@ -180,7 +180,7 @@ class StepRunner(StepLife):
         if self._known is None:
             self._known = self._look(store)
         _, begins = self._known
-        ends = {queue: end for queue, (_, end) in store.positions_many(begins).items()}
+        ends = {queue: end for queue, (_, end) in store.integration.positions_many(begins).items()}
         if all(ends[queue] <= begin for queue, begin in begins.items()):
             self.tally.awaited = None
             return None
@@ -210,7 +210,7 @@ class StepRunner(StepLife):
 
         In this order: who has committed in between has a number that refuses ours.
         """
-        last = store.ledger(self._key)
+        last = store.integration.ledger(self._key)
         self._values = None
         positions = standing(store, dict.fromkeys(self._sources, self.subscription))
         self.tally.number = last
@@ -424,7 +424,7 @@ class StepRunner(StepLife):
         """The step's values, as its function sees them."""
         if self._values is None:
             name = state_name(self.graph, self.step.name)
-            found = self._call(lambda store: store.state_items(name))
+            found = self._call(lambda store: store.states.items(name))
             self._values = KeptValues(self.step.name, found)
         return self._values
 

@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.queues.delivery_table import RULES, Event
 from quire.engine.queues.delivery_table import DeliveryState as State
-from quire.engine.queues.delivery_table import Event, reached
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.selection import Selection
 from quire.engine.queues.sequences import _split
+from quire.engine.queues.standing import Lanes
 from quire.engine.queues.subscription import Subscription
 from quire.errors import QueueFull, QueueInUse
 from quire.limits import POSITIONS
@@ -236,7 +237,7 @@ class History:
         if txn is None:
             return
         source, model = self.some_source()
-        listed = self.store.scheduled(source)
+        listed = self.store.delayed.list(source)
         said = [p for p in model.places if p.state == "SCHEDULED"]
         said.sort(key=lambda p: (p.told.due_us, p.position))
         assert [m.payload for m in listed] == [p.told.payload for p in said]
@@ -318,10 +319,10 @@ class History:
         xid = self.rng.choice(list(self.prepared))
         got = self.prepared.pop(xid)
         if self.rng.random() < 0.5:
-            self.store.commit_prepared(xid)
+            self.store.prepared.commit(xid)
             self.all_read(got)
         else:
-            self.store.rollback_prepared(xid)
+            self.store.prepared.rollback(xid)
             self.all_back(got)
 
     def read_to(self) -> None:
@@ -349,7 +350,7 @@ class History:
     def purge(self) -> None:
         source, model = self.some_source()
         name, _, subscription = source.partition("/")
-        self.store.purge(name, subscription or None)
+        self.store.admin.purge(name, subscription or None)
         model.purge()
 
     def alter(self) -> None:
@@ -469,7 +470,7 @@ class History:
             with suppress(Exception):
                 txn.rollback()
         for xid in self.prepared:
-            self.store.rollback_prepared(xid)
+            self.store.prepared.rollback(xid)
         self.store.drop_queue(self.name)
         self.store.alter_queue("dead", puts=True)
 
@@ -487,7 +488,27 @@ CHOICES: dict[str, list[Any]] = {
 }
 
 
-after = cache(reached)
+TABLE: dict[tuple[State, Event], tuple[State, ...]] = {
+    (state, event): tuple(each for rule in found for each in rule.after)
+    for state in State
+    for event in Event
+    if (found := [rule for rule in RULES if rule.event is event and state in rule.before])
+}
+
+
+@cache
+def after(state: State, events: frozenset[Event]) -> set[State]:
+    """Where a position may be, after any of the events, in any order and number."""
+    found = {state}
+    ahead = [state]
+    while ahead:
+        now = ahead.pop()
+        for event in events:
+            new = set(TABLE.get((now, event), ())) - found
+            found |= new
+            ahead += new
+    return found
+
 
 # What a step may do to a message, and what happens without one.
 BY_ITSELF = frozenset({Event.LOOK, Event.DUE, Event.COME, Event.EXPIRE, Event.GO})
@@ -506,7 +527,7 @@ EVENTS: dict[str, frozenset[Event]] = {
 def said_state(place: Place) -> str:
     """Where the model has it."""
     if place.state == "IN_FLIGHT":
-        return "LATE" if place.is_late else "AHEAD" if place.is_ahead else "IN_FLIGHT"
+        return "LATE" if place.is_late else "IN_FLIGHT"
     return place.state
 
 
@@ -537,12 +558,12 @@ def stands(subscription: Subscription, position: int) -> bool:
     """Ready to be taken, or where its group shows it when its turn comes."""
     selection = selection_of(subscription)
     standing: Any = selection._standing
-    ready = getattr(standing, "_codes", [])
-    for lane in getattr(standing, "_lanes", {}).values():
-        ready = [*ready, *lane.new[lane.head :], *lane.again]
+    ready: list[int] = []
+    for line in standing._lines.values() if isinstance(standing, Lanes) else [standing]:
+        ready += line.codes()
     groups = {} if selection.groups is None else selection.groups._groups
     for group in groups.values():
-        ready = [*ready, *([group] if isinstance(group, int) else [group.shown, *group.waiting()])]
+        ready += [group] if isinstance(group, int) else [group.shown, *group.waiting.codes()]
     return position in [code & POSITIONS for code in ready if code >= 0]
 
 

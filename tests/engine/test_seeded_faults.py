@@ -61,7 +61,7 @@ def crashed_after(kind: int, seed: int) -> SimEnv:
 def told(env: SimEnv) -> tuple[Any, ...]:
     """What the store says of itself, opened anew; its refusal, where it does not open."""
     with suppress(QuireError), open_store(env.kill()) as store:
-        checked = store.verify().checked
+        checked = store.admin.verify().checked
         return checked["number"], checked["state_hash"]
     return ("refused",)
 
@@ -119,18 +119,18 @@ def differences(env: SimEnv) -> Sequence[str]:
             txn.get("topic/a")
     with store.transaction() as txn:
         txn.get_many("work", 2)
-    live, number = found_in(store), store.verify().checked["number"]
+    live, number = found_in(store), store.admin.verify().checked["number"]
     crashed = env.kill()
     store.abandon("its machine has crashed")
     with open_store(crashed) as store:
-        if store.verify().checked["number"] != number:
+        if store.admin.verify().checked["number"] != number:
             live.append("another number")
         return live + found_in(store)
 
 
 def found_in(store: Store) -> list[str]:
     """Findings of `verify`, and what is in flight though nobody has anything."""
-    found = list(store.verify().findings)
+    found = list(store.admin.verify().findings)
     for queue in store._state().by_name():
         found += [f"{queue.name}: in flight" for s in queue.subscriptions.values() if s.delivered]
     return found

@@ -62,7 +62,7 @@ def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
     spark: Any = PlainSpark()
     found = prepare(store, GRAPH, [step], {})
     return StepRunner(
-        PlainWork(step, spark, StoreFiles(store.path, store.store_id)),
+        PlainWork(step, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in step.inputs},
         graph=GRAPH,
         path=store.path,
