@@ -147,7 +147,7 @@ class Groups:
             group = self._groups.get(number)
             shown_to = None
             if isinstance(group, _Group):
-                group, shown_to = group.shown, group.holder
+                shown_to, group = group.holder, group.shown
             is_there = self._is_there(position)
             if is_there and shown_to is holder and (group == code or not number):
                 return code
