@@ -23,11 +23,11 @@ class Placing:
 
     def put_block(self, transaction: Transaction, queue: str, block: Bytes) -> None:
         """The next messages of a queue."""
-        self._note(queue, transaction.put_block(queue, block))
+        self._note(queue, transaction.integration.put_block(queue, block))
 
     def adopt(self, transaction: Transaction, queue: str, ltds_id: int) -> None:
         """Likewise, from a file."""
-        ids = transaction.adopt(queue, ltds_id)
+        ids = transaction.integration.adopt(queue, ltds_id)
         self._note(queue, ids)
         self._adopted.setdefault(queue, []).append(len(ids))
 

@@ -36,7 +36,7 @@ class Renewal:
         with self._lock:
             if lease_id in self._lease_ids:
                 self._lease_ids.remove(lease_id)
-        connection.call(self._path, lambda store: store.release(lease_id))
+        connection.call(self._path, lambda store: store.integration.end_lease(lease_id))
 
     def release(self) -> None:
         """Give up all leases. One that cannot be given up now runs out by itself."""
@@ -44,7 +44,7 @@ class Renewal:
             lease_ids, self._lease_ids = self._lease_ids, []
         for lease_id in lease_ids:
             try:
-                connection.store_at(self._path).release(lease_id)
+                connection.store_at(self._path).integration.end_lease(lease_id)
             except QuireError:
                 return
 
@@ -54,6 +54,6 @@ class Renewal:
                 lease_ids = list(self._lease_ids)
             for lease_id in lease_ids:
                 try:
-                    connection.store_at(self._path).renew(lease_id, LEASE_SECONDS)
+                    connection.store_at(self._path).integration.renew_lease(lease_id, LEASE_SECONDS)
                 except QuireError:
                     continue

@@ -79,7 +79,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     path = str(tmp_path / "store")
     with watch.watching(), quire.open(path, **options) as store, quire.open(path) as joined:
         for name in ("v", "w"):
-            store.create_queue(name, type="volatile" if name == "v" else "persistent")
+            store.create_queue(name, kind="topic", type="volatile" if name == "v" else "persistent")
             store.subscribe(name, "s")
         for name in ("a", "b", "full"):
             store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
@@ -94,7 +94,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
             lambda: look(store),
         ]
         all_at_once(parts)
-        assert store.verify().ok
+        assert store.admin.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
             "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
@@ -142,7 +142,7 @@ def read(store: Any) -> None:
 def define(store: Any) -> None:
     """Queues and subscriptions come and go."""
     for n in range(ROUNDS // 4):
-        store.create_queue(f"t{n}")
+        store.create_queue(f"t{n}", kind="topic")
         store.subscribe(f"t{n}", "s")
         store.put(f"t{n}", b"1")
         store.unsubscribe(f"t{n}", "s")
@@ -155,10 +155,10 @@ def decide(store: Any) -> None:
         txn = store.transaction()
         txn.put_many("b", [b"prepared"] * 60)
         txn.prepare(f"x{n}")
-        (store.commit_prepared if n % 2 else store.rollback_prepared)(f"x{n}")
+        (store.prepared.commit if n % 2 else store.prepared.rollback)(f"x{n}")
         txn = store.transaction()
         txn.put("b", b"aborted")
-        store.abort(txn.id)
+        store.admin.abort(txn.id)
 
 
 def pass_on(store: Any) -> None:
@@ -175,15 +175,15 @@ def pass_on(store: Any) -> None:
 
 def look(store: Any) -> None:
     """Checkpoints, leases, and what only reads."""
-    store.create_queue("kept")
+    store.create_queue("kept", kind="topic")
     for n in range(ROUNDS // 2):
         store.put("kept", b"1")
-        store.checkpoint()
-        lease = store.lease("kept", *store.positions("kept"))
-        store.renew(lease.lease_id)
-        store.release(lease.lease_id)
+        store.admin.checkpoint()
+        lease = store.integration.lease("kept", *store.integration.positions("kept"))
+        store.integration.renew_lease(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
         store.browse("b", max_messages=10)
         store.status()
-        store.transactions()
+        store.admin.transactions()
         if n % 10 == 0:
-            assert store.verify().ok
+            assert store.admin.verify().ok

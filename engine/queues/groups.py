@@ -144,12 +144,12 @@ class Groups:
         while (code := standing.first()) >= 0:
             position = code & POSITIONS
             number = self._shown.get(position, 0)
-            group = self._groups.get(number)
-            shown_to = None
-            if isinstance(group, _Group):
-                shown_to, group = group.holder, group.shown
+            known = self._groups.get(number)
+            shown, shown_to = known, None
+            if isinstance(known, _Group):
+                shown, shown_to = known.shown, known.holder
             is_there = self._is_there(position)
-            if is_there and shown_to is holder and (group == code or not number):
+            if is_there and shown_to is holder and (shown == code or not number):
                 return code
             standing.pop()
             if not is_there:

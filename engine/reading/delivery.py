@@ -36,6 +36,11 @@ class Noting(Protocol):
     ) -> None:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
 
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These were not delivered after all. Does not raise."""
+
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise."""
 
@@ -279,8 +284,8 @@ class Delivery:
                     raise QueueInUse(
                         f"{subscription.delivered - own} messages of {queue.name}/"
                         f"{subscription.name} are in flight in other transactions, or another one "
-                        "moves it: end them first (the prepared ones too, see recover()), or wait "
-                        "for them with timeout="
+                        "moves it: end them first (the prepared ones too, see store.prepared), or "
+                        "wait for them with timeout="
                     )
             except BaseException:
                 if not was_held:
@@ -391,9 +396,19 @@ class Delivery:
         return parts
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: Sequence[tuple[int, ...]],
+        *,
+        noted: bool = False,
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
+        """Positions that were taken and reached no reader are available again.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        if noted and subscription.most and runs:  # first: what has its last delivery has it again
+            self._noting.take_back(queue, subscription, runs)
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

@@ -402,6 +402,9 @@ class Model:
         if counted:
             self.fail(place, self.rules.get("retry"))
         else:
+            if self.most:  # it was noted before
+                place.attempts = max(place.attempts - 1, 0)
+                place.sure_attempts = max(place.sure_attempts - 1, 0)
             self.put_back(place)
 
     def fail(self, place: Place, policy: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_data_file_grows_by_what_it_has() -> None:
     """From 256 KiB to `grow_bytes`."""
     env = SimEnv()
     with Store.open("/s", env=env, background=False, grow_bytes=4 << 20) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         sizes = []
         for _ in range(40):
             with store.transaction() as txn:
@@ -60,10 +60,10 @@ def test_a_file_that_was_cut_is_not_grown_by_an_opening() -> None:
         store.put("q", b"x" * 400_000)
     with store.transaction() as txn:
         assert len(txn.get_many("q", 20)) == 20
-    store.checkpoint()
+    store.admin.checkpoint()
     shown = store.status()["data"]["bytes"]
     env = env.kill()
     env.capacity_bytes = env.used_bytes()
     with Store.open("/s", env=env, background=False) as store:
         assert store.status()["data"]["bytes"] == shown
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -328,7 +328,7 @@ def test_a_sequence_is_in_order_after_a_restart(
     assert get_all(store) == [b"1", b"2"]
     numbers = [3, 12, 11, 10, 9, 8, 7, 6, 5, 4]
     put_numbers(store, *numbers)
-    store.checkpoint()
+    store.admin.checkpoint()
     env.advance(60)
     store, env = reopened(store, env)
     with store.transaction() as txn:
@@ -399,7 +399,7 @@ def test_what_expires_is_not_missing(env: SimEnv) -> None:
 def test_what_is_read_past_is_not_waited_for(env: SimEnv) -> None:
     """By a `read_to` of another, or a move: what follows comes at once, or in order again."""
     store = open_store(env)
-    store.create_queue("q", order=BY_SEQUENCE, keep_forever=True)
+    store.create_queue("q", kind="topic", order=BY_SEQUENCE, keep_forever=True)
     store.subscribe("q", "s")
     put_numbers(store, 3, 4, 6)
     with store.transaction() as txn:
@@ -424,7 +424,7 @@ def test_a_damaged_block_comes_last(seed: int) -> None:
         for number in (3, 1, 2):
             with store.transaction() as txn:
                 txn.put("q", b"%d" % number * 9000, attributes={"due": str(number)})
-        store.checkpoint()
+        store.admin.checkpoint()
         [path] = [path for path in env.files() if path.endswith(".dat")]
         at = env.contents(path).index(b"1" * 9000)
     env.corrupt(path, at)
@@ -472,7 +472,7 @@ def check(env: SimEnv, seen: Altered) -> None:
             batch = txn.get_many("q").payloads()
         assert len(batch) == store.queue("q").end_position
         assert batch != [b"2", b"1"] or "sequence" not in order
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(1, 2)
@@ -509,7 +509,7 @@ def test_an_entry_point_gives_an_order(
                 assert store.get_many(order).payloads() == expected
             for order, why in (("broken", "cannot be loaded"), ("none", "a function of headers")):
                 with pytest.raises(InvalidArgument, match=why):
-                    store.create_queue(order, order=order)
+                    store.create_queue(order, kind="topic", order=order)
     finally:
         sys.modules.pop("sorting", None)
 
@@ -538,10 +538,10 @@ def test_an_owner_without_the_code_stops_that_queue_only(
     with pytest.raises(QueueDisabled, match="mine"):
         store.get("q")
     with pytest.raises(InvalidArgument, match="mine"):
-        store.create_queue("more", order="mine")
+        store.create_queue("more", kind="topic", order="mine")
     store.put("plain", b"z")
-    store.checkpoint()
-    assert store.verify().ok
+    store.admin.checkpoint()
+    assert store.admin.verify().ok
     store.alter_queue("q", order="commit")
     assert get_all(store) == [b"2", b"1"]
     quire.register_order("mine", lambda headers: headers["priority"])
@@ -654,7 +654,7 @@ def test_a_checkpoint_packs_no_more_than_a_block_of_the_queue(store: Store) -> N
         store.create_queue(name, kind="work", order=order)
         for number in range(30):
             store.put_many(name, [b"x" * 1000] * 5 + [b"%d" % number])
-    store.checkpoint()
+    store.admin.checkpoint()
     for name in "qk":
         queue = store._context.state.queue(name)
         with queue.lock:

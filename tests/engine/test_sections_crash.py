@@ -26,7 +26,7 @@ def make(env: SimEnv) -> None:
         store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
         store.create_queue("numbered", kind="work", order={"sequence": "n"})
         store.put("numbered", b"first", attributes={"n": "1"}, sender="s")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.subscribe("topic", "s")
         for number in range(4):
             for name in ("work", "tried", "topic"):
@@ -35,6 +35,7 @@ def make(env: SimEnv) -> None:
             txn.get_many("topic/s", 3)
             txn.set_state("step", "gone", b"before")
         prepare(store, "before", bytes(9000))
+        deliver(store)
 
 
 def prepare(store: Store, xid: str, payload: bytes) -> None:
@@ -43,7 +44,7 @@ def prepare(store: Store, xid: str, payload: bytes) -> None:
     txn.put("work", payload, request_id=xid)
     txn.get("work")
     txn.set_state("step", xid, b"held")
-    txn.record(xid, 1)
+    txn.enter(xid, 1)
     txn.prepare(xid)
 
 
@@ -52,7 +53,7 @@ def move(store: Store) -> None:
     with store.transaction() as txn:
         txn.put("topic", b"new")
         txn.get("work")
-        txn.record("key", 1)
+        txn.enter("key", 1)
         txn.seek("topic/s", 4)
 
 
@@ -88,6 +89,16 @@ def fail(store: Store) -> None:
         raise StoreFailed("nothing of it is acknowledged")
 
 
+def give_back(store: Store) -> None:
+    """Only that it was not tried after all; a commit of nothing makes durable what was before."""
+    queue, subscription = store._context.state.source("tried")
+    store._context.committer.take_back(queue, subscription, [(0, 1)])
+    if store._context.committer.failed:  # that itself does not raise
+        raise StoreFailed("nothing of it is acknowledged")
+    with store.transaction():
+        pass
+
+
 def read_numbered(store: Store) -> None:
     """The first of a sequence is read."""
     with store.transaction() as txn:
@@ -99,10 +110,11 @@ WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.VALUES: set_values,
     format.ATTACHMENT: place,
     format.HELD: lambda store: prepare(store, "x", b"small"),
-    format.DECIDES: lambda store: store.commit_prepared("before"),
+    format.DECIDES: lambda store: store.prepared.commit("before"),
     format.DELIVERIES: deliver,
     format.FAILURES: fail,
     format.NUMBERS: read_numbered,
+    format.UNTOUCHED: give_back,
 }
 
 
@@ -113,7 +125,7 @@ def test_each_kind_of_section_has_its_workload() -> None:
 
 def told(store: Store) -> Told:
     """Number and hash, of a store that is whole."""
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
     return report.checked["number"], report.checked["state_hash"]
 

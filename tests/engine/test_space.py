@@ -227,7 +227,7 @@ def test_max_messages(store: Store) -> None:
 @pytest.mark.promise(5)
 def test_the_counters_return_to_zero(store: Store) -> None:
     """When all is read and nothing open, nothing is used, T = R = 0, whatever happened before."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     for name in ("a", "b"):
         store.subscribe("q", name)
     for n in range(30):
@@ -266,6 +266,6 @@ def test_used_bytes_are_the_same_after_a_reopening(store_path: str) -> None:
         with Store.open(store_path) as store:
             assert store.queue("q") == info
             if checkpoint:
-                store.checkpoint()
+                store.admin.checkpoint()
                 assert store.queue("q") == info
-            assert store.verify().ok
+            assert store.admin.verify().ok

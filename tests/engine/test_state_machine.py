@@ -251,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
     def record(self, which: int) -> None:
         txn = self.pick(which)
         txn.version = (self.ledger or 0) + 1
-        txn.real.record("key", txn.version)
+        txn.real.enter("key", txn.version)
 
     @rule(which=PICK)
     def commit(self, which: int) -> None:
@@ -304,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(xid=XIDS, commit=st.booleans(), by_xid=st.booleans())
     def decide(self, xid: str, commit: bool, by_xid: bool) -> None:
-        decide = self.store.commit_prepared if commit else self.store.rollback_prepared
+        decide = self.store.prepared.commit if commit else self.store.prepared.rollback
         txn = self.prepared.pop(xid, None)
         if txn is None:
             with pytest.raises(TransactionNotFound):
@@ -338,7 +338,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.store.checkpoint()
+        self.store.admin.checkpoint()
 
     @rule()
     def close_and_open(self) -> None:
@@ -355,7 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Whatever it leaves: no commit is uncertain, so the next process finds all of them."""
         fault = self.env.fail_at(self.env.calls.last_number + nth)
         with contextlib.suppress(StoreFailed):
-            self.store.checkpoint()
+            self.store.admin.checkpoint()
         fault.cancel()
         self.env = self.env.kill()
         self.opened_again()
@@ -402,8 +402,8 @@ class StoreMachine(RuleBasedStateMachine):
     def the_queues_agree(self) -> None:
         infos = {info.name: info for info in self.store.queues()}
         assert set(infos) == set(self.queues)
-        assert self.store.ledger("key") == self.ledger
-        assert {info.xid: info.messages for info in self.store.recover()} == {
+        assert self.store.integration.ledger("key") == self.ledger
+        assert {info.xid: info.messages for info in self.store.prepared.list()} == {
             xid: sum(map(len, txn.puts.values())) for xid, txn in self.prepared.items()
         }
         for name, queue in self.queues.items():
@@ -425,7 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        report = self.store.verify()
+        report = self.store.admin.verify()
         assert report.ok, report.findings
         self.store.close()
 
@@ -476,6 +476,6 @@ def test_the_model_knows_the_charge_of_a_message(sim_store: Store) -> None:
     sim_store.create_queue("q", kind="work")
     sim_store.put("q", b"x" * 100)
     assert sim_store.queue("q").used_bytes == 100 + MESSAGE_OVERHEAD_BYTES + CONTROL
-    sim_store.create_queue("small", capacity=4096)
+    sim_store.create_queue("small", kind="topic", capacity=4096)
     with pytest.raises(QueueFull):
         sim_store.put("small", b"x" * 4096)

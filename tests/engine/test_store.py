@@ -42,7 +42,7 @@ def test_a_store_is_made_where_there_is_none(tmp_path: Path) -> None:
             assert store.queues() == []
             assert store.role == "owner"
         with Store.open(str(path), create=False) as store:
-            assert store.verify().ok
+            assert store.admin.verify().ok
 
 
 @pytest.mark.promise(1)
@@ -50,7 +50,7 @@ def test_a_store_is_made_where_there_is_none(tmp_path: Path) -> None:
 def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool) -> None:
     """Queues, messages, fields, what was read, the ledger, ids that go on."""
     with Store.open(store_path) as store:
-        store.create_queue("t", capacity=1 << 20, max_messages=1000)
+        store.create_queue("t", kind="topic", capacity=1 << 20, max_messages=1000)
         store.create_queue("w", kind="work")
         store.subscribe("t", "a")
         store.subscribe("t", "b", start="latest")
@@ -58,7 +58,7 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
             txn.put("t", b"1", **FIELDS)
             txn.put_many("t", [b"2", b"3"])
             txn.put_many("w", [b"x" * 1000] * 400)
-            txn.record("key", 7)
+            txn.enter("key", 7)
         with store.transaction(large=True) as txn:
             txn.put_many("w", [b"y" * 1000] * 6000)
         assert take(store, "t/a", 2) == [b"1", b"2"]
@@ -69,18 +69,18 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
         assert idle.get("t/a") is not None
         messages = list(store.browse("t"))
         if checkpoint:
-            store.checkpoint()
+            store.admin.checkpoint()
         idle.rollback()
         infos, subscriptions = store.queues(), store.subscriptions("t")
     with Store.open(store_path) as store:
         assert store.queues() == infos
         assert store.subscriptions("t") == subscriptions
         assert list(store.browse("t")) == messages
-        assert (store.ledger("key"), store.ledger("other")) == (7, None)
+        assert (store.integration.ledger("key"), store.integration.ledger("other")) == (7, None)
         assert take(store, "t/a") == [b"3", b"4"]
         assert take(store, "w") == [b"y" * 1000] * 1400
         assert store.put("t", b"5") > last
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_an_open_store_without_changes_is_reopened_unchanged(store_path: str) -> None:
@@ -145,11 +145,11 @@ def test_bad_options(store_path: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Store.open(store_path, **options)
     with Store.open(store_path) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Store.open(store_path, **options)
     with Store.open(store_path) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_what_is_fixed_at_creation(store_path: str) -> None:
@@ -181,7 +181,7 @@ def test_a_second_opening_is_refused(store_path: str) -> None:
         for path in (store_path, link, store_path + "/."):
             with pytest.raises(StoreLocked, match=f"{os.getpid()}.*the first"):
                 Store.open(path)
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
     with Store.open(store_path) as store:
         assert [info.name for info in store.queues()] == ["q"]
 
@@ -208,7 +208,7 @@ def test_reading_the_lock_file_gives_nothing_away(store_path: str) -> None:
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stdout.startswith("locked")
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
 
 
 @pytest.mark.promise(12)
@@ -223,7 +223,7 @@ def test_another_process_is_refused_until_the_store_is_closed(store_path: str) -
         return done.stdout
 
     with Store.open(store_path, owner="the first") as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         before = tree(store_path)
         said = elsewhere()
         assert said.startswith("locked")
@@ -266,11 +266,11 @@ def use_in_child(store: Store, txn: Any) -> int:
             lambda: store.put("q", b"child", priority=1),
             store.transaction,
             store.queues,
-            store.checkpoint,
+            store.admin.checkpoint,
             store.status,
-            store.verify,
+            store.admin.verify,
             lambda: store.browse("q"),
-            lambda: store.create_queue("r"),
+            lambda: store.create_queue("r", kind="topic"),
             lambda: txn.put("q", b"child"),
             lambda: txn.get("q"),
             txn.commit,
@@ -300,7 +300,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     """StoreClosed says to open it again; closing twice is closing once."""
     store = Store.open(store_path)
     store.create_queue("q", kind="work")
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.put("q", b"x")
     txn = store.transaction()
     txn.put("q", b"never")
@@ -313,20 +313,20 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
         store.transaction,
         store.queues,
         lambda: store.queue("q"),
-        lambda: store.create_queue("r"),
+        lambda: store.create_queue("r", kind="topic"),
         lambda: store.drop_queue("q"),
         lambda: store.subscribe("t", "s"),
         lambda: store.unsubscribe("t", "s"),
         lambda: store.subscriptions("t"),
         lambda: store.browse("q"),
-        lambda: store.positions("q"),
-        lambda: store.ledger("key"),
-        lambda: store.lease("q", 0, 0),
-        lambda: store.renew(1),
-        lambda: store.release(1),
-        store.checkpoint,
+        lambda: store.integration.positions("q"),
+        lambda: store.integration.ledger("key"),
+        lambda: store.integration.lease("q", 0, 0),
+        lambda: store.integration.renew_lease(1),
+        lambda: store.integration.end_lease(1),
+        store.admin.checkpoint,
         store.status,
-        store.verify,
+        store.admin.verify,
     ):
         with pytest.raises(StoreClosed, match="open it again"):
             use()
@@ -339,7 +339,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     assert message.payload == b"x"  # what was returned stays readable
     with Store.open(store_path) as store:
         assert take(store, "q") == [b"x"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_a_failure_to_open_lets_go_of_the_lock(store_path: str) -> None:
@@ -357,7 +357,7 @@ def test_messages_outlive_the_store(store_path: str) -> None:
         store.create_queue("q", kind="work")
         with store.transaction() as txn:
             txn.put_many("q", [b"%d" % n * 100 for n in range(5000)])
-        store.checkpoint()
+        store.admin.checkpoint()
         with store.transaction() as txn:
             messages = txn.get_many("q", 5000)
             batch = messages.to_arrow()
@@ -377,4 +377,4 @@ def test_without_threads_maintenance_happens_within_commits() -> None:
         assert status["checkpoints"]["count"] >= 3
         assert status["journal"]["since_checkpoint_bytes"] <= 150_000
         assert status["maintenance_error"] is None
-        assert store.verify().ok
+        assert store.admin.verify().ok

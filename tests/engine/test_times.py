@@ -47,7 +47,7 @@ def test_times_hold_over_a_restart(seed: int) -> None:
     store.put("q", b"for an hour", expires_at=now + HOUR)
     store.put("q", b"in two hours", deliver_at=now + 2 * HOUR)
     store.put("q", b"between", deliver_at=now + HOUR // 2, expires_at=now + HOUR)
-    store.checkpoint()
+    store.admin.checkpoint()
     store.put("q", b"in the journal", deliver_at=now + HOUR)
     env = env.crash(seed=seed)
     env.advance(3601)
@@ -86,7 +86,9 @@ def test_many_expire_by_few_commits(seed: int) -> None:
     env.advance(1)
     before = env.calls.count("write", "*.log")
     assert take(store) == []
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     assert store.queue("q").messages == 0
     assert env.calls.count("write", "*.log") - before < 40
     assert store.queue("q").used_bytes == 0
@@ -97,7 +99,7 @@ def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
     """Though no two of them stand side by side; a topic has them go for each subscription."""
     env = new_machine(seed)
     with open_store(env) as store:
-        store.create_queue("q", timed=True)
+        store.create_queue("q", kind="topic", timed=True)
         for name in "ab":
             store.subscribe("q", name)
         times = [None, env.now_us() + 1_000_000] * 500
@@ -112,7 +114,7 @@ def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
         for name in "ab":
             assert set(store.get_many(f"q/{name}").payloads()) == {b"stays"}
         assert store.queue("q").messages == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def work(env: SimEnv, seen: Seen) -> None:
@@ -139,7 +141,7 @@ def work(env: SimEnv, seen: Seen) -> None:
                 seen.read.add(seen.reading)
             seen.reading = None
         if number % 10 == 9:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.close()
 
 
@@ -156,12 +158,12 @@ def check(env: SimEnv, seen: Seen) -> None:
     got = take(store)
     assert got == sorted(got, key=int)
     assert not [payload for payload in got if int(payload) % 3 == 1]
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert store.queue("q").messages == 0
     dead = store.browse("dead").payloads()
     assert not [payload for payload in dead if int(payload) % 3 != 1]
     assert sorted([*got, *dead]) == sorted(there)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 

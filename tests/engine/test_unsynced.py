@@ -105,7 +105,7 @@ def test_a_move_of_a_subscription_need_not_be_durable_either() -> None:
     """It is in its place in the order, and durable with the next sync."""
     env = new_machine(1)
     store = open_store(env)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "a", "earliest")
     store.put_many("t", [b"0", b"1"])
     with store.transaction(durable=False) as txn:
@@ -202,7 +202,7 @@ def weak_store(env: SimEnv) -> Store:
 def left(env: SimEnv) -> list[bytes]:
     """What the work queue holds once the store is recovered."""
     store = open_store(env)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     found = store.browse("work").payloads()
     store.close()
     return found
@@ -275,7 +275,7 @@ def test_what_is_read_and_not_durable_yet_is_not_given_away(sim: SimEnv) -> None
     with store.transaction(durable=False) as txn:
         assert txn.get("work") is not None
     assert store.status()["data"]["free_bytes"] == free
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.sync()
     assert store.status()["data"]["free_bytes"] > free
     store.close()

@@ -15,6 +15,7 @@ PROGRAM = """
 import ast, os, signal, sys, threading, time
 import quire
 from quire.engine import EmbeddedStore, EmbeddedTransaction
+from quire.engine.namespaces import EmbeddedAdmin, EmbeddedIntegration, EmbeddedPrepared
 from quire.opening import open
 
 def hang(kind, name, moment):
@@ -35,7 +36,7 @@ def transact(queue, payload, key=None, version=0):
     with store.transaction() as txn:
         txn.put(queue, payload)
         if key:
-            txn.record(key, version)
+            txn.enter(key, version)
     return txn.state
 
 def do(*calls):

@@ -113,7 +113,7 @@ class Worker:
                 for index in range(puts):
                     txn.put(rng.choice(TOPICS), f"{name} {index + 1}/{puts}".encode())
             if version is not None:
-                txn.record(self._name, version)
+                txn.enter(self._name, version)
             how = rng.random()
             if how < 0.1:
                 txn.rollback()
@@ -193,7 +193,7 @@ def create(path: str) -> None:
     """Make the store and its queues."""
     with quire.open(path, **OPTIONS) as store:
         for name in (*TOPICS, RECEIPTS):
-            store.create_queue(name)
+            store.create_queue(name, kind="topic")
             store.subscribe(name, "audit")
         for name in TOPICS:
             store.subscribe(name, "work")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -22,7 +25,7 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.message import Message, Messages
-from tests.remote.children import until
+from tests.remote.children import child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 
 SECONDS = 120.0
@@ -76,6 +79,51 @@ def test_a_get_without_a_timeout_waits_for_ever(
     assert left(store, work) == []
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_close_ends_what_waits_for_ever(store: AnyStore, work: str, many: bool) -> None:
+    """By another thread: StoreClosed, and nothing is taken."""
+    closing = in_a_moment(store.close)
+    with pytest.raises(StoreClosed):
+        _ = store.get_many(work, timeout=None) if many else store.get(work, timeout=None)
+    closing.join(SECONDS)
+
+
+@pytest.mark.parametrize("call", ["get", "get_many", "in a transaction"])
+@pytest.mark.parametrize("path", [":memory:", "owned", "joined"])
+def test_ctrl_c_ends_what_waits_for_ever(store_path: str, call: str, path: str) -> None:
+    """And the store goes on."""
+    owner = quire.open(store_path) if path == "joined" else None
+    with child(WAITING, path if path == ":memory:" else store_path, call) as process:
+        assert process.line() == "waits"
+        time.sleep(0.2)
+        process.process.send_signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+        assert process.line() == "b'later'"
+        assert process.wait() == 0
+    if owner is not None:
+        owner.close()
+
+
+WAITING = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("work")
+    print("waits", flush=True)
+    try:
+        if sys.argv[2] == "get":
+            store.get("work", timeout=None)
+        elif sys.argv[2] == "get_many":
+            store.get_many("work", timeout=None)
+        else:
+            with store.transaction() as txn:
+                txn.get("work", None)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    store.put("work", b"later")
+    print(store.get("work").payload, flush=True)
+"""
+
+
 # One call
 
 
@@ -85,7 +133,7 @@ def test_one_message_is_taken_for_good(store: AnyStore, work: str) -> None:
     message = store.get(work)
     assert message is not None
     assert (message.payload, message.priority, message.delivery_count) == (b"1", 3, 1)
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
     assert store.queue(work).messages == 0
     assert store.get(work) is None
 
@@ -99,7 +147,7 @@ def test_many_messages_are_taken_for_good(store: AnyStore, work: str) -> None:
     nothing = store.get_many(work, 1)
     assert isinstance(nothing, Messages)
     assert (nothing.queue, list(nothing)) == (work, [])
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_call_that_takes_waits(store: AnyStore, work: str) -> None:
@@ -134,12 +182,12 @@ def test_of_many_messages_all_are_put_or_none(store: AnyStore) -> None:
     assert store.queue("small").messages == 0
     with pytest.raises(QueueNotFound):
         store.put_many("nowhere", [b"1"])
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_topic_is_taken_from_by_a_subscription(store: AnyStore) -> None:
     """Calls and loops take the sources of transactions, and raise what these raise."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.put_many("topic", [b"1", b"2"])
     message = store.get("topic/a")
@@ -185,9 +233,9 @@ def test_a_queue_may_be_there_already(store: AnyStore) -> None:
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True, puts=False) == stopped
     with pytest.raises(QueueExists, match="text is 'mended', not ''; puts is False, not True"):
         store.create_queue("q", "work", 8192, 7, exist_ok=True, text="", puts=True)
-    assert store.create_queue("new", exist_ok=True).kind == "topic"
+    assert store.create_queue("new", kind="topic", exist_ok=True).kind == "topic"
     with pytest.raises(InvalidArgument):
-        store.create_queue("q", exist_ok=1)  # type: ignore[arg-type]
+        store.create_queue("q", kind="topic", exist_ok=1)  # type: ignore[arg-type]
 
 
 # Loops
@@ -206,7 +254,7 @@ def test_a_loop_handles_each_message_in_a_transaction(store: AnyStore, work: str
     assert seen == [b"1", b"2", b"3"]
     assert store.get_many("done").payloads() == [b"1!", b"2!", b"3!"]
     assert left(store, work) == []
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_loop_takes_batches(store: AnyStore, work: str) -> None:
@@ -252,7 +300,7 @@ def test_a_block_that_is_left_has_its_message_there_again(
     assert again is not None
     assert again.payload == [b"1", b"2", b"3"][len(done)]
     assert again.delivery_count == (1 if (ack, leaves) == ("session", "break") else 2)
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 @pytest.mark.parametrize("leaves", ["break", "raise", "return"])
@@ -280,7 +328,7 @@ def test_a_bare_loop_that_is_left_has_its_message_there_again(
         run()
     if leaves != "break":
         assert left(store, work) == [b"2", b"3"]
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_bare_loop_that_ends_has_committed(plain_store: AnyStore, plain_work: str) -> None:
@@ -295,7 +343,7 @@ def test_a_loop_waits(store: AnyStore, work: str) -> None:
     """For the next message, with no transaction open; its end comes when none does."""
 
     def put_when_free(payload: bytes) -> None:
-        until(lambda: store.transactions() == [])
+        until(lambda: store.admin.transactions() == [])
         store.put(work, payload)
 
     with store.consume(work, timeout=SECONDS) as messages:
@@ -359,7 +407,7 @@ def test_a_session_commits_when_it_is_told_to(store: AnyStore, work: str) -> Non
     def fail() -> None:
         with store.consume(work, timeout=0.0, ack="session") as messages:
             for message in messages:
-                assert len(store.transactions()) == 1
+                assert len(store.admin.transactions()) == 1
                 if message.payload == b"2":
                     messages.acknowledge()
                     assert store.queue(work).messages == 2
@@ -395,8 +443,8 @@ def test_a_loop_whose_transaction_was_ended_by_others_raises(store: AnyStore, wo
     store.put(work, b"1")
     with store.consume(work, timeout=0.0) as messages:
         next(messages)
-        [info] = store.transactions()
-        store.abort(info.id)
+        [info] = store.admin.transactions()
+        store.admin.abort(info.id)
         with pytest.raises(TransactionAborted):
             next(messages)
     assert left(store, work) == [b"1"]

@@ -18,7 +18,7 @@ SECONDS = 120.0
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue whose messages are delivered twice."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "work", "kind": "work", "max_deliveries": 2, "dead_letter": "dead"},
@@ -51,6 +51,28 @@ def test_deliveries_are_counted(store: AnyStore, work: str) -> None:
         txn.rollback()
     [message] = got(store, work)
     assert message.delivery_count == 2
+
+
+def test_what_is_given_back_untouched_does_not_count(store: AnyStore, work: str) -> None:
+    """However often; one by one and in batches, also the last delivery that a message has."""
+    store.put_many(work, [b"0", b"1"])
+    for _ in range(5):
+        with store.transaction() as txn:
+            assert [m.delivery_count for m in txn.get_many(work)] == [1, 1]
+            txn.unget()
+            message = txn.get(work)
+            assert message is not None
+            assert message.delivery_count == 1
+            txn.unget()
+    with store.transaction() as txn:
+        assert len(txn.get_many(work)) == 2
+        txn.rollback()
+    for _ in range(5):
+        with store.transaction() as txn:
+            assert [m.delivery_count for m in txn.get_many(work)] == [2, 2]
+            txn.unget()
+    assert [message.delivery_count for message in got(store, work)] == [2, 2]
+    assert store.queue("dead").messages == 0
 
 
 def test_what_is_delivered_too_often_is_a_dead_letter(store: AnyStore, work: str) -> None:
@@ -140,7 +162,7 @@ def test_what_cannot_be_rejected(store: AnyStore, work: str) -> None:
 
 def test_a_full_dead_letter_queue_makes_it_wait(store: AnyStore) -> None:
     """Visibly, and hidden from consumers; it moves when there is room."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "capacity": 4096},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -161,10 +183,10 @@ def test_a_full_dead_letter_queue_makes_it_wait(store: AnyStore) -> None:
 
 def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
     """The others get the message all the same."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
-            {"name": "t", "max_deliveries": 1, "dead_letter": "dead"},
+            {"name": "t", "kind": "topic", "max_deliveries": 1, "dead_letter": "dead"},
         ]
     )
     store.subscribe("t", "a")
@@ -182,9 +204,9 @@ def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
 def test_limits_and_queues_belong_together(store: AnyStore, work: str) -> None:
     """A limit needs a queue, which is another one, is there, and stays there."""
     with pytest.raises(InvalidArgument, match="dead_letter"):
-        store.create_queue("a", max_deliveries=3)
+        store.create_queue("a", kind="topic", max_deliveries=3)
     with pytest.raises(InvalidArgument, match="another"):
-        store.create_queue("a", max_deliveries=3, dead_letter="a")
+        store.create_queue("a", kind="topic", max_deliveries=3, dead_letter="a")
     with pytest.raises(QueueNotFound, match="nowhere"):
         store.alter_queue(work, dead_letter="nowhere")
     with pytest.raises(QueueInUse, match="dead-letter queue"):
@@ -218,7 +240,7 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
             for message in list(txn.get_many(work, 10)):
                 txn.reject(message, "not yet")
     assert store.queue("dead").messages == 3
-    assert store.redrive("dead", lambda letter: letter.priority != 1) == 2
+    assert store.admin.redrive("dead", lambda letter: letter.priority != 1) == 2
     assert [letter.payload for letter in store.browse("dead")] == [b"1"]
     with store.transaction() as txn:
         back = list(txn.get_many(work, 10))
@@ -228,16 +250,16 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
         assert {m.delivery_count for m in back} == {1}
     store.create_queue("other", kind="work")
     store.put("dead", b"none")
-    assert store.redrive("dead", max_messages=10) == 1
-    assert store.redrive("dead", to="other") == 1
+    assert store.admin.redrive("dead", max_messages=10) == 1
+    assert store.admin.redrive("dead", to="other") == 1
     assert [m.payload for m in got(store, "other")] == [b"none"]
     with pytest.raises(InvalidArgument):
-        store.redrive("dead", "all")  # type: ignore[arg-type]
+        store.admin.redrive("dead", "all")  # type: ignore[arg-type]
 
 
 def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:
     """Neither what is larger than the queue takes, nor what is larger than the queue."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "capacity": 8192, "max_message_bytes": 6000},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -261,7 +283,7 @@ def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:
 
 def test_a_dead_letter_is_no_larger_than_its_queue_takes(store: AnyStore) -> None:
     """Where what tells where it comes from is too much, it goes without."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "max_message_bytes": 100},
             {"name": "work", "kind": "work", "max_message_bytes": 100},
@@ -279,7 +301,7 @@ def test_a_dead_letter_is_no_larger_than_its_queue_takes(store: AnyStore) -> Non
 
 def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
     """Also where their queue has a retry policy."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "retry": {"delay": 600.0}},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -289,5 +311,5 @@ def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
     with store.transaction() as txn:
         for message in txn.get_many("work"):
             txn.reject(message, "bad")
-    assert store.redrive("dead", lambda letter: letter.payload == b"1") == 1
+    assert store.admin.redrive("dead", lambda letter: letter.payload == b"1") == 1
     assert [m.payload for m in got(store, "dead")] == [b"0"]

@@ -1,4 +1,4 @@
-"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS6)."""
+"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _plain(txn: Transaction, payload: bytes) -> None:
 def _large_record(txn: Transaction, payload: bytes) -> None:
     txn.put("work", payload)
     for number in range(40):
-        txn.record(f"{payload.decode()}-{number}" + "x" * 80, 1)
+        txn.enter(f"{payload.decode()}-{number}" + "x" * 80, 1)
 
 
 def _states(txn: Transaction, payload: bytes) -> None:
@@ -47,7 +47,7 @@ ALONE: dict[str, Callable[[Interface, str], object]] = {
     "put": lambda store, name: store.put("work", name.encode()),
     "put with fields": lambda store, name: store.put("work", name.encode(), priority=1),
     "put many": lambda store, name: store.put_many("work", [name.encode()]),
-    "create a queue": lambda store, name: store.create_queue(name),
+    "create a queue": lambda store, name: store.create_queue(name, kind="topic"),
 }
 
 
@@ -133,18 +133,18 @@ def test_promise_2_a_failure_inside_the_owner_tells_the_state_as_it_is(
         pair.failing = None
         assert isinstance(raised, RemoteError | StoreFailed | None)
         if raised is not None and not isinstance(raised, OutcomeUnknown | StoreFailed):
-            if txn.state == "open":  # it could not begin: its puts were refused (SS4)
+            if txn.state == "open":  # it could not begin: its puts were refused (TP1)
                 end()
             else:
                 assert txn.state == "rolled back"
         told = moment, txn.state, failing.where
         names = pair.names()
-        listed = [info.xid for info in pair.owner.recover()]
+        listed = [info.xid for info in pair.owner.prepared.list()]
         is_there = name in listed if prepare else name in names
         stands = "prepared" if prepare else "committed"
         assert is_there is (txn.state == stands) or txn.state == "in doubt", told
         for xid in listed:
-            pair.owner.rollback_prepared(xid)
+            pair.owner.prepared.rollback(xid)
 
 
 @pytest.mark.promise(2)

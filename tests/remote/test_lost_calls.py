@@ -18,48 +18,48 @@ from tests.remote.children import child, join
 from tests.remote.test_processes import OWNER, SECONDS, own
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {
-    "create_queue": lambda store: store.create_queue("q"),
-    "rename_queue": lambda store: store.rename_queue("q", "r"),
-    "purge": lambda store: store.purge("q"),
-    "create_alias": lambda store: store.create_alias("a", "q"),
-    "drop_alias": lambda store: store.drop_alias("a"),
-    "switch": lambda store: store.switch(puts=False),
-    "create_schedule": lambda store: store.create_schedule("s", "q", "@daily"),
-    "alter_schedule": lambda store: store.alter_schedule("s", paused=True),
-    "drop_schedule": lambda store: store.drop_schedule("s"),
+    "create_queue": lambda store: store.create_queue("q", kind="topic"),
+    "rename_queue": lambda store: store.admin.rename_queue("q", "r"),
+    "purge": lambda store: store.admin.purge("q"),
+    "create_alias": lambda store: store.admin.create_alias("a", "q"),
+    "drop_alias": lambda store: store.admin.drop_alias("a"),
+    "switch": lambda store: store.admin.switch(puts=False),
+    "create_schedule": lambda store: store.cron.create("s", "q", "@daily"),
+    "alter_schedule": lambda store: store.cron.alter("s", paused=True),
+    "drop_schedule": lambda store: store.cron.drop("s"),
     "drop_queue": lambda store: store.drop_queue("q"),
     "subscribe": lambda store: store.subscribe("q", "a"),
-    "subscribe_many": lambda store: store.subscribe_many("a", {"q": 0, "r": "latest"}),
+    "subscribe_many": lambda store: store.integration.subscribe_many("a", {"q": 0, "r": "latest"}),
     "unsubscribe": lambda store: store.unsubscribe("q", "a"),
-    "abort": lambda store: store.abort(1),
-    "drop_state": lambda store: store.drop_state("s"),
-    "commit_prepared": lambda store: store.commit_prepared("x1"),
-    "rollback_prepared": lambda store: store.rollback_prepared("x1"),
-    "lease": lambda store: store.lease("q", 0, 0),
-    "lease_many": lambda store: store.lease_many([("q", 0, 0), ("r", 0, 0)]),
-    "renew": lambda store: store.renew(1),
-    "release": lambda store: store.release(1),
-    "checkpoint": lambda store: store.checkpoint(),
+    "abort": lambda store: store.admin.abort(1),
+    "drop_state": lambda store: store.states.drop("s"),
+    "commit_prepared": lambda store: store.prepared.commit("x1"),
+    "rollback_prepared": lambda store: store.prepared.rollback("x1"),
+    "lease": lambda store: store.integration.lease("q", 0, 0),
+    "lease_many": lambda store: store.integration.lease_many([("q", 0, 0), ("r", 0, 0)]),
+    "renew": lambda store: store.integration.renew_lease(1),
+    "release": lambda store: store.integration.end_lease(1),
+    "checkpoint": lambda store: store.admin.checkpoint(),
 }
 LOOKING: dict[str, Callable[[RemoteStore], object]] = {
-    "aliases": lambda store: store.aliases(),
-    "schedules": lambda store: store.schedules(),
+    "aliases": lambda store: store.admin.aliases(),
+    "schedules": lambda store: store.cron.list(),
     "queues": lambda store: store.queues(),
     "queues of names": lambda store: store.queues(["q", "r"]),
     "queue": lambda store: store.queue("q"),
-    "positions": lambda store: store.positions("q"),
-    "records": lambda store: store.records("q"),
+    "positions": lambda store: store.integration.positions("q"),
+    "records": lambda store: store.admin.queue_records("q"),
     "subscriptions": lambda store: store.subscriptions("q"),
-    "transactions": lambda store: store.transactions(),
-    "transaction_info": lambda store: store.transaction_info(1),
-    "recover": lambda store: store.recover(),
-    "ledger": lambda store: store.ledger("k"),
+    "transactions": lambda store: store.admin.transactions(),
+    "transaction_info": lambda store: store.admin.transaction(1),
+    "recover": lambda store: store.prepared.list(),
+    "ledger": lambda store: store.integration.ledger("k"),
     "browse": lambda store: store.browse("q"),
-    "get_state": lambda store: store.get_state("s", "k"),
-    "state_items": lambda store: store.state_items("s"),
-    "state_names": lambda store: store.state_names(),
+    "get_state": lambda store: store.states.get("s", "k"),
+    "state_items": lambda store: store.states.items("s"),
+    "state_names": lambda store: store.states.names(),
     "status": lambda store: store.status(),
-    "verify": lambda store: store.verify(),
+    "verify": lambda store: store.admin.verify(),
 }
 
 # Hangs when a queue is made: before anything is done, or when it is durable.
@@ -165,7 +165,7 @@ def test_the_owner_dies_while_a_queue_is_made(store_path: str, moment: str) -> N
 
         def create() -> None:
             try:
-                store.create_queue("q")
+                store.create_queue("q", kind="topic")
             except QuireError as error:
                 raised.append(error)
 

@@ -92,7 +92,7 @@ def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
 def test_connect_by_url(store_path: str) -> None:
     """The URL of the socket gives the same store; other strings are refused."""
     with open_store(store_path), join(store_path) as joined, connect(joined.url) as again:
-        assert again.store_id == joined.store_id
+        assert again.integration.store_id == joined.integration.store_id
         assert again.path == joined.path
     with pytest.raises(ConnectionLost):
         connect(joined.url)
@@ -337,7 +337,7 @@ def test_a_store_that_cannot_be_shared_is_open_all_the_same(
     monkeypatch.setattr("quire.remote.entrance.choose_socket_path", fail)
     monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
     with open_store(store_path) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         with pytest.raises(StoreLocked, match="could not be joined"):
             open_store(store_path)
         assert store.status()["sharing"]["error"] == "no place for a socket"

@@ -14,16 +14,18 @@ from tests.remote.conftest import AnyStore
 
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
-    made = store.create_queue("q", text="orders, ümlaut", properties={"team": "a"}, priority=True)
+    made = store.create_queue(
+        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
+    )
     assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
-    plain, other = store.create_queues(["plain", {"name": "r", "default_priority": 7}])
+    plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
     assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
     assert other.default_priority == 7
     altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
     assert altered == store.queue("q")
     assert (altered.capacity_bytes, altered.max_messages, altered.text) == (8192, 2, "")
     assert (altered.properties, altered.priority) == ({"team": "a"}, True)
-    [item] = [item for item in store.catalog("queue") if item.body["name"] == "q"]
+    [item] = [item for item in store.admin.catalog("queue") if item.body["name"] == "q"]
     assert item.version == 2
     assert "text" not in item.body
 
@@ -50,14 +52,14 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
 )
 def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
     """And nothing is changed."""
-    before = store.create_queue("q")
+    before = store.create_queue("q", kind="topic")
     with pytest.raises(InvalidArgument):
         store.alter_queue("q", **wrong)
     if "kind" not in wrong:
         with pytest.raises((InvalidArgument, TypeError)):
             store.create_queue("r", **wrong)
         with pytest.raises(InvalidArgument):
-            store.create_queues([{"name": "r", **wrong}])
+            store.admin.create_queues([{"name": "r", **wrong}])
     assert store.queues() == [before]
     with pytest.raises(QueueNotFound):
         store.alter_queue("r", text="")
@@ -66,7 +68,7 @@ def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
 def test_a_long_text_in_any_letters_fits(store: AnyStore) -> None:
     """A kibibyte of each, which JSON writes at six times the size."""
     text, properties = "\x01" * 1024, {"\x02" * 10: "\x03" * 1014}
-    made = store.create_queue("q", text=text, properties=properties)
+    made = store.create_queue("q", kind="topic", text=text, properties=properties)
     assert (made.text, made.properties) == (text, properties)
     assert store.alter_queue("q", puts=False).text == text
 
@@ -93,10 +95,10 @@ def test_limits_change_online(store: AnyStore) -> None:
 
 def test_a_queue_is_stopped_for_puts(store: AnyStore) -> None:
     """Gets go on, and what was put before is committed."""
-    store.create_queues([{"name": "q", "kind": "work"}, "other"])
+    store.admin.create_queues([{"name": "q", "kind": "work"}, "other"])
     txn = store.transaction()
     txn.put("q", b"before")
-    store.transactions()  # a joined transaction's first put has arrived
+    store.admin.transactions()  # a joined transaction's first put has arrived
     store.alter_queue("q", puts=False)
     with pytest.raises(QueueDisabled, match="puts=True"):
         store.put("q", b"refused")

@@ -94,7 +94,7 @@ def test_a_graph_that_runs_is_shown_and_told(
         run.drain(SECONDS)
         first = store.browse("in.dead")[0].id
         quire(capsys, "replay", path, "shop", "check", "--max", "1")
-        eventually(lambda: store.get_state("graph.shop", "replay/check") is None)
+        eventually(lambda: store.states.get("graph.shop", "replay/check") is None)
         (letter,) = store.browse("in.dead")
         assert letter.id > first  # it is no number still
         assert graph.draw(f"{tmp_path}/g.svg") == (tmp_path / "g.svg").read_text()
@@ -163,7 +163,7 @@ def test_a_graph_killed_while_it_is_paused(
 ) -> None:
     """Started again it is paused still, and goes on where it was when it is told to."""
     monkeypatch.setattr(run_module, "WATCH_SECONDS", 0.02)
-    store.create_queue("in", keep_forever=True)
+    store.create_queue("in", kind="topic", keep_forever=True)
     put, before = 0, Counter[int]()
     for number in range(max(2, rounds // 25)):
         told, telling = os.pipe()

@@ -34,7 +34,7 @@ def store(store_path: str) -> Iterator[Any]:
             opened.subscribe(queue, "s", start="earliest")
             put_numbers(opened, queue, range(10))
         yield opened
-        report = opened.verify()
+        report = opened.admin.verify()
         assert report.ok, report.findings
         connection.forget(store_path)
 
@@ -131,7 +131,7 @@ def test_a_task_does_not_find_its_messages_in_the_other_queue(store: Any) -> Non
     made = []
     for partition in source.partitions(start, source.latestOffset(start, ALL)):
         assert isinstance(partition, QuirePartition)
-        wrong = [replace(item, piece=item.piece._replace(checksum=1)) for item in partition.pieces]
+        wrong = [replace(item, piece=replace(item.piece, checksum=1)) for item in partition.pieces]
         made += [QuirePartition([item]) for item in wrong if item.queue == "q"]
     assert sum(rows(store, partition) for partition in made) == 10
     make_again(store)
@@ -164,7 +164,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
 
     def lease(*args: Any, **options: Any) -> Any:
         make_again(store)
-        return store.lease_many(*args, **options)
+        return store.integration.lease_many(*args, **options)
 
     def leased() -> Any:
         meddled: Any = Meddled(store, lease_many=lease)
@@ -214,7 +214,7 @@ def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
             def read_to_many(positions: dict[str, int]) -> dict[str, int]:
                 make_again(store)
                 calls.extend(positions)
-                return dict(txn.read_to_many(positions))
+                return dict(txn.integration.read_to_many(positions))
 
             yield Meddled(txn, read_to_many=read_to_many)
 
