@@ -95,7 +95,7 @@ def _write(path: str, count: int, rounds: int, seed: int) -> dict[str, float]:
     took: dict[str, list[float]] = {"both": [], "commit": [], "rollback": [], "removal": []}
     writes = 0
     for number in range(rounds):
-        store.create_queue(f"queue{number}", capacity=CAPACITY_BYTES)
+        store.create_queue(f"queue{number}", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe(f"queue{number}", "reader")
         for way in ("rollback", "commit"):
             transaction = store.transaction(large=True)

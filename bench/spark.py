@@ -49,9 +49,9 @@ def fill(path: Path, rows: int, seed: int) -> None:
     """Make a store with messages in `full`, and `sink`; both keep what is put."""
     payloads = as_arrow(CHUNK, seed)
     with quire.open(str(path)) as store:
-        store.create_queue("full", capacity=CAPACITY_BYTES)
+        store.create_queue("full", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe("full", "keep", start="earliest")
-        store.create_queue("sink", capacity=CAPACITY_BYTES)
+        store.create_queue("sink", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe("sink", "keep", start="earliest")
         for _ in range(rows // CHUNK):
             with store.transaction() as transaction:

@@ -30,8 +30,8 @@ def run(setting: Setting) -> list[Result]:
     """Milliseconds of a micro-batch and of a start."""
     path = setting.folder / "store"
     with quire.open(str(path)) as store:
-        store.create_queue("in")
-        store.create_queue("out")
+        store.create_queue("in", kind="topic")
+        store.create_queue("out", kind="topic")
         store.subscribe("out", "keep")
     spark = start_session()
     try:

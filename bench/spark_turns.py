@@ -40,7 +40,7 @@ def session(folder: Path, rows: int, seed: int) -> two_checkouts.Session:
     path = folder / "store"
     measured.fill(path, rows, seed)
     with quire.open(str(path)) as store:
-        store.create_queue("few")
+        store.create_queue("few", kind="topic")
     return _Session(measured.start_session(), path, rows, seed)
 
 

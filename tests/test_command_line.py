@@ -25,6 +25,7 @@ from quire.opening import open as open_store
 from quire.store import Store
 from quire.transaction import Transaction
 from tests.source_tree import ROOT, all_sources
+from tests.test_wrong_uses import subjects
 
 
 class Terminal:
@@ -283,13 +284,15 @@ def test_calls_become_commands() -> None:
     """Positional arguments, options and properties; what no command does stays."""
     for text, shown in (
         ("x: create_queue('a', kind='work')", "x: quire create-queue 'a b' a --kind work"),
-        ("store.enable(puts=True) helps", "quire enable 'a b' --puts helps"),
+        ("store.admin.purge('t', 'a') helps", "quire purge 'a b' t a helps"),
         (
             "alter_queue('q', text='a b', puts=True)",
             "quire alter-queue 'a b' q 'text=a b' puts=true",
         ),
-        ("see recover()", "see quire recover 'a b'"),
-        ("or drop_alias it", "or quire drop-alias it"),
+        ("see store.prepared.list()", "see quire recover 'a b'"),
+        ("alter it (store.cron.alter)", "alter it (quire alter-schedule)"),
+        ("not one of store.states.drop", "not one of store.states.drop"),
+        ("or drop_queue it", "or quire drop-queue it"),
         ("call frobnicate('x')", "call frobnicate('x')"),
         ("use commit() or a_word", "use commit() or a_word"),
         ("subscribe(a b)", "subscribe(a b)"),
@@ -299,10 +302,10 @@ def test_calls_become_commands() -> None:
 
 # Calls that errors name and no command does: they are for programs only.
 PROGRAMS_ONLY = {
-    "commit", "rollback", "transaction", "unget", "get_arrow", "put_block", "drop_state", "queue",
-    "read_to", "when_ready",
+    "commit", "rollback", "transaction", "unget", "get_arrow", "put_block", "states.drop",
+    "queue", "read_to", "when_ready",
 }  # fmt: skip
-NAMED = re.compile(r"\b(?:store\.)?([a-z]+_[a-z_]+|[a-z]+(?=\())")
+NAMED = re.compile(r"\bstore\.([a-z]+\.[a-z_]+)|\b(?:store\.)?([a-z]+_[a-z_]+|[a-z]+(?=\())")
 
 
 def error_texts() -> Iterator[str]:
@@ -320,12 +323,13 @@ def error_texts() -> Iterator[str]:
 def test_each_call_that_an_error_names_has_a_command() -> None:
     """So the command line never tells its users to call something."""
     calls = {
-        name
+        f"{path}{name}"
         for kind in (Store, Transaction)
-        for name in vars(kind)
-        if not name.startswith("_") and callable(getattr(kind, name))
+        for path, member in (("", kind), *subjects(kind))
+        for name in vars(member)
+        if not name.startswith("_") and callable(getattr(member, name))
     }
-    named = {name for text in error_texts() for name in NAMED.findall(text)} & calls
+    named = {one or other for text in error_texts() for one, other in NAMED.findall(text)} & calls
     assert len(named) > 10
     done = {call for command in commands().values() for call in command.calls}
     assert named - done - PROGRAMS_ONLY == set()

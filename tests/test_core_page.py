@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-import pytest
+from typing import get_type_hints
 
 import quire
 from tests.source_tree import ROOT
@@ -34,7 +33,6 @@ def test_the_questions_are_answered_on_the_page() -> None:
         assert missing in ([], ["prepare"]), question
 
 
-@pytest.mark.xfail(reason="the namespaces come with the table of calls")
 def test_each_name_of_a_namespace_is_there() -> None:
     """The members that the page names of each, and no namespace is left out."""
     found = dict(ROWS.findall(NAMESPACES)[2:])
@@ -46,8 +44,6 @@ def test_each_name_of_a_namespace_is_there() -> None:
 
 def inspect_type(member: property) -> type:
     """What a property of the interface gives."""
-    import typing
-
     assert member.fget is not None
-    given: type = typing.get_type_hints(member.fget)["return"]
+    given: type = get_type_hints(member.fget)["return"]
     return given

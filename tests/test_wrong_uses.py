@@ -241,14 +241,16 @@ def test_the_table_is_long_enough() -> None:
     assert len({row.written for row in table}) == len(table)
     written = "\n".join(row.written for row in table)
     without = {"stop"}  # any number of times, before and after
-    for kind in (quire.Store, quire.Transaction, quire.Workers):
-        called = (
-            "." if kind is quire.Workers else r"store\." if kind is quire.Store else r"txn\d?\."
-        )
-        for path, member in [("", kind), *subjects(kind)]:
-            for name, value in vars(member).items():
-                if inspect.isfunction(value) and not name.startswith("_") and name not in without:
-                    assert re.search(rf"{called}{path}{name}\(", written), f"{kind}: {path}{name}"
+    receivers = {quire.Store: r"(?:store|closed)", quire.Transaction: r"txn\d?", quire.Workers: ""}
+    missing = [
+        f"{kind.__name__}: {path}{name}"
+        for kind, receiver in receivers.items()
+        for path, member in [("", kind), *subjects(kind)]
+        for name, value in vars(member).items()
+        if inspect.isfunction(value) and not name.startswith("_") and name not in without
+        if not re.search(rf"{receiver}\.{re.escape(path)}{name}\(", written)
+    ]
+    assert missing == []
 
 
 def subjects(kind: type) -> Iterator[tuple[str, type]]:
@@ -257,4 +259,4 @@ def subjects(kind: type) -> Iterator[tuple[str, type]]:
         if isinstance(value, property) and value.fget is not None:
             given = get_type_hints(value.fget)["return"]
             if inspect.isclass(given) and given.__module__.startswith("quire."):
-                yield rf"{name}\.", given
+                yield f"{name}.", given

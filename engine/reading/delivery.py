@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -36,6 +37,11 @@ class Noting(Protocol):
     ) -> None:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
 
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These were not delivered after all. Does not raise."""
+
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise."""
 
@@ -49,20 +55,16 @@ class Asking(NamedTuple):
     wanted: Callable[[], bool]  # whether it still waits
 
 
+@dataclass(eq=False)
 class Delivery:
-    """See the module. Thread-safe."""
+    """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
 
-    def __init__(
-        self,
-        env: Env,
-        reader: BlockReader,
-        noting: Noting,
-        queues: Iterable[Queue],
-    ) -> None:
-        """`queues`: all of the store, as it was opened."""
-        self._env = env
-        self._reader = reader
-        self._noting = noting
+    _env: Env
+    _reader: BlockReader
+    _noting: Noting
+    queues: InitVar[Iterable[Queue]]
+
+    def __post_init__(self, queues: Iterable[Queue]) -> None:
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
 
@@ -391,9 +393,19 @@ class Delivery:
         return parts
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: Sequence[tuple[int, ...]],
+        *,
+        noted: bool = False,
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
+        """Positions that were taken and reached no reader are available again.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        if noted and subscription.most and runs:  # first: what has its last delivery has it again
+            self._noting.take_back(queue, subscription, runs)
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

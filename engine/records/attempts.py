@@ -79,6 +79,15 @@ class Attempts:
         """[start, end) was given back once more."""
         self._count(start, end, 1, 0, None)
 
+    def take_back(self, start: int, end: int) -> None:
+        """It was once less, after all."""
+        rows: list[Row] = []
+        first, after = self._cut(start, end)
+        for lo, hi, count, failed, due in self.rows(first, after):
+            if count > 1 or failed or due:
+                rows.append((lo, hi, max(count - 1, 0), failed, due))
+        self._replace(first, after, rows)
+
     def fail(self, start: int, end: int, due_us: int, *, noted: bool) -> None:
         """The same, as it failed, and comes again then. `noted`: the delivery is counted."""
         self._count(start, end, not noted, int(noted), due_us)

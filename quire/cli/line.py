@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
+
+from quire.nearness import nearest
 
 from .command import Command, Status
 from .table import SUBJECTS, commands
@@ -20,7 +21,7 @@ A transactional multi-queue engine: one store is one directory, PATH. Commands w
 programs that have the store open, or alone. `quire COMMAND --help` tells the rest.
 
 for a start:
-  quire create-queue shop.quire orders --kind work
+  quire create-queue shop.quire orders
   quire put shop.quire orders '2 apples'
   quire get shop.quire orders"""
 _STATUSES: Final = """\
@@ -111,8 +112,8 @@ def read_line(words: Sequence[str]) -> argparse.Namespace:
 
 def did_you_mean(word: str, known: Iterable[str], write: Callable[[str], str] = str) -> str:
     """In words, or nothing where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.65)
-    return f": did you mean {write(near[0])}?" if near else ""
+    near = nearest(word, known)
+    return "" if near is None else f": did you mean {write(near)}?"
 
 
 def _command_of(words: list[str]) -> tuple[str, list[str]]:

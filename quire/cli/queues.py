@@ -21,7 +21,8 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
         choices=("topic", "work"),
-        help="work: each message goes to one reader; topic: each subscription gets every message",
+        help="work (the default): each message goes to one reader; topic: each subscription "
+        "gets every message",
     )
     parser.add_argument("--type", help="persistent (the default), volatile, or a registered one")
     parser.add_argument("--capacity", type=size, metavar="BYTES", help="bytes, or 64M, 2G; else 1G")
@@ -136,8 +137,8 @@ COMMANDS: Final = (
         "make a queue, and a store for it where there is none",
         _create,
         _create_arguments,
-        f"{_PROPERTIES}\n\n  quire create-queue shop.quire orders --kind work --capacity 2G\n"
-        "  quire create-queue shop.quire jobs --kind work max_deliveries=5 dead_letter=failed",
+        f"{_PROPERTIES}\n\n  quire create-queue shop.quire orders --capacity 2G\n"
+        "  quire create-queue shop.quire jobs max_deliveries=5 dead_letter=failed",
         calls=("create_queue",),
     ),
     Command(

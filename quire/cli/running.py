@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import warnings
 from collections.abc import Sequence
 
 from quire.errors import QuireError, StoreLocked
@@ -36,14 +37,21 @@ def _run(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot say is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda warning, *_, **__: _show(warning, options.path)
+            status = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except (QuireError, OSError) as error:
-        message = " ".join(in_commands(str(error), options.path).split())
-        print(f"quire: {type(error).__name__}: {message}", file=sys.stderr)
+        _show(error, options.path)
         if options.command == "serve" and isinstance(error, StoreLocked):
             return Status.OWNED
         return Status.ERROR
     return status or Status.DONE
+
+
+def _show(what: Warning | Exception | str, path: str) -> None:
+    """In one line; no line of Quire's code is what it is about."""
+    message = " ".join(in_commands(str(what), path).split())
+    print(f"quire: {type(what).__name__}: {message}", file=sys.stderr)

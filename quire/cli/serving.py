@@ -88,13 +88,12 @@ COMMANDS: Final = (
         _disable,
         _switch_arguments,
         "What was put and got before may be committed. It stays so until `enable`.",
-        calls=("disable",),
     ),
     Command(
         "enable",
         "let puts, gets or both in again",
         _enable,
         _switch_arguments,
-        calls=("enable", "admin.switch"),
+        calls=("admin.switch",),
     ),
 )

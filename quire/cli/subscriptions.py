@@ -26,7 +26,7 @@ def _subscribe_arguments(parser: argparse.ArgumentParser) -> None:
 def _subscribe(options: argparse.Namespace) -> None:
     with opened(options) as store:
         store.subscribe(
-            options.queue, options.subscription, start(options.start), options.exclusive
+            options.queue, options.subscription, start(options.start), options.exclusive or None
         )
 
 

@@ -399,7 +399,7 @@ def test_what_expires_is_not_missing(env: SimEnv) -> None:
 def test_what_is_read_past_is_not_waited_for(env: SimEnv) -> None:
     """By a `read_to` of another, or a move: what follows comes at once, or in order again."""
     store = open_store(env)
-    store.create_queue("q", order=BY_SEQUENCE, keep_forever=True)
+    store.create_queue("q", kind="topic", order=BY_SEQUENCE, keep_forever=True)
     store.subscribe("q", "s")
     put_numbers(store, 3, 4, 6)
     with store.transaction() as txn:
@@ -509,7 +509,7 @@ def test_an_entry_point_gives_an_order(
                 assert store.get_many(order).payloads() == expected
             for order, why in (("broken", "cannot be loaded"), ("none", "a function of headers")):
                 with pytest.raises(InvalidArgument, match=why):
-                    store.create_queue(order, order=order)
+                    store.create_queue(order, kind="topic", order=order)
     finally:
         sys.modules.pop("sorting", None)
 
@@ -538,7 +538,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
     with pytest.raises(QueueDisabled, match="mine"):
         store.get("q")
     with pytest.raises(InvalidArgument, match="mine"):
-        store.create_queue("more", order="mine")
+        store.create_queue("more", kind="topic", order="mine")
     store.put("plain", b"z")
     store.admin.checkpoint()
     assert store.admin.verify().ok

@@ -188,7 +188,7 @@ def test_a_group_does_not_wait_for_what_has_expired(env: SimEnv, is_grouped: boo
         assert txn.get("q") is None
         txn.reject(second, delay=600.0)
     assert store.get_many("q").payloads() == ([b"b2"] if is_grouped else [])
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert sorted(store.browse("dead").payloads()) == [b"a0", b"a1", b"b0", b"b1"]
     assert store.queue("q").messages == 0
     [info] = store.subscriptions("q")

@@ -138,7 +138,7 @@ def test_every_kind_of_call_goes_on(
     store.put("work", b"x")
     calls: list[Callable[[Any], object]] = [
         lambda s: s.failed,
-        lambda s: s.create_queue("q1"),
+        lambda s: s.create_queue("q1", kind="topic"),
         lambda s: s.admin.create_queues(name for name in ("q2", "q3")),
         lambda s: s.admin.catalog(),
         lambda s: s.queues(name for name in ("work",)),
@@ -279,7 +279,7 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 )
 def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     kind, method = {
         "subscribe": ("Store", "subscribe_for"),
         "create_queue": ("Admin", "create_queues"),
@@ -292,7 +292,7 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
         "checkpoint": store.admin.checkpoint,
         "lease_many": lambda: store.integration.lease("work", 0, 0),
-        "create_queue": lambda: store.create_queue("new", exist_ok=True),
+        "create_queue": lambda: store.create_queue("new", kind="topic", exist_ok=True),
         "alter_queue": lambda: store.alter_queue("topic", text="altered"),
     }
     thread, errors = beside(calls[call])
