@@ -18,7 +18,9 @@ def documented_by(interface: type) -> Callable[[Class], Class]:
                 continue
             if callable(method):
                 method.__doc__ = described.__doc__
-                method.__qualname__ = described.__qualname__  # which Python's own errors show
+                while method is not None:  # what Python's own errors show is the innermost's
+                    method.__qualname__ = described.__qualname__
+                    method = getattr(method, "__wrapped__", None)
             elif isinstance(method, property):
                 setattr(made, name, property(method.fget, doc=described.__doc__))
         return made

@@ -50,7 +50,6 @@ from quire.errors import (
 )
 from quire.info import PreparedInfo, TransactionState
 from quire.integration import Integration, TransactionIntegration
-from quire.message import Message
 from quire.message_id import MessageId, MessageIds
 from quire.namespaces import Prepared
 from quire.payload_writer import Sink
@@ -218,12 +217,7 @@ class ElectedTransaction(TransactionCalls):
 
     # Getting
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
-        try:
-            return self._inner.get(source, timeout)
-        except _ENDED as error:
-            self._end(error)
-
+    get = passed(Transaction.get)
     get_many = passed(Transaction.get_many)
     get_scheduled = passed(Transaction.get_scheduled)
     unget = passed(Transaction.unget)

@@ -79,8 +79,13 @@ class TakenPuts:
         self._refusal = None
         self.size += len(data)
         refused_at = self._take_from(number, data, ADD_HEAD.size)
-        if isinstance(self._refusal, QueueFull) and self._refusal.has_remedy:
+        if self._lacks_room():
             self._hold(data, refused_at)
+
+    def _lacks_room(self) -> bool:
+        """Whether what was refused can be taken once its queue has room."""
+        refusal = self._refusal
+        return isinstance(refusal, QueueFull) and refusal.has_remedy
 
     def _hold(self, data: Bytes, start: int) -> None:
         """Keep a frame for the request that needs it; with too much of it, none (TP2)."""
