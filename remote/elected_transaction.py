@@ -217,7 +217,12 @@ class ElectedTransaction(TransactionCalls):
 
     # Getting
 
-    get = passed(Transaction.get)
+    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+        try:
+            return self._inner.get(source, timeout)
+        except _ENDED as error:
+            self._end(error)
+
     get_many = passed(Transaction.get_many)
     get_scheduled = passed(Transaction.get_scheduled)
     unget = passed(Transaction.unget)
