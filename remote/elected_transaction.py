@@ -50,6 +50,7 @@ from quire.errors import (
 )
 from quire.info import PreparedInfo, TransactionState
 from quire.integration import Integration, TransactionIntegration
+from quire.message import Message
 from quire.message_id import MessageId, MessageIds
 from quire.namespaces import Prepared
 from quire.payload_writer import Sink
