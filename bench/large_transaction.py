@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 
 import quire
-from bench.backlog import peak_megabytes
 from bench.counting_env import CountingEnv
 from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
@@ -96,7 +95,7 @@ def _write(path: str, count: int, rounds: int, seed: int) -> dict[str, float]:
     took: dict[str, list[float]] = {"both": [], "commit": [], "rollback": [], "removal": []}
     writes = 0
     for number in range(rounds):
-        store.create_queue(f"queue{number}", capacity=CAPACITY_BYTES)
+        store.create_queue(f"queue{number}", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe(f"queue{number}", "reader")
         for way in ("rollback", "commit"):
             transaction = store.transaction(large=True)
@@ -165,6 +164,14 @@ def _execute(path: str, count: int) -> dict[str, float]:
     if total != count:
         raise AssertionError(f"read {total} of {count} messages")
     return {"seconds": seconds, "megabytes": peak_megabytes()}
+
+
+def peak_megabytes() -> float:
+    """The most that was ever resident of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1_000
+    raise RuntimeError("/proc/self/status does not say VmHWM")
 
 
 ROLES: dict[str, Callable[..., dict[str, float]]] = {

@@ -113,6 +113,10 @@ class StoreLife:
         _open_stores.add(self)
         self._closed = None
 
+    def __enter__(self) -> Self:
+        self._state()
+        return self
+
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
             return

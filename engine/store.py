@@ -109,8 +109,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool,
-        durable: bool,
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
         return subscribe(self, holder, subscription, starts, exclusive, durable)
@@ -177,7 +177,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
             try:
                 if target is None:
                     target = self._context.state.queue(queue)
-                if not target.limits_expiry:
+                if not target.asks_more:
                     return self._committer.put(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
@@ -199,7 +199,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
             return as_call(lambda: self._committer.put(target, payload))
         with self.transaction() as transaction:
-            message_id = transaction.put(queue, payload, timeout=0.0)
+            transaction.put_timeout = 0.0
+            message_id = transaction.put(queue, payload)
             transaction.commit(0.0)
         return PutId.of(int(message_id), message_id.expires_by)
 

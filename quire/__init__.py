@@ -22,6 +22,8 @@
 | have messages in another order than that of commits | `QueueOptions.order`, `register_order` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
+| read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
+| test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
 
 Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are plain values that the
@@ -42,6 +44,7 @@ from quire.errors import (
     InputChanged,
     InvalidArgument,
     KeyHeld,
+    NobodyReads,
     NoRoom,
     NotFound,
     OutcomeUnknown,
@@ -107,7 +110,7 @@ from quire.store import Store
 from quire.transaction import Transaction
 from quire.workers import WorkerInfo, Workers
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # of the release
 
 __all__ = [
     "HEADER_SCHEMA",
@@ -135,6 +138,7 @@ __all__ = [
     "MessageIds",
     "Messages",
     "NoRoom",
+    "NobodyReads",
     "NotFound",
     "Order",
     "OrderCode",

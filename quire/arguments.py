@@ -28,6 +28,7 @@ from quire.limits import (
     MIN_CAPACITY_BYTES,
     STATE_ENTRY_BYTES,
 )
+from quire.nearness import did_you_mean
 from quire.properties import DEFAULT, NAME, Properties, check_properties
 from quire.retry import Retry, check_retry
 
@@ -51,9 +52,14 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 def check_name(name: object, what: str) -> str:
     """The name of a queue or subscription."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        advice = ""
+        if what == "queue" and isinstance(name, str):
+            queue, _, subscription = name.partition("/")
+            if NAME.fullmatch(queue) and NAME.fullmatch(subscription):
+                advice = f"; a subscription is for reading: put to {queue!r:.100}"
         raise InvalidArgument(
             f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
-            "a dot"
+            f"a dot{advice}"
         )
     return name
 
@@ -417,7 +423,7 @@ def check_switch(name: str, value: object) -> bool | None:
 
 def check_queue(
     name: object,
-    kind: object = "topic",
+    kind: object = "work",
     capacity: object = DEFAULT_CAPACITY_BYTES,
     max_messages: object = None,
 ) -> None:
@@ -432,7 +438,7 @@ class NewQueue(NamedTuple):
     """A queue that is to be made, with what `create_queue` takes."""
 
     name: str
-    kind: QueueKind = "topic"
+    kind: QueueKind = "work"
     capacity: int = DEFAULT_CAPACITY_BYTES
     max_messages: int | None = None
     data_file: int | None = None
@@ -459,7 +465,8 @@ def _new_queue(given: object, files: int | None) -> NewQueue:
     unknown = [field for field in fields if field not in NewQueue._fields[:5]]
     if unknown:
         known = ", ".join((*NewQueue._fields[:5], *Properties._fields))
-        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100} is none of {known}")
+        near = did_you_mean(unknown[0], (*NewQueue._fields[:5], *Properties._fields))
+        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100}{near} is none of {known}")
     fields["properties"] = Properties(**check_properties(options)) if options else DEFAULT
     queue = NewQueue(**{"name": "", **fields})
     check_queue(*queue[:4])

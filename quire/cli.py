@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -33,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("quire: standard output is closed", file=sys.stderr)
         return 1
     try:
-        status: int | None = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int | None = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough
         with contextlib.suppress(BrokenPipeError):
@@ -50,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return LOCKED_EXIT_STATUS
         return 1
     return status or 0
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
+    """As errors are shown: no line of Quire is what it is about."""
+    print(f"quire: {category.__name__}: {message}", file=sys.stderr)
 
 
 def _open(options: argparse.Namespace) -> Any:
@@ -306,7 +316,7 @@ def _switch(options: argparse.Namespace) -> None:
 def _subscribe(options: argparse.Namespace) -> None:
     with _open(options) as store:
         store.subscribe(
-            options.queue, options.subscription, _start(options.start), options.exclusive
+            options.queue, options.subscription, _start(options.start), options.exclusive or None
         )
 
 
@@ -743,7 +753,7 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add(
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
     )
-    sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--kind", choices=("topic", "work"), default="work")
     sub.add_argument("--type", help="persistent (the default), volatile, ...")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")

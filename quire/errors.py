@@ -45,6 +45,11 @@
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
+A warning stands beside it:
+
+    UserWarning
+    └── NobodyReads                       a message is put into a topic without subscriptions
+
 What is in brackets is a base, too: one who catches `NoRoom` catches whatever does not fit.
 `quire.coordination` adds the exceptions of PEP 249 as a branch `Error`.
 
@@ -269,4 +274,11 @@ class OutcomeUnknown(RemoteError):
     """The owner was lost, or failed inside, after it was asked for a change and before it answered.
 
     A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
+    """
+
+
+class NobodyReads(UserWarning):
+    """A message is put into a topic without subscriptions: it is kept, and some time it is full.
+
+    Said once for each queue and store object, by the process that puts.
     """

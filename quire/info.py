@@ -207,4 +207,5 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings

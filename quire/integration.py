@@ -45,8 +45,8 @@ class Integration(Protocol):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         """Make subscriptions of topics with one commit: all of them, or none.
 

@@ -125,7 +125,7 @@ class SingleCalls:
     def create_queue(
         self: Store,
         name: str,
-        kind: QueueKind = "topic",
+        kind: QueueKind = "work",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
@@ -158,8 +158,8 @@ class SingleCalls:
         queue: str,
         subscription: str,
         start: Start = "earliest",
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
         return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]

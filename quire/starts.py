@@ -19,6 +19,8 @@ from quire.message_id import MessageId
 
 Time = datetime | float
 Start = Literal["earliest", "latest"] | str | int | float | datetime | Message | MessageId
+"""Where a subscription begins: a word, a position (int), a time (datetime with a time zone, or
+float seconds since 1970), or a message, its `MessageId` or "id:NUMBER"."""
 
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"

@@ -92,7 +92,7 @@ class Store(Protocol):
     def create_queue(
         self,
         name: str,
-        kind: QueueKind = "topic",
+        kind: QueueKind = "work",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
@@ -148,10 +148,13 @@ class Store(Protocol):
         queue: str,
         subscription: str,
         start: Start = "earliest",
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> SubscriptionInfo:
         """Make a subscription of a topic, durably; one that is there already stays as it is.
+
+        So it may be asked for again and again. Of one that is there, `exclusive` and `durable` must
+        be as asked for, where they are given; `start` only says where a new one begins.
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
         int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
@@ -159,18 +162,20 @@ class Store(Protocol):
         what is before the first position that is kept it gets nothing.
 
         `exclusive`: one transaction at a time has messages of it; to others there is nothing to
-        get meanwhile, and they wait. So the order holds over rollbacks too. Else it is shared: each
-        message goes to one of those who read it, and what is rolled back comes after what others
-        have got in between.
+        get meanwhile, and they wait. So the order holds over rollbacks too. Else (False, and what a
+        new one is where nothing is given) it is shared: each message goes to one of those who read
+        it, and what is rolled back comes after what others have got in between.
 
-        `durable`: with False it ends with its client: it is removed when this store object is
-        closed or dropped, or its process ends, in whatever way. Where several clients have asked
-        for it so, it ends with the last of them. It outlives the store's owner: while the client
-        finds the next one it stays, and what is put in between is kept for it. What an owner that
-        was killed leaves behind of its own is removed a minute after the next opening.
+        `durable`: True where nothing is given. With False it ends with its client: it is removed
+        when this store object is closed or dropped, or its process ends, in whatever way. Where
+        several clients have asked for it so, it ends with the last of them. It outlives the store's
+        owner: while the client finds the next one it stays, and what is put in between is kept for
+        it. What an owner that was killed leaves behind of its own is removed a minute after the
+        next opening.
 
-        Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet),
-        PositionLost (a message that is not kept).
+        Raises QueueNotFound, SubscriptionExists (one is there, and not as asked for: it tells what
+        differs), InvalidArgument (a work queue; a position that is not there yet), PositionLost (a
+        message that is not kept).
         """
 
     @change

@@ -262,9 +262,9 @@ class Transaction(Protocol):
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 
         It is available again at its place in the order, to others too, and does not count as
-        delivered; but where the queue has `max_deliveries` it does, as that is noted before. For
-        calls whose result did not arrive where it was to go; call it right after the one that took
-        something. What was rejected since is not given back twice. Raises TransactionClosed.
+        delivered: where the queue has `max_deliveries` that is noted, without a sync of its own.
+        For calls whose result did not arrive where it was to go; call it right after the one that
+        took something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
     @step

@@ -35,8 +35,8 @@ class Holding(Protocol):
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool,
-        durable: bool,
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """`subscribe_many`, held by this client."""
 

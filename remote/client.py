@@ -36,6 +36,7 @@ from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Payload
 from quire.uninterrupted import OwnLock, begin_short, call, end, inside
+from quire.unread import is_unread, tell_unread
 
 from .awaiting import Awaiting
 from .calls import FAILED, Holding, changes, read_answer
@@ -80,7 +81,8 @@ class RemoteStore(SingleCalls):
         self._awaiting = Awaiting(self.connection)
         self._numbers = itertools.count(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
-        self._own_names: set[str] = set()  # of queues, as far as they were asked for
+        self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
+        self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._schemas: dict[str, str | None] = {}  # of these
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
@@ -130,23 +132,32 @@ class RemoteStore(SingleCalls):
         given = None if names is None else check_names(names)
         infos = self._queues(given)
         if given is not None:
-            self._own_names.update(n for n, i in zip(given, infos, strict=True) if i.name == n)
+            self._own_names.update(
+                name
+                for name, info in zip(given, infos, strict=True)
+                if info.name == name and not (is_unread(info) and name not in self._told)
+            )
             self._schemas.update((info.name, info.schema) for info in infos)
         return infos
 
     _queues = by_row(Store.queues)
 
     def make_subscriptions(
-        self, subscription: str | None, starts: Mapping[str, Start], exclusive: bool, durable: bool
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable hangs on a channel of its own."""
         given: Header = {
             "subscription": subscription, "starts": starts, "exclusive": exclusive,
             "durable": durable,
         }  # fmt: skip
-        ask = self._frames if durable else self._hold
+        ask = self._hold if durable is False else self._frames
         infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, given))
-        self._held |= {(info.queue, info.name) for info in infos if not (durable or info.durable)}
+        if durable is False:
+            self._held |= {(info.queue, info.name) for info in infos}
         return infos
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
@@ -157,6 +168,7 @@ class RemoteStore(SingleCalls):
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._unsubscribe(queue, subscription)
         self._held.discard((queue, subscription))
+        self.forget_queues()  # perhaps nobody reads it now
 
     _unsubscribe = by_row(Store.unsubscribe)
 
@@ -191,6 +203,7 @@ class RemoteStore(SingleCalls):
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
+            self.own_name(queue)  # the first put to it from here (NR1)
         if (
             fields
             or durable is not True
@@ -259,7 +272,18 @@ class RemoteStore(SingleCalls):
         """
         if isinstance(name, str) and name in self._own_names:
             return name
-        return self.queue(name).name  # which is known then
+        return self._to_put_to([name])[0].name  # which is known then
+
+    def _to_put_to(self, names: list[str]) -> list[QueueInfo]:
+        """The queues of these names, of which it is said, once, if nobody reads them (NR1)."""
+        infos = self.queues(names)
+        for info in infos:
+            if is_unread(info) and info.name not in self._told:
+                self._told.add(info.name)
+                if info.name in names:
+                    self._own_names.add(info.name)
+                tell_unread(info.name)
+        return infos
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """The same for many, of which one request asks: by the names given."""
@@ -268,7 +292,7 @@ class RemoteStore(SingleCalls):
         unknown = [name for name in dict.fromkeys(given) if name not in known]
         found = {name: name for name in given}
         if unknown:
-            found |= {n: i.name for n, i in zip(unknown, self.queues(unknown), strict=True)}
+            found |= {n: i.name for n, i in zip(unknown, self._to_put_to(unknown), strict=True)}
         return found
 
     def schema_of(self, name: str) -> str | None:

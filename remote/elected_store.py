@@ -130,6 +130,8 @@ class ElectedStore(SingleCalls):
         """Raises StoreClosed once it was closed."""
         if self._closed:
             raise StoreClosed(_CLOSED)
+        if not self.usable:
+            self._inner.check_usable()  # which says why
 
     # Queues and subscriptions
 
@@ -140,10 +142,15 @@ class ElectedStore(SingleCalls):
     put_back = by_row(Redrives.put_back)
 
     def make_subscriptions(
-        self, subscription: str | None, starts: Mapping[str, Start], exclusive: bool, durable: bool
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable ends with this object, whoever is the owner."""
-        names = set() if durable else check_starts(subscription, starts).keys() - self._held
+        is_held = durable is False
+        names = check_starts(subscription, starts).keys() - self._held if is_held else set()
         self._held |= names  # first: the owner may change at any time
         try:
             return self.again(

@@ -27,7 +27,11 @@ class Elsewhere(Makes, Protocol):
         """What becomes of a prepared transaction."""
 
     def make_subscriptions(
-        self, subscription: str | None, starts: Mapping[str, Start], exclusive: bool, durable: bool
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration.subscribe_many`: what is not durable ends with the store object."""
 
@@ -90,8 +94,8 @@ class MadeIntegration(Made, IntegrationCalls):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         given = starts_given(subscription, starts)
         return self._of.make_subscriptions(subscription, given, exclusive, durable)

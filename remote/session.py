@@ -258,6 +258,7 @@ class Session:
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
         """It may wait; the end of the client ends that."""
         self._alone = transaction = self._store.transaction(None, False, self._client)
+        transaction.put_timeout = self._store.commit_timeout
         try:
             with self.waiting(), transaction:
                 message_id = transaction.put(queue, payload)
@@ -337,7 +338,7 @@ class Session:
         if operation is None and row is None:
             call = CALLS.get(op)
             if call is not None and call.facts.held:
-                self._holds |= arguments_of(frame.header).get("durable") is not True
+                self._holds |= arguments_of(frame.header).get("durable", False) is False
             return answer_call(self._store, op, frame.header, self)
         transaction = self.transaction_of(field(frame.header, "txn", int))
         if operation is not None:

@@ -79,13 +79,8 @@ class TakenPuts:
         self._refusal = None
         self.size += len(data)
         refused_at = self._take_from(number, data, ADD_HEAD.size)
-        if self._lacks_room():
+        if _has_remedy(self._refusal):
             self._hold(data, refused_at)
-
-    def _lacks_room(self) -> bool:
-        """Whether what was refused can be taken once its queue has room."""
-        refusal = self._refusal
-        return isinstance(refusal, QueueFull) and refusal.has_remedy
 
     def _hold(self, data: Bytes, start: int) -> None:
         """Keep a frame for the request that needs it; with too much of it, none (TP2)."""
@@ -178,3 +173,7 @@ def message_fields(fields: Header) -> Header:
     if "timeout" in fields:
         raise RemoteError("a message has no field 'timeout'")
     return fields
+
+
+def _has_remedy(refusal: QuireError | None) -> bool:
+    return isinstance(refusal, QueueFull) and refusal.has_remedy

@@ -10,6 +10,7 @@ import re
 import struct
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,25 @@ def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """A store with a work queue "w", and a topic "t" with the subscription "a"."""
     terminal = Terminal(store_path, capsys)
     terminal("create-queue", "w", "--kind", "work", "--capacity", "64M", "--max-messages", "10")
-    terminal("create-queue", "t")
+    terminal("create-queue", "t", "--kind", "topic")
     terminal("subscribe", "t", "a", "--start", "earliest")
     return terminal
+
+
+def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
+    store_path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first is for work; of the second a put says what is the matter, in one line."""
+    terminal = Terminal(store_path, capsys)
+    terminal("create-queue", "orders")
+    terminal("put", "orders", "apples")
+    assert terminal("get", "orders") == "apples\n"
+    terminal("create-queue", "news", "--kind", "topic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        terminal("put", "news", "nothing")
+    [line] = terminal.errors.splitlines()
+    assert line.startswith("quire: NobodyReads: nobody reads the topic 'news'")
 
 
 def test_properties_are_given_and_altered(quire: Terminal) -> None:

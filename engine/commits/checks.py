@@ -9,9 +9,16 @@ from typing import Any
 from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE
 from quire.engine.records.durable_state import TOPIC, CatalogEntry
-from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound
+from quire.errors import (
+    InvalidArgument,
+    QueueExists,
+    QueueInUse,
+    QueueNotFound,
+    SubscriptionExists,
+)
 from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
@@ -34,7 +41,7 @@ def entry_named(state: State, type: str, name: str) -> tuple[int, CatalogEntry] 
 
 def named_itself(state: State, name: str) -> Queue:
     """The queue of this name, which must not be an alias: it is to be renamed or dropped."""
-    queue = state.queue(name)
+    queue = state.queue(name, to_end=True)
     if queue.name != name:
         raise InvalidArgument(
             f"{name!r} is an alias of queue {queue.name!r}: give that name, or "
@@ -205,3 +212,20 @@ def topic_named(state: State, name: str) -> Queue:
             f"as {queue.name!r}"
         )
     return queue
+
+
+def check_form(queue: str, subscription: Subscription, asked: Mapping[str, bool]) -> None:
+    """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
+    name = subscription.name
+    there = {"exclusive": subscription.exclusive, "durable": subscription.durable}
+    differing = [
+        f"{option} is {there[option]}, not {wanted}"
+        for option, wanted in asked.items()
+        if there[option] != wanted
+    ]
+    if differing:
+        raise SubscriptionExists(
+            f"subscription '{queue}/{name}' is there already, and not as asked for: "
+            f"{'; '.join(differing)}; ask for what is there, use another name, or "
+            f"unsubscribe({queue!r}, {name!r}) first"
+        )

@@ -11,11 +11,11 @@ from quire.arguments import (
     check_names,
     check_ranges,
     check_seconds,
+    check_switch,
 )
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.engine.opening import StoreLife, open_call
-from quire.engine.records.durable_state import SubscriptionForm
 from quire.info import Lease, SubscriptionInfo
 from quire.integration import Integration
 from quire.limits import DEFAULT_LEASE_SECONDS
@@ -30,12 +30,16 @@ def subscribe(
     holder: object,
     subscription: str | None,
     starts: Mapping[str, Start],
-    exclusive: bool,
-    durable: bool,
+    exclusive: bool | None,
+    durable: bool | None,
 ) -> list[SubscriptionInfo]:
     """Make some for a client: what is not durable ends no sooner than that lets go of it."""
-    form = SubscriptionForm(check_flag("exclusive", exclusive), check_flag("durable", durable))
-    return store._temporary.subscribe(holder, subscription, starts, form)
+    given = {
+        "exclusive": check_switch("exclusive", exclusive),
+        "durable": check_switch("durable", durable),
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    return store._temporary.subscribe(holder, subscription, starts, asked)
 
 
 @documented_by(Integration)
@@ -72,8 +76,8 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
         holder = self._of._temporary
         return subscribe(self._of, holder, subscription, starts, exclusive, durable)

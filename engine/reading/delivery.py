@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from quire.arguments import Bytes
 from quire.block import RowBlock, StreamedBlock
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
+from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
 from quire.engine.records.sections import Failure
@@ -35,6 +37,11 @@ class Noting(Protocol):
     ) -> None:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
 
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These were not delivered after all. Does not raise."""
+
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise."""
 
@@ -48,20 +55,16 @@ class Asking(NamedTuple):
     wanted: Callable[[], bool]  # whether it still waits
 
 
+@dataclass(eq=False)
 class Delivery:
-    """See the module. Thread-safe."""
+    """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
 
-    def __init__(
-        self,
-        env: Env,
-        reader: BlockReader,
-        noting: Noting,
-        queues: Iterable[Queue],
-    ) -> None:
-        """`queues`: all of the store, as it was opened."""
-        self._env = env
-        self._reader = reader
-        self._noting = noting
+    _env: Env
+    _reader: BlockReader
+    _noting: Noting
+    queues: InitVar[Iterable[Queue]]
+
+    def __post_init__(self, queues: Iterable[Queue]) -> None:
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
 
@@ -106,18 +109,16 @@ class Delivery:
         with queue.lock:
             is_any = False
             if subscription.later:
-                now = self._env.monotonic()
-                is_any = subscription.bring_back(now)
+                passed_us = clock_us(self._env)
+                is_any = subscription.bring_back(passed_us)
                 if subscription.later:
-                    seconds = subscription.later[0][0] - now
+                    seconds = (subscription.later[0][0] - passed_us) / 1e6
                     self._delayed.add((queue, subscription))
             selection = subscription.selection
             if selection is not None and queue.config.properties.is_clocked:
-                now_us, clock_us = self._env.now_us(), int(self._env.monotonic() * 1e6)
-                end = queue.end_position
-                is_any |= selection.advance(now_us, clock_us, end)
-                is_any |= subscription.end_delays()
-                seconds = min(seconds, selection.due_in(now_us, clock_us))
+                now_us, passed_us = self._env.now_us(), clock_us(self._env)
+                is_any |= selection.advance(now_us, passed_us, queue.end_position)
+                seconds = min(seconds, selection.due_in(now_us, passed_us))
             if is_any:
                 queue.wake()
         return seconds
@@ -227,7 +228,7 @@ class Delivery:
         if failures:
             self._noting.fail(failures)
         with queue.lock:
-            subscription.reject(position, noted=noted)
+            subscription.give_back(position, position + 1, counted=True, noted=noted)
             if subscription.later:
                 self._delayed.add((queue, subscription))
             queue.wake()
@@ -392,9 +393,19 @@ class Delivery:
         return parts
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: Sequence[tuple[int, ...]],
+        *,
+        noted: bool = False,
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
+        """Positions that were taken and reached no reader are available again.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        if noted and subscription.most and runs:  # first: what has its last delivery has it again
+            self._noting.take_back(queue, subscription, runs)
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

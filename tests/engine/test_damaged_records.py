@@ -28,7 +28,7 @@ def furnish(seed: int) -> tuple[SimEnv, Store]:
     """A topic with two subscriptions, the one well ahead, a work queue, all sealed; just opened."""
     env = new_machine(seed)
     store = open_store(env, page_size=PAGE)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.create_queue("work", kind="work")
     store.create_queue("other", kind="work")
     for name in ("slow", "fast"):

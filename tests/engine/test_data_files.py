@@ -93,7 +93,7 @@ def test_a_queue_without_a_file_gets_one_by_its_name(env: SimEnv) -> None:
     with open_store(env, data_files=FILES) as store:
         for number in range(100):
             name = f"queue-{number}"
-            assert store.create_queue(name).data_file == file_for(name, FILES)
+            assert store.create_queue(name, kind="topic").data_file == file_for(name, FILES)
         counts = [[info.data_file for info in store.queues()].count(n) for n in range(FILES)]
     assert min(counts) > 20
 
@@ -119,7 +119,7 @@ def test_a_file_that_there_is_not_is_refused(store: Store, value: Any) -> None:
     """Nothing changes; the message says what there is."""
     before = store.queues()
     with pytest.raises(InvalidArgument, match="give 0 to 2, or None"):
-        store.create_queue("q", data_file=value)
+        store.create_queue("q", kind="topic", data_file=value)
     assert store.queues() == before
 
 

@@ -69,7 +69,7 @@ def refuses(store: Store) -> bool:
 def check_refusal(store: Store, oracle: Oracle) -> None:
     """The store refuses every kind of change; what it holds can still be read."""
     changes: list[Callable[[], Any]] = [
-        lambda: store.create_queue("refused"),
+        lambda: store.create_queue("refused", kind="topic"),
         store.admin.checkpoint,
     ]
     for change in changes:
@@ -328,7 +328,7 @@ def furnished(seed: int) -> tuple[SimEnv, Oracle]:
         oracle.model.queues["work"].payloads += payloads
         if size == 4000:
             store.admin.checkpoint()
-    store.create_queue("last")
+    store.create_queue("last", kind="topic")
     store.drop_queue("last")
     return env, oracle
 

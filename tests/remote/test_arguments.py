@@ -106,9 +106,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         NAMES, lambda store, bad: store.integration.subscribe_many(bad, {"topic": "earliest"})
     ),
     "subscribe exclusive": (
-        FLAGS, lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
+        FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
     ),
-    "subscribe durable": (FLAGS, lambda store, bad: store.subscribe("topic", "b", durable=bad)),
+    "subscribe durable": (FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", durable=bad)),
     "position_at name": (NAMES, lambda store, bad: store.admin.position_at(bad, 0.0)),
     "position_at time": (
         ["", -1, NAN, math.inf, True, None, []],
@@ -218,7 +218,7 @@ def pair(
     with quire.open(str(tmp_path_factory.mktemp("pair") / "store")) as owner:
         assert isinstance(owner, Store)
         owner.create_queue("work", kind="work")
-        owner.create_queue("topic")
+        owner.create_queue("topic", kind="topic")
         owner.subscribe("topic", "a")
         owner.put("work", b"kept")
         with FORMS[request.param](owner) as store:

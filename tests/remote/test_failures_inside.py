@@ -47,7 +47,7 @@ ALONE: dict[str, Callable[[Interface, str], object]] = {
     "put": lambda store, name: store.put("work", name.encode()),
     "put with fields": lambda store, name: store.put("work", name.encode(), priority=1),
     "put many": lambda store, name: store.put_many("work", [name.encode()]),
-    "create a queue": lambda store, name: store.create_queue(name),
+    "create a queue": lambda store, name: store.create_queue(name, kind="topic"),
 }
 
 
