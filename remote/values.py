@@ -12,7 +12,7 @@ over, and those that are missing have their defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -82,9 +82,10 @@ _decode: Final = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_extended).dec
 def encode_map(value: Mapping[str, object]) -> bytes:
     """The bytes of a map. Raises InvalidArgument for what holds itself."""
     try:
-        return _encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        return _encode(_sendable(value))
+        try:
+            return _encode(value)
+        except (UnicodeEncodeError, OverflowError):
+            return _encode(_sendable(value))
     except RecursionError:
         raise InvalidArgument("an argument is nested too deeply for the store's owner") from None
 
@@ -106,11 +107,16 @@ def read(kind: type[T], value: object) -> T:
 
 
 def ready(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments before they are sent: a datetime without a zone would arrive as a text."""
-    return {
-        name: _unsent(value) if isinstance(value, datetime) and value.tzinfo is None else value
-        for name, value in arguments.items()
-    }
+    """Arguments before they are sent: some times would arrive as texts."""
+    return {name: _ready(value) for name, value in arguments.items()}
+
+
+def _ready(value: Any) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return _unsent(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return ready(value) if isinstance(value, Mapping) else value
 
 
 def _sendable(value: Any) -> Any:
@@ -123,7 +129,9 @@ def _sendable(value: Any) -> Any:
     elif isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
     elif isinstance(value, Mapping):
-        return {_sendable(key): _sendable(each) for key, each in value.items()}
-    elif isinstance(value, list | tuple):
+        if any(_sendable(key) is not key for key in value):  # no key can be an extended value
+            return _unsent(value)
+        return {key: _sendable(each) for key, each in value.items()}
+    elif isinstance(value, list | tuple | set | frozenset):
         return [_sendable(each) for each in value]
     return value
