@@ -24,12 +24,13 @@ from quire.message_id import MessageId
 from quire.row_schema import check_schema
 from quire.starts import check_start
 
+from .limits import LOOK_CHARACTERS
+
 T = TypeVar("T")
 
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
-_LOOK_CHARACTERS: Final = 200
 
 
 class Unsent:
@@ -60,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def _unsent(value: object) -> msgspec.msgpack.Ext:
-    looks = repr(value)[:_LOOK_CHARACTERS].encode(errors="backslashreplace")
+    looks = repr(value)[:LOOK_CHARACTERS].encode(errors="backslashreplace")
     return msgspec.msgpack.Ext(_UNSENT, looks)
 
 
