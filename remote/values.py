@@ -31,6 +31,7 @@ T = TypeVar("T")
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
+_INT: Final = 5  # of more than 64 bits, in decimal digits
 
 
 class Unsent:
@@ -73,6 +74,8 @@ def _extended(code: int, data: memoryview) -> Any:
         return Message(number, queue, b"")
     if code == _TEXT:
         return str(data, "utf-8", "surrogatepass")
+    if code == _INT:
+        return int(str(data, "ascii"))
     raise ValueError(f"a value of kind {code} is none")
 
 
@@ -128,7 +131,8 @@ def _sendable(value: Any) -> Any:
         except UnicodeEncodeError:
             return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
     elif isinstance(value, int):
-        return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
+        if not -(1 << 63) <= value < 1 << 64:
+            return msgspec.msgpack.Ext(_INT, str(value).encode())
     elif isinstance(value, Mapping):
         if any(_sendable(key) is not key for key in value):  # no key can be an extended value
             return _unsent(value)

@@ -65,6 +65,10 @@ class Queue(QueueEffects):
     """See the module."""
 
     lock: threading.Lock
+    # Few queues have these as attributes of their own (see `data_file` for why).
+    gave_way = 0  # messages of a volatile queue, to later ones
+    _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
+    _was_told = False  # that nobody reads, to this process
 
     def __init__(
         self,
@@ -83,7 +87,6 @@ class Queue(QueueEffects):
         self.name = config.name
         self.stopped = ""  # why neither puts nor gets are possible, in words
         self._stops: dict[str, str] = {}  # that, by what is missing
-        self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
         self.lock = threading.Lock()
         self._arrived: Arrivals | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose
@@ -99,7 +102,6 @@ class Queue(QueueEffects):
         self.limits_expiry = False  # messages that are put live no longer than it says
         self.asks_more = False  # of a put, than room: `limits_expiry`, or it is to be said that
         self.is_unread = False  # nobody reads, and nothing says what goes then (NR2)
-        self._was_told = False  # to this process
         self._limit()
         self._shut()
         self.space.recovered(used, durable.end_position - self.released.total)
@@ -112,7 +114,6 @@ class Queue(QueueEffects):
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
-        self.gave_way = 0  # messages of a volatile queue, to later ones
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
