@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from quire.message import Message, Messages
     from quire.message_id import MessageId, MessageIds
+    from quire.put_options import PutOptions
     from quire.store import Store
     from quire.transaction import Payload, Transaction
 
@@ -89,10 +90,10 @@ class Connection:
 
     # Messages
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **options: Unpack[PutOptions]) -> MessageId:
         """Put one message in the current transaction; see `Transaction.put`."""
         with self._current("put") as transaction:
-            return transaction.put(queue, payload, **fields)
+            return transaction.put(queue, payload, **options)
 
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Put many; see `Transaction.put_many`."""

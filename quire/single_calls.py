@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
@@ -36,14 +36,16 @@ from quire.errors import (
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
 from quire.message_id import MessageId, PutId
-from quire.payload_writer import PayloadWriter, Sink, Source, check_size, pieces_of
+from quire.moments import Duration, Moment, check_moment
+from quire.payload_writer import PayloadWriter, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.put_options import MessageOptions
 from quire.row_schema import first_difference
 from quire.starts import Start
 from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
-from .moving import move, put_again
+from .moving import Moving, move, put_again
 from .redriving import Redrives, redrive
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -133,12 +135,12 @@ class SingleCalls:
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         with self.transaction(durable=durable) as txn:
-            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(message_id), message_id.expires_by)
 
     def get(self: Store, source: str, timeout: float | None = 0.0) -> Message | None:
@@ -184,12 +186,12 @@ class SingleCalls:
             return txn.get_scheduled(source, message_id, to_change=True) is not None
 
     def reschedule(
-        self: Store,
+        self: Rescheduling,
         queue: str,
         message_id: int,
         *,
-        deliver_at: int | None = None,
-        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        delay: Duration | None = None,
     ) -> int | None:
         with self.transaction() as txn:
             source = check_name(queue, "queue")
@@ -198,7 +200,8 @@ class SingleCalls:
                 return None
             fields = {name: getattr(message, name) for name in SETTABLE}
             fields |= {"attributes": dict(message.attributes)}
-            fields |= {"deliver_at": deliver_at, "delay": delay}
+            due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
+            fields |= {"deliver_at": due, "delay": delay}
             made = put_again(txn, queue, message, fields)
         return int(made)
 
@@ -287,13 +290,20 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
     return found
 
 
-class Streaming(Transaction, Protocol):
+class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
 
-    def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
-    ) -> Sink:
-        """Begin to put one message, whose payload the sink takes."""
+
+class Rescheduling(Store, Protocol):
+    """A store as `reschedule` needs it."""
+
+    def transaction(
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Streaming: ...
 
 
 @documented_by(Transaction)
@@ -315,9 +325,10 @@ class TransactionCalls:
         queue: str,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        **fields: Any,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
+        fields: dict[str, Any] = dict(options)
         if fields.pop("request_id", None) is not None:
             raise InvalidArgument(
                 "a message that is put as a stream has no request_id: leave it out"
@@ -333,16 +344,16 @@ class TransactionCalls:
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        **fields: Any,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
-        with self.put_writer(queue, size=size, timeout=timeout, **fields) as writer:
+        with self.put_writer(queue, size=size, timeout=timeout, **options) as writer:
             for piece in pieces_of(source):
                 writer.write(piece)
         return writer.message_id
 
     def move(
-        self: Transaction, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+        self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
     ) -> int:
         return move(self, source, queue, max_messages)
 

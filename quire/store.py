@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
+from quire.moments import Duration, Moment
 from quire.payload_writer import Source
 from quire.properties import QueueChanges, QueueOptions
+from quire.put_options import MessageOptions, StorePutOptions
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start, Time
 
@@ -394,26 +396,11 @@ class Store(Protocol):
         self,
         queue: str,
         payload: Payload,
-        *,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
-        durable: bool = True,
+        **options: Unpack[StorePutOptions],
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
-        Takes what `Transaction.put` takes, `timeout` in seconds. `durable`: as for `transaction`.
+        `payload` and `options` as for `Transaction.put`, and `durable` as for `transaction`.
         Raises QueueNotFound, QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there),
         InvalidArgument.
         """
@@ -437,9 +424,9 @@ class Store(Protocol):
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         """Put one message of any size in a transaction of its own; its id. Durable on return.
 
@@ -556,13 +543,13 @@ class Store(Protocol):
         queue: str,
         message_id: int,
         *,
-        deliver_at: int | None = None,
-        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        delay: Duration | None = None,
     ) -> int | None:
         """Have a message of a work queue be due at another time; its new id, None: it was too late.
 
-        It is put anew, in one transaction with taking it. `deliver_at`: microseconds since the
-        epoch; or `delay`: seconds from now; or neither: now. Its `expires_at` stays. Raises
+        It is put anew, in one transaction with taking it. `deliver_at`: a moment, or
+        `delay`: seconds from now, as for a put; or neither: now. Its `expires_at` stays. Raises
         QueueNotFound, QueueFull, QueueDisabled, InvalidArgument.
         """
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, Unpack
 
 import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.message import Message, Messages
+from quire.moments import Duration
 from quire.payload_writer import PayloadWriter, Source
+from quire.put_options import MessageOptions, PutOptions
 from quire.retry import Retry
 from quire.starts import Start
 
@@ -74,41 +76,16 @@ class Transaction(Protocol):
         self,
         queue: str,
         payload: Payload,
-        *,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
+        **options: Unpack[PutOptions],
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
         `payload`: up to 1 GiB; in a typed queue a mapping of its columns, where those that are left
-        out are null, or a RecordBatch of one row. `priority`, `group`: 0 to 65535. The strings: up
-        to 64 KiB each in UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl`
-        and `delay`: seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB
-        together, of which `group_key` is one: the group that the message is of, in a queue that is
-        `grouped`. `timeout`: seconds to wait while its queue has no room, where the queue says so
-        (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
-        put waits with a `timeout` only: else the commit does, by its own. An error leaves the
-        transaction as it was.
-
-        `request_id`: printable, 1 to 200 bytes in UTF-8, for a queue with `dedup_count` or
-        `dedup_seconds`. Where a message was put with it before, this returns that one's id and puts
-        nothing. Of two transactions that are open with the same one at the same time the second
-        one's commit raises AlreadyCommitted: begun again, its put finds the first.
+        out are null, or a RecordBatch of one row. `options`: what the message has besides, and how
+        it is put, see `PutOptions`. An error leaves the transaction as it was.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
-        it is rolled back), InvalidArgument.
+        it is rolled back), InvalidArgument (also for what the queue does not obey).
         """
 
     def put_many(
@@ -137,19 +114,8 @@ class Transaction(Protocol):
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
         """Put one message whose payload may be larger than memory: up to 256 GiB.
 
@@ -173,19 +139,8 @@ class Transaction(Protocol):
         queue: str,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
         """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
 

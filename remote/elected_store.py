@@ -78,6 +78,7 @@ from quire.limits import (
 )
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
+from quire.put_options import StorePutOptions
 from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
@@ -289,15 +290,20 @@ class ElectedStore(SingleCalls):
     def rollback_prepared(self, xid: str) -> None:
         self._decide(xid, lambda store: store.rollback_prepared(xid))
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> int:
+    def put(
+        self,
+        queue: str,
+        payload: Payload,
+        **options: Unpack[StorePutOptions],
+    ) -> int:
         while True:
             store = self._inner
             try:
-                return store.put(queue, payload, **fields)
+                return store.put(queue, payload, **options)
             except _LOST as error:
                 self.next_owner(store, error)
             except OutcomeUnknown as error:  # with a request id twice is as once
-                if fields.get("request_id") is None:
+                if options.get("request_id") is None:
                     raise
                 self.next_owner(store, error)
 

@@ -24,7 +24,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Unpack
+
+import pyarrow as pa
 
 from quire.arguments import Bytes, check_key, check_version
 from quire.documented import documented_by
@@ -42,6 +44,7 @@ from quire.info import PreparedInfo, TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
 from quire.payload_writer import Sink
+from quire.put_options import PutOptions
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start
@@ -134,9 +137,9 @@ class ElectedTransaction(TransactionCalls):
 
     # Putting
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **options: Unpack[PutOptions]) -> MessageId:
         try:
-            return self._inner.put(queue, payload, **fields)
+            return self._inner.put(queue, payload, **options)
         except _ENDED as error:
             self._end(error)
 
@@ -150,6 +153,18 @@ class ElectedTransaction(TransactionCalls):
     ) -> MessageIds:
         try:
             return self._inner.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
+        except _ENDED as error:
+            self._end(error)
+
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
+        try:
+            return self._inner.put_moved(queue, content, fields)
+        except _ENDED as error:
+            self._end(error)
+
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        try:
+            return self._inner.put_moved_many(queue, payloads)
         except _ENDED as error:
             self._end(error)
 
@@ -172,10 +187,17 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> Sink:
         try:
-            return _Sink(self._inner.begin_stream(queue, fields, size, timeout), self._end)
+            sink = self._inner.begin_stream(queue, fields, size, timeout, is_moved=is_moved)
+            return _Sink(sink, self._end)
         except _ENDED as error:
             self._end(error)
 

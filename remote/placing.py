@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from quire.arguments import Bytes
 from quire.errors import QueueNotFound
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Transaction
 
 from .protocol import COMMITTED, HEAD, MESSAGE_ID, Header
+
+
+class PutsBlocks(Protocol):
+    """A transaction that is served."""
+
+    def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
+        """As `Transaction.put_block`."""
 
 
 class Placing:
@@ -21,9 +30,11 @@ class Placing:
         self._empty: set[str] = set()  # whose first put holds no message
         self._adopted: dict[str, list[int]] = {}
 
-    def put_block(self, transaction: Transaction, queue: str, block: Bytes) -> None:
+    def put_block(
+        self, transaction: PutsBlocks, queue: str, block: Bytes, *, is_moved: bool
+    ) -> None:
         """The next messages of a queue."""
-        self._note(queue, transaction.put_block(queue, block))
+        self._note(queue, transaction.put_block(queue, block, is_moved=is_moved))
 
     def adopt(self, transaction: Transaction, queue: str, ltds_id: int) -> None:
         """Likewise, from a file."""

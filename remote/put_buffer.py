@@ -20,7 +20,7 @@ from quire.block import BlockBuilder, RowBuilder, Rows, check_block
 from quire.errors import RemoteError, TransactionError
 from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
-from quire.message import Fields, check_payload, from_now
+from quire.message import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
 
 from .limits import SEND_AHEAD_BYTES
@@ -34,6 +34,8 @@ from .protocol import (
     FILE_ID,
     HEAD,
     MESSAGE_ID,
+    MOVED_BLOCK,
+    MOVED_FIELDS,
     PLAIN,
     check_size,
     encode_json,
@@ -129,32 +131,36 @@ class PutBuffer:
         """Whether it is time to send what waits, and have it taken."""
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
-    def put(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
-        """Keep one message."""
+    def put(
+        self, queue: str, payload: Any, fields: Mapping[str, object], form: int = FIELDS
+    ) -> MessageId:
+        """Keep one message. `form`: other than `FIELDS` where it is moved."""
         if fields:
-            fields = from_now(fields, _now_us)
-        if queue not in self._order:
-            return self._first(queue, payload, fields)
+            fields = with_moments(fields, _now_us, is_moved=form == MOVED_FIELDS)
+        if queue not in self._order or form == MOVED_FIELDS:
+            return self._apart(queue, payload, fields, form)
         builder = self._builder(queue)
         before = builder.charge_bytes
         builder.add(payload, Fields.of(**fields) if fields else None)
         return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
 
-    def _first(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
-        """The first message of a queue goes by itself."""
+    def _apart(
+        self, queue: str, payload: Bytes, fields: Mapping[str, object], form: int
+    ) -> MessageId:
+        """A message that goes by itself: the first of a queue, or one that is moved."""
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
             text = encode_json(fields)
-            entry = Entry(queue, FIELDS, len(text).to_bytes(4, "little") + text, payload)
+            entry = Entry(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
         return id_of(*self._keep(queue, entry, entry.size, 1))
 
     @staticmethod
-    def checked(fields: Mapping[str, object]) -> Mapping[str, object]:
+    def checked(fields: Mapping[str, object], *, is_moved: bool = False) -> Mapping[str, object]:
         """Those of a put at the owner. Raises InvalidArgument."""
-        fields = from_now(fields, _now_us)
+        fields = with_moments(fields, _now_us, is_moved=is_moved)
         Fields.of(**fields)
         return fields
 
@@ -196,6 +202,16 @@ class PutBuffer:
             builder.add(rows)
         count = builder.count - count
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
+
+    def put_moved(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
+        """Keep messages that are moved; their blocks say so."""
+        place: tuple[Run, int] | None = None
+        for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):
+            entry = Entry(queue, MOVED_BLOCK, block.data)
+            kept = self._keep(queue, entry, len(block.data), block.count)
+            place = place or kept
+        assert place is not None  # there was a message
+        return MessageIds(*place, builder.count)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""

@@ -36,7 +36,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
+
+import pyarrow as pa
 
 from quire.arguments import (
     Bytes,
@@ -64,7 +66,7 @@ from quire.arguments import (
     count_of,
     state_bytes,
 )
-from quire.block import Rows, is_row, one_row, rows_of
+from quire.block import BlockBuilder, RowBuilder, Rows, is_row, one_row, rows_of
 from quire.documented import documented_by
 from quire.errors import (
     ConnectionLost,
@@ -79,6 +81,8 @@ from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.message import Fields, Message, Messages, check_message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
+from quire.moments import Duration
+from quire.put_options import MessageOptions
 from quire.retry import Retry
 from quire.row_schema import rows_one_by_one
 from quire.single_calls import TransactionCalls
@@ -100,6 +104,7 @@ from .protocol import (
     GET_HEAD,
     HEAD,
     MESSAGE,
+    MOVED_FIELDS,
     NOTHING,
     RESULT,
     ROLLBACK,
@@ -214,28 +219,71 @@ class RemoteTransaction(TransactionCalls):
 
     @call
     def put(
-        self, queue: str, payload: Payload, *, timeout: float | None = None, **fields: object
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        timeout: Duration | None = None,
+        request_id: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
         wait = None if timeout is None else check_timeout(timeout)
         if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, fields, wait)
-        if fields:
-            request_id = check_request_id(fields.pop("request_id", None))
-            if request_id is not None:
-                return self._put_once(queue, payload, fields, request_id, wait)
+            return self._put_row(queue, payload, options, check_request_id(request_id), wait)
+        if request_id is not None:
+            check_request_id(request_id)
+            return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, payload, fields)
+            message_id = self._puts.put(queue, payload, options)
             self._tell_put(queue, wait)
             return message_id
 
+    @call
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, object]) -> MessageId:
+        """Put a message that is there already once more: its header is taken as it is."""
+        if is_row(content):
+            checked = Fields.of(**self._puts.checked(fields, is_moved=True))
+            return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
+        with self._lock:
+            queue = self._check_put(queue)
+            message_id = self._puts.put(queue, content, fields, MOVED_FIELDS)
+            self._tell_put(queue, None)
+            return message_id
+
+    @call
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """The same of many."""
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+            return self._move_rows(queue, lambda words: rows_of(words, payloads))
+        builder = BlockBuilder()
+        builder.add_arrow(payloads)
+        with self._lock:
+            queue = self._check_put(queue)
+            ids = self._puts.put_moved(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
+    def _move_rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+        with self._lock:
+            queue = self._check_put(queue)
+            builder = RowBuilder()
+            for rows in self._fitting(queue, made_for):
+                builder.add(rows)
+            ids = self._puts.put_moved(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
     def _put_row(
-        self, queue: str, value: object, fields: Mapping[str, object], wait: float | None
+        self,
+        queue: str,
+        value: object,
+        fields: Mapping[str, object],
+        request_id: str | None,
+        wait: float | None,
     ) -> MessageId:
         """One message of a typed queue."""
-        given = dict(fields)
-        request_id = check_request_id(given.pop("request_id", None))
-        checked = Fields.of(**self._puts.checked(given)) if given else None
+        checked = Fields.of(**self._puts.checked(fields)) if fields else None
         with self._lock:
             queue = self._check_put(queue)
             found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
@@ -244,7 +292,7 @@ class RemoteTransaction(TransactionCalls):
                 self._tell_put(queue, wait)
                 return ids[0]
         content = row_payload(found[0].batch)
-        return self._put_once(queue, content, given, request_id, wait, row=True)
+        return self._put_once(queue, content, fields, request_id, wait, row=True)
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
@@ -324,7 +372,7 @@ class RemoteTransaction(TransactionCalls):
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
         if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, fields, None)
+            return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
             message_id = self._puts.put(queue, payload, fields)
@@ -394,13 +442,19 @@ class RemoteTransaction(TransactionCalls):
 
     @call
     def begin_stream(
-        self, queue: str, fields: Mapping[str, object], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, object],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> RemoteSink:
-        checked = self._puts.checked(fields)
+        checked = self._puts.checked(fields, is_moved=is_moved)
         with self._lock:
             queue = self._check_put(queue)
             number = self._last_stream = self._last_stream + 1
-        return RemoteSink(self, number, queue, checked, size, timeout)
+        return RemoteSink(self, number, queue, checked, size, timeout, is_moved)
 
     @call
     def ask_in_turn(

@@ -20,7 +20,7 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
 
@@ -59,7 +59,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.ltds import check_foreign
 from quire.message import SETTABLE, Delivered, Message, Messages
-from quire.message_id import PutId
+from quire.message_id import MessageId, MessageIds, PutId
 from quire.starts import check_start
 from quire.store import Store
 from quire.transaction import Transaction
@@ -95,6 +95,8 @@ from .protocol import (
     HEAD,
     ID,
     ID_FRAME,
+    MOVED_BLOCK,
+    MOVED_FIELDS,
     NOTHING_FRAME,
     PLAIN,
     PUT,
@@ -139,6 +141,11 @@ class ServedTransaction(Transaction, Beginning, Protocol):
     """A transaction of a store that can be served."""
 
     put_timeout: float | None  # seconds that puts wait for room
+
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
+        """Put a message that is moved (see `quire.moving`)."""
+
+    def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds: ...
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll it back for this reason, also while another thread waits in a call of it."""
@@ -370,7 +377,13 @@ class Session:
         return at
 
     def _take(
-        self, transaction: Transaction, queue: str, form: int, data: Bytes, start: int, end: int
+        self,
+        transaction: ServedTransaction,
+        queue: str,
+        form: int,
+        data: Bytes,
+        start: int,
+        end: int,
     ) -> None:
         """One put: messages, a block or a file."""
         placing = self._placing
@@ -380,12 +393,16 @@ class Session:
             placing.first.setdefault(queue, message_id)
             return
         view = memoryview(data)[start:end]
-        if form == BLOCK:
-            placing.put_block(transaction, queue, view)
-        elif form == FIELDS:
+        if form in (BLOCK, MOVED_BLOCK):
+            placing.put_block(transaction, queue, view, is_moved=form == MOVED_BLOCK)
+        elif form in (FIELDS, MOVED_FIELDS):
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
             fields = _message_fields(decode_json(view[_SIZE.size : length]))
-            message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
+            payload = bytes(view[length:])
+            if form == MOVED_FIELDS:
+                message_id = transaction.put_moved(queue, payload, fields)
+            else:
+                message_id = transaction.put(queue, payload, **fields)
             placing.first.setdefault(queue, message_id)
         elif form == FILE:
             placing.adopt(transaction, queue, check_foreign(FILE_ID.unpack(view)[0]))
@@ -741,8 +758,8 @@ def is_answered(data: Bytes) -> bool:
     return data[4] not in (ADD, TELL, AWAIT)
 
 
-def _message_fields(fields: Header) -> Header:
-    """Of a put: how long it waits is not for its message to say."""
+def _message_fields(fields: Header) -> Any:
+    """Of a put, which checks them: how long it waits is not for its message to say."""
     if "timeout" in fields:
         raise RemoteError("a message has no field 'timeout'")
     return fields

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_wait
 from quire.consumer import Asked
@@ -14,7 +14,9 @@ from quire.documented import documented_by
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_writer import Source
+from quire.put_options import MessageOptions
 from quire.store import Store
 from quire.streamed import StreamedMessage
 from quire.transaction import Transaction
@@ -134,12 +136,12 @@ class AsyncStore:
         source: Source | AsyncIterable[Bytes],
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         async with self.transaction(durable=durable) as txn:
-            made = await txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+            made = await txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(made), made.expires_by)
 
     scheduled = in_thread(Store.scheduled)

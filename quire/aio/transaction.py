@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -16,7 +16,9 @@ from quire.documented import documented_by
 from quire.errors import QueueFull
 from quire.message import Message, Messages
 from quire.message_id import MessageId
+from quire.moments import Duration
 from quire.payload_writer import Source
+from quire.put_options import MessageOptions
 from quire.transaction import Transaction
 
 from .calls import in_thread, put_in_thread, told_as
@@ -79,19 +81,31 @@ class AsyncTransaction:
 
     @told_as(Transaction.put_stream)
     async def put_stream(
-        self, queue: str, source: Source | AsyncIterable[Bytes], **how: Any
+        self,
+        queue: str,
+        source: Source | AsyncIterable[Bytes],
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
-        writer = await self._writer(queue, **how)
+        writer = await self.put_writer(queue, size=size, timeout=timeout, **options)
         async with writer:
             await writer.write_all(source)
         return writer.message_id
 
     @told_as(Transaction.put_writer)
-    async def put_writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
-        return await self._writer(queue, **how)
-
-    async def _writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
-        writer = await self._call(lambda inner: inner.put_writer(queue, **how))
+    async def put_writer(
+        self,
+        queue: str,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> AsyncPayloadWriter:
+        writer = await self._call(
+            lambda inner: inner.put_writer(queue, size=size, timeout=timeout, **options)
+        )
         return AsyncPayloadWriter(writer, self._step)
 
     async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:

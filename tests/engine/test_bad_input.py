@@ -206,7 +206,7 @@ def test_what_is_no_name_is_no_missing_queue(store: Store, topic: str) -> None:
         with pytest.raises(InvalidArgument, match="use 1 to 200 of"):
             store.queue(name)
     with pytest.raises(InvalidArgument) as told:
-        store.put(topic, b"x", priorty=1)
+        store.put(topic, b"x", priorty=1)  # type: ignore[call-arg]
     assert str(told.value).startswith("a put cannot set 'priorty': it may set priority, ")
 
 
