@@ -18,7 +18,7 @@ import pyarrow as pa
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, RowBuilder, Rows, check_block
 from quire.errors import RemoteError, TransactionError
-from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
+from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
@@ -48,6 +48,16 @@ _ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+def _as_told(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """What the owner takes for the same: of moments that are near 1970 seconds, as callers say."""
+    early = {
+        name: value / 1e6
+        for name in ("expires_at", "deliver_at")
+        if isinstance(value := fields.get(name), int) and value < EARLIEST_INT_US
+    }
+    return {**fields, **early} if early else fields
 
 
 class Run:
@@ -151,7 +161,7 @@ class PutBuffer:
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
-            text = encode_json(fields)
+            text = encode_json(fields if form == MOVED_FIELDS else _as_told(fields))
             entry = Entry(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
@@ -162,7 +172,7 @@ class PutBuffer:
         """Those of a put at the owner. Raises InvalidArgument."""
         fields = with_moments(fields, _now_us, is_moved=is_moved)
         Fields.of(**fields)
-        return fields
+        return fields if is_moved else _as_told(fields)
 
     def put_at_owner(self, queue: str) -> MessageId:
         """The owner has put one message, after all that it was told of before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -118,10 +119,11 @@ def test_bad_arrow_data(store: Store, work: str, batch: Any) -> None:
     "fields",
     [
         {"priority": -1}, {"priority": 65536}, {"priority": "1"}, {"priority": 1.0},
-        {"priority": True}, {"priority": None}, {"group": 65536}, {"group": None},
+        {"priority": True}, {"group": 65536}, {"group": None},
         {"sender": 5}, {"sender": b"x"}, {"sender": "x" * (MAX_STRING_BYTES + 1)},
         {"sender": "\ud800"}, {"correlation_id": 1}, {"reply_to": []}, {"content_type": {}},
-        {"expires_at": -1}, {"expires_at": 1.5}, {"expires_at": MAX_TIME_US + 1},
+        {"expires_at": -1}, {"expires_at": 1_700_000_000}, {"expires_at": MAX_TIME_US + 1},
+        {"expires_at": 1e15}, {"expires_at": datetime(2026, 1, 1)}, {"deliver_at": True},
         {"deliver_at": "now"}, {"attributes": []}, {"attributes": {"a": 1}},
         {"attributes": {1: "a"}}, {"attributes": {"a": None}}, {"attributes": "a=b"},
         {"attributes": {str(n): "" for n in range(MAX_ATTRIBUTES + 1)}},

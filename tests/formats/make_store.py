@@ -94,7 +94,7 @@ def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
         txn.put(
             "topic", b"all fields", priority=7, group=9, sender="sender", correlation_id="c-1",
             reply_to="work", content_type="text/plain", expires_at=4_000_000_000_000_000,
-            deliver_at=1, attributes={"key": "value", "": "ü"},
+            deliver_at=1e-6, attributes={"key": "value", "": "ü"},
         )  # fmt: skip
         txn.put("work", b"tail")
         txn.record("ledger key", 8)
