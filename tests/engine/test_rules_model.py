@@ -538,7 +538,9 @@ class Machine:
         self.check()
         self.store.alter_queue("dead", puts=True, max_messages=None)
         for name in self.queues:
-            self.store.alter_queue(name, gets=True, timed=False, ttl=None, max_deliveries=None, grouped=False)
+            self.store.alter_queue(
+                name, gets=True, timed=False, ttl=None, max_deliveries=None, grouped=False
+            )
         self.env.advance(10)  # what was rejected is due
         self.store.create_queue("more")
         self.check()

@@ -263,7 +263,7 @@ def use_in_child(store: Store, txn: Any) -> int:
     try:
         for use in (
             lambda: store.put("q", b"child"),
-            lambda: store.put("q", b"child", priority=1),
+            lambda: store.put("q", b"child", group=1),
             store.transaction,
             store.queues,
             store.checkpoint,
@@ -309,7 +309,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     store.close()
     for use in (
         lambda: store.put("q", b"x"),
-        lambda: store.put("q", b"x", priority=1),
+        lambda: store.put("q", b"x", group=1),
         store.transaction,
         store.queues,
         lambda: store.queue("q"),

@@ -55,7 +55,7 @@ def test_absent_fields_have_their_defaults(store: Store, work: str) -> None:
 def test_payloads_are_bytes_of_any_kind(store: Store, work: str, payload: Any) -> None:
     """A payload is what can be read as bytes, and comes back as bytes."""
     store.put(work, payload)
-    store.put(work, payload, priority=1)
+    store.put(work, payload, group=1)
     with store.transaction() as txn:
         txn.put(work, payload)
     assert take(store, work) == [bytes(payload)] * 3
@@ -160,7 +160,7 @@ def test_ids_ascend_in_commit_order_and_are_unique(store: Store, topic: str, wor
     c = late.put_many(work, [b"c", b"d"])
     late.commit()
     early.commit()
-    ids += [int(b), *(int(i) for i in c), int(a), store.put(topic, b"e", priority=3)]
+    ids += [int(b), *(int(i) for i in c), int(a), store.put(topic, b"e", group=3)]
     assert ids == sorted(set(ids))
     assert [m.id for m in store.browse(topic)] == [int(b), int(a), ids[-1]]
     assert [m.time for m in store.browse(topic)] == sorted(m.time for m in store.browse(topic))

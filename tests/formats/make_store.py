@@ -143,7 +143,7 @@ def fill_properties(store: Store) -> None:
         "tried", kind="work", max_deliveries=5, dead_letter="dead", properties={"team": "a"}
     )
     for number in range(4):
-        store.put("tried", b"%d" % number, priority=number % 2)
+        store.put("tried", b"%d" % number, group=number % 2)
     for number in range(2):
         with store.transaction() as txn:
             txn.get_many("tried", 2 + number)

@@ -38,8 +38,8 @@ def die(store: AnyStore, numbers: range, queue: str = "dead", target: str = "wor
     """Put what looks like dead letters."""
     with store.transaction() as txn:
         for number in numbers:
-            priority = number % 3
-            txn.put(queue, b"%d" % number, priority=priority, attributes={QUEUE: target})
+            attributes = {QUEUE: target}
+            txn.put(queue, b"%d" % number, group=number % 3, attributes=attributes)
 
 
 def payloads(store: AnyStore, queue: str) -> list[int]:

@@ -44,6 +44,7 @@ def read(spark: SparkSession, store: Any, **options: Any) -> DataFrame:
 def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> None:
     """What a batch write puts, a batch read returns, every header included."""
     topic(store, "a", "b")
+    store.alter_queue("a", order="priority", timed=True)
     rows = [("a", b"one", *HEADERS.values()), ("b", b"\x00two", *([None] * len(HEADERS)))]
     frame = spark.createDataFrame(rows, SCHEMA)
     frame.coalesce(1).write.format("quire").mode("append").save(store.path)
@@ -63,6 +64,35 @@ def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> Non
     (message,) = store.browse("a/check")
     assert one["id"] == message.id
     assert message.attributes == HEADERS["attributes"]
+
+
+def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) -> None:
+    """At the commit, with column and queue, however the rows go; nothing is written then."""
+    topic(store, "a", "b")
+    times = "timestamp '2100-01-01 00:00:00'"
+    for rows in (1, 50_000):
+        columns = {
+            "priority": "cast(id + 1 as int) AS priority",
+            "deliver_at": f"{times} AS deliver_at",
+            "expires_at": f"{times} AS expires_at",
+            "group_key": "map('quire.group_key', 'g') AS attributes",
+        }
+        for name, column in columns.items():
+            frame = spark.range(0, rows, 1, 1).selectExpr("cast(id AS string) AS payload", column)
+            write = frame.write.format("quire").mode("append").option("queue", "a")
+            with pytest.raises(Exception, match=f"queue 'a' does not obey {name}"):
+                write.save(store.path)
+            assert store.queue("a").messages == 0
+        frame = spark.range(0, rows, 1, 1).selectExpr(
+            "cast(id AS string) AS payload", "0 AS priority", "map('a', 'b') AS attributes",
+            "cast(null AS timestamp) AS deliver_at",
+        )  # fmt: skip
+        frame.write.format("quire").mode("append").option("queue", "b").save(store.path)
+    store.create_queue("work", kind="work")
+    frame = spark.range(0, 50_000, 1, 1).selectExpr("'x' AS payload", f"{times} AS deliver_at")
+    frame.write.format("quire").mode("append").option("queue", "work").save(store.path)
+    assert store.queue("work").timed is True
+    assert store.get("work") is None
 
 
 def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
@@ -209,6 +239,7 @@ def test_order_is_kept_in_each_queue(spark: SparkSession, store: Any) -> None:
 def test_a_view_is_read_and_written_by_sql(spark: SparkSession, store: Any) -> None:
     """CREATE TEMPORARY VIEW ... USING quire, INSERT and SELECT."""
     topic(store, "q")
+    store.alter_queue("q", order="priority")
     options = f"path '{store.path}', queue 'q'"
     spark.sql(f"CREATE TEMPORARY VIEW numbers USING quire OPTIONS ({options})")
     spark.sql("INSERT INTO numbers (payload, priority) VALUES (X'31', 2), (X'32', 1)")
