@@ -84,12 +84,14 @@ from quire.info import (
 )
 from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds, PutId
+from quire.moments import Duration, Moment
 from quire.opening import connect, open, serve
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.order_code import OrderCode, register_order
 from quire.payload_reader import PayloadReader
 from quire.payload_writer import PayloadWriter
 from quire.properties import QueueChanges, QueueOptions
+from quire.put_options import MessageOptions, PutOptions, StorePutOptions
 from quire.queue_types import QueueType, register_type
 from quire.retry import Retry
 from quire.schedules import ScheduleChanges, ScheduleOptions
@@ -110,6 +112,7 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "DiskFull",
+    "Duration",
     "InputChanged",
     "InvalidArgument",
     "KeyHeld",
@@ -117,7 +120,9 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageIds",
+    "MessageOptions",
     "Messages",
+    "Moment",
     "Order",
     "OrderCode",
     "OutcomeUnknown",
@@ -128,6 +133,7 @@ __all__ = [
     "PositionLost",
     "PreparedInfo",
     "PutId",
+    "PutOptions",
     "QueueChanges",
     "QueueDisabled",
     "QueueExists",
@@ -161,6 +167,7 @@ __all__ = [
     "StoreFailed",
     "StoreLocked",
     "StoreNotFound",
+    "StorePutOptions",
     "StoreVersion",
     "SubscriptionExists",
     "SubscriptionInfo",

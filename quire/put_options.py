@@ -48,7 +48,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class PutOptions(MessageOptions, total=False):
-    """What `put` takes by name: what a message may have, and how it is put."""
+    """What `put` takes by name: all of `MessageOptions`, and how it is put."""
 
     timeout: Duration | None
     """How long to wait while its queue has no room, where the queue says so (`overflow="wait"`), in
@@ -62,7 +62,7 @@ class PutOptions(MessageOptions, total=False):
 
 
 class StorePutOptions(PutOptions, total=False):
-    """What `Store.put` takes by name, which puts a message in a transaction of its own."""
+    """What `Store.put` takes by name: all of `PutOptions`, as it is a transaction of its own."""
 
     durable: bool
     """As for `Store.transaction`."""

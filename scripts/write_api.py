@@ -25,7 +25,8 @@ Generated from the docstrings by `make docs`; change it there. What is listed he
 can rely on; names that begin with an underscore, and modules that are not listed, may change at any
 time.
 
-Sizes are in bytes and times in seconds, but moments are in microseconds since 1970, UTC. Every
+Sizes are in bytes and times in seconds, but moments are in microseconds since 1970, UTC (what calls
+take besides: `Moment`, `Duration`). Every
 error is in [the tree](#errors) below. A store has the same methods in the process that owns it and
 in one that has joined it.
 """

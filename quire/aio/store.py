@@ -8,7 +8,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_wait
+from quire.arguments import (
+    Acknowledge,
+    Bytes,
+    check_lifetime,
+    check_max_messages,
+    check_source,
+    check_wait,
+)
 from quire.consumer import Asked
 from quire.documented import documented_by
 from quire.limits import AIO_THREADS
@@ -110,6 +117,7 @@ class AsyncStore:
     async def _begin(
         self, timeout: float | None, large: bool, owner: str | None, durable: bool
     ) -> AsyncTransaction:
+        timeout = check_lifetime(timeout)
         begin = partial(self._inner.transaction, timeout, large, owner, durable)
         if self.role == "owner":  # who waits for nobody
             inner = begin()
