@@ -40,7 +40,6 @@ from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 from quire.uninterrupted import Condition
 
 from .arrivals import Arrivals
-from .obeyed import not_obeyed
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList, Sealed
@@ -274,7 +273,6 @@ class Queue(QueueEffects):
 
     def _limit(self) -> None:
         self.limits_expiry = self.config.properties.limits_expiry
-        self.not_obeyed = not_obeyed(self.config.properties)
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
         self.space.limit(self.config, self._why_not("puts"))
 

@@ -117,7 +117,7 @@ class Puts:
     ) -> MessageId:
         context = self._context
         target = context.state.names.get(queue) if type(queue) is str else None
-        if fields is not None and target is not None and fields.columns & target.not_obeyed:
+        if fields is not None and target is not None and fields.columns & target.space.not_obeyed:
             check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
         if self.is_light:
             total, messages = self._charge + charge, self._messages + 1
@@ -273,7 +273,7 @@ class Puts:
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         target = self._check_words(queue, words)
-        if block.columns & target.not_obeyed:
+        if block.columns & target.space.not_obeyed:
             self._check_headers(target, [block.headers], is_moved=is_moved)
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
@@ -305,7 +305,7 @@ class Puts:
         try:
             info, words = context.adoptions.inspect(ltds_id)
             target = self._check_words(queue, words)
-            asked = context.adoptions.asked(ltds_id, target.not_obeyed)
+            asked = context.adoptions.asked(ltds_id, target.space.not_obeyed)
             check_obeyed(target.config, asked, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
 
@@ -342,7 +342,7 @@ class Puts:
     @staticmethod
     def _check_headers(queue: Queue, headers: Iterable[Headers], *, is_moved: bool) -> None:
         """Raises what a queue raises that does not obey them (see `obeyed`)."""
-        mask, asked = queue.not_obeyed, 0
+        mask, asked = queue.space.not_obeyed, 0
         for each in headers:
             asked |= asked_of_many(each, mask)
         if asked:
