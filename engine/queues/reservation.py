@@ -43,8 +43,9 @@ class Space:
 
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "live_messages", "max_messages",
-        "most_bytes", "name", "not_obeyed", "open_transactions", "pending_bytes", "pending_messages", "prepared",
-        "prepared_bytes", "prepared_messages", "reserving", "room", "stopped", "strategy", "used",
+        "most_bytes", "name", "not_obeyed", "open_transactions", "pending_bytes",
+        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
+        "stopped", "strategy", "used",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
