@@ -225,7 +225,7 @@ def test_an_expiry_makes_a_work_queue_timed(store: AnyStore, clock: Clock) -> No
 
 def test_what_is_moved_keeps_its_header(store: AnyStore, clock: Clock) -> None:
     """By `move`, `redrive`, `reschedule`, a schedule, as a dead letter: the queue takes it."""
-    options = {"order": "priority", "grouped": True, "timed": True}
+    options: Any = {"order": "priority", "grouped": True, "timed": True}
     header: dict[str, Any] = {"priority": 7, "group_key": "g", "ttl": 3600}
     store.create_queue("letters")
     store.subscribe("letters", "s")

@@ -375,6 +375,7 @@ def test_messages_are_moved(store: AnyStore) -> None:
     store.create_queues([{"name": "from", "kind": "work"}, {"name": "to", "kind": "work"}])
     store.alter_queue("from", order="priority", timed=True)
     store.put("from", b"0", priority=5, sender="me", attributes={"a": "b"}, expires_at=1 << 55)
+    store.alter_queue("from", order="commit")
     store.put_many("from", [b"1", b"2"])
     with store.transaction() as txn:
         assert txn.move("from", "to", 2) == 2

@@ -214,9 +214,10 @@ def test_a_message_arrives_with_all_its_fields(store: AnyStore, work: str) -> No
         "reply_to": "answers",
         "content_type": "text/plain",
         "expires_at": 4_000_000_000_000_000,
-        "deliver_at": 1_000,
+        "deliver_at": 1_700_000_000_000_000,
         "attributes": {"a": "1", "b": ""},
     }
+    store.alter_queue(work, order="priority", timed=True)
     with store.transaction() as txn:
         message_id = txn.put(work, b"payload", **fields)
         with pytest.raises(TransactionError):
