@@ -45,7 +45,7 @@ def check_moment(name: str, value: object) -> int:
         time_us = round(value * 1e6)
     elif isinstance(value, int) and not isinstance(value, bool):
         time_us = value
-        if 0 <= time_us < EARLIEST_INT_US:
+        if 0 < time_us < EARLIEST_INT_US:  # 0 is the same in all units
             raise InvalidArgument(
                 f"{name} {value!r}: seconds where microseconds are meant? {_FORMS}"
             )

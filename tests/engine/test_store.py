@@ -55,7 +55,7 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
         store.subscribe("t", "a")
         store.subscribe("t", "b", start="latest")
         with store.transaction() as txn:
-            txn.put("t", b"1", **FIELDS)
+            txn.put_moved("t", b"1", FIELDS)
             txn.put_many("t", [b"2", b"3"])
             txn.put_many("w", [b"x" * 1000] * 400)
             txn.record("key", 7)

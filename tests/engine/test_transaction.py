@@ -29,7 +29,7 @@ def test_all_fields_of_a_message_come_back(store: Store, topic: str) -> None:
     """What is put with every field is what get, get_many, browse and get_arrow return."""
     before = store._env.now_us()
     with store.transaction() as txn:
-        put = txn.put(topic, b"payload", **FIELDS)
+        put = txn.put_moved(topic, b"payload", FIELDS)
     with store.transaction() as txn:
         one = txn.get("topic/a")
         (many,) = txn.get_many("topic/b")
@@ -91,6 +91,7 @@ def test_put_many_takes_lists_and_arrow(store: Store, work: str, payloads: Any) 
 
 def test_a_batch_with_header_columns(store: Store, work: str) -> None:
     """Columns of a batch are the fields of its messages; nulls are absent."""
+    store.alter_queue(work, timed=False)
     batch = pa.record_batch(
         {
             "payload": pa.array([b"1", b"2"]),
@@ -103,7 +104,7 @@ def test_a_batch_with_header_columns(store: Store, work: str) -> None:
         }
     )
     with store.transaction() as txn:
-        txn.put_many(work, batch)
+        txn.put_moved_many(work, batch)
     with store.transaction() as txn:
         first, second = txn.get_many(work)
     assert (first.priority, first.group, first.sender, first.attributes) == (7, 0, "me", {"k": "v"})
@@ -115,13 +116,14 @@ def test_a_batch_with_header_columns(store: Store, work: str) -> None:
 def test_what_get_arrow_gives_can_be_put_again(store: Store, topic: str, work: str) -> None:
     """A batch has MESSAGE_SCHEMA, and the columns that a put may set go in as they came out."""
     with store.transaction() as txn:
-        txn.put(topic, b"1", **FIELDS)
+        txn.put_moved(topic, b"1", FIELDS)
         txn.put(topic, b"2")
     with store.transaction() as txn:
         batch = txn.get_arrow("topic/a", max_messages=10)
         assert batch.schema.equals(MESSAGE_SCHEMA)
         assert batch.num_rows == 2
         assert txn.get_arrow("topic/a").num_rows == 0
+        store.alter_queue(work, order="priority", timed=True)
         txn.put_many(work, batch.drop_columns(["id", "time", "delivery_count"]))
     with store.transaction() as txn:
         again = txn.get_many(work)
