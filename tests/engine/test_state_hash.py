@@ -200,7 +200,7 @@ def test_the_digest_is_of_each_part_of_a_message(seed: int) -> None:
         env = Clock(seed)
         env.make_directory("/disk")
         with Store.open(PATH, env=env, background=False) as store:
-            store.create_queue("q", kind="work")
+            store.create_queue("q", kind="work", order="priority", timed=True)
             store.put("q", **way)
             found.add(told(store, "contents")[2])
     assert len(found) == len(ways)
