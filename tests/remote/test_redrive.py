@@ -148,7 +148,8 @@ def test_whatever_the_order_of_the_letters(store: AnyStore, options: dict[str, A
     store.create_queue("work", kind="work")
     with store.transaction() as txn:
         for number in range(20):
-            header: MessageOptions = {}
+            letter = {QUEUE: "work", "key": f"{19 - number:02}"}
+            header: MessageOptions = {"attributes": letter}
             if "priority" in options:
                 header["priority"] = number % 3
             if "grouped" in options:
@@ -156,7 +157,6 @@ def test_whatever_the_order_of_the_letters(store: AnyStore, options: dict[str, A
             txn.put(
                 "dead",
                 b"%d" % number,
-                attributes={QUEUE: "work", "key": f"{19 - number:02}"},
                 **header,
             )
     with store.transaction() as txn:
