@@ -146,11 +146,11 @@ def _read(path: str, count: int) -> dict[str, float]:
 def _lease(path: str, count: int) -> dict[str, float]:
     """Own the store, hold a lease, and let another process read its pieces."""
     with quire.open(path, share=False) as store:
-        lease = store.lease("queue0", 0, count)
+        lease = store.integration.lease("queue0", 0, count)
         pieces = json.dumps([piece._asdict() for piece in lease.pieces])
         command = [sys.executable, "-m", "bench.large_transaction", "executor", path, str(count)]
         done = subprocess.run(command, input=pieces.encode(), stdout=subprocess.PIPE, check=True)
-        store.release(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
     report: dict[str, float] = json.loads(done.stdout)
     return report
 

@@ -126,7 +126,7 @@ def _measure(setting: Setting, server: QuireServer) -> dict[str, list[Turn]]:
     chance = random.Random(setting.seed)
     with quire.open(server.address) as store, closing(Crowd(server, OTHERS)) as others:
         assert isinstance(store, ElectedStore)
-        store.create_queues([{"name": name, "kind": "work"} for name in ("large", "empty")])
+        store.admin.create_queues([{"name": name, "kind": "work"} for name in ("large", "empty")])
         with store.transaction() as transaction:
             transaction.put_many("large", [bytes(MIB)] * LARGE_MESSAGES)
         store.browse("large")  # the owner's memory for one answer is not its growth

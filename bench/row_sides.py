@@ -53,10 +53,10 @@ class Side:
 def _empty_queue(path: str, **properties: Any) -> None:
     with quire.open(path) as store:
         if store.queues():
-            store.purge("rows")
+            store.admin.purge("rows")
         else:
             store.create_queue("rows", "work", CAPACITY_BYTES, **properties)
-        store.checkpoint()
+        store.admin.checkpoint()
 
 
 class Parquet(Side):

@@ -50,7 +50,7 @@ class QuireClient:
         self._store = quire.open(address)
         assert self._store.role == "joined"
         self._queues = [f"{name}-{number}" for name in "abc"]
-        self._store.create_queues(
+        self._store.admin.create_queues(
             [{"name": name, "kind": "work", "capacity": 1 << 32} for name in self._queues]
         )
         self._first, self._second, self._third = self._queues

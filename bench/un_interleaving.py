@@ -66,7 +66,7 @@ class Queue:
             began = time.perf_counter()
             self._put(store, payloads)
             put = time.perf_counter() - began
-            store.checkpoint()
+            store.admin.checkpoint()
             written = env.pages["write"]
         with self._open() as store:
             _, subscription = store._context.state.source("queue")

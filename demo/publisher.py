@@ -48,7 +48,7 @@ class Publisher:
                 self.timeline.add("lost", error=repr(error))
 
     def _go_on(self, joined: Store) -> None:
-        done = joined.ledger(KEY) or 0
+        done = joined.integration.ledger(KEY) or 0
         self.timeline.add("resume", flights=done)
         pace = self.seconds / len(self.flights)
         zero = time.monotonic() - done * pace
@@ -65,7 +65,7 @@ class Publisher:
                     self.timeline.add("half of large")
                 if self.finish.wait(max(0.0, zero + stop * pace - time.monotonic())):
                     raise SystemExit("asked to finish before all flights were published")
-            transaction.record(KEY, cut.stop)
+            transaction.enter(KEY, cut.stop)
             begin = time.perf_counter()
             transaction.commit()
             took = time.perf_counter() - begin

@@ -179,9 +179,9 @@ def render(lines: list[Line]) -> str:
 def examine(opened: Store, want: Frames) -> tuple[list[Line], Frames]:
     """Compare an open store with what is expected; the figures, and what was read."""
     have = actual(opened)
-    _, alerts = opened.positions(store.ALERTS)
+    _, alerts = opened.integration.positions(store.ALERTS)
     lines = compare(want, have, (alerts, opened.queue(store.ALERTS).messages))
-    findings = opened.verify().findings
+    findings = opened.admin.verify().findings
     lines.append(Line("store", "findings of verify()", 0, len(findings)))
     return lines, have
 

@@ -96,7 +96,7 @@ class Watch:
         try:
             if self._store is None:
                 self._store = store.join(self._path)
-            counts = {name: self._store.positions(name)[1] for name in self.counts}
+            counts = {name: self._store.integration.positions(name)[1] for name in self.counts}
         except QuireError as error:
             self._timeline.add("lost", error=repr(error))
             self._leave()

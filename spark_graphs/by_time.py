@@ -76,7 +76,7 @@ def check_order(begin: ByTime | None, end: ByTime | None) -> None:
 
 def position(store: Store, queue: QueueInfo, at: ByTime) -> int:
     """The position that the time means in the queue as it has been seen (YJ1, YJ3)."""
-    found = store.position_at(queue.name, at.of(queue.name) / 1_000)
+    found = store.admin.position_at(queue.name, at.of(queue.name) / 1_000)
     # Messages that came after the look at the queue are not there yet.
     if found < queue.end_position:
         return found

@@ -49,14 +49,16 @@ def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple
     while position < end:
         stop = min(end, position + look)
         try:
-            lease = store.lease(queue, position, stop, seconds=LEASE_SECONDS)
+            lease = store.integration.lease(queue, position, stop, seconds=LEASE_SECONDS)
         except (PositionLost, QueueNotFound):
             return end - begin, size  # planning the range says what is to be done about it
-        store.release(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
         # The last block may go on beyond what was asked for: it is looked at again as a whole.
         for piece in lease.pieces if stop == end else lease.pieces[:-1]:
             count = piece.stop - piece.start
-            each = mean_bytes(store.path, store.store_id, piece) or ASSUMED_MESSAGE_BYTES
+            each = (
+                mean_bytes(store.path, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
+            )
             room = int((most - size) / each)
             if room < count:
                 return position - begin + room, size + int(room * each)

@@ -46,7 +46,7 @@ def check_same(store: Store, key: str, batch_id: int, digest: int, last: int) ->
             f"micro-batch {batch_id} was planned anew, and the store {store.path} has those of "
             f"the same query up to {last}. {_ADVICE}"
         )
-    entry = store.ledger(input_key(key))
+    entry = store.integration.ledger(input_key(key))
     committed = UNKNOWN if entry is None else entry & ((1 << DIGEST_BITS) - 1)
     if committed == UNKNOWN or entry is None or entry >> DIGEST_BITS != last:
         return  # YN2

@@ -160,7 +160,7 @@ class Committer:
         """Raises AlreadyCommitted if the ledger holds it, InputChanged if it holds another."""
         if self._key is None or self._version is None:
             return
-        last = store.ledger(self._key)
+        last = store.integration.ledger(self._key)
         if last is None or last < self._version:
             return
         if self._input_digest is not None:
@@ -172,10 +172,10 @@ class Committer:
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
         put_fragments(self._env, store, txn, fragments)
         if self._key is not None and self._version is not None:
-            txn.record(self._key, self._version)
+            txn.enter(self._key, self._version)
             if self._input_digest is not None:
                 made = committed_input.version_of(self._version, self._input_digest)
-                txn.record(committed_input.input_key(self._key), made)
+                txn.enter(committed_input.input_key(self._key), made)
 
 
 def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[Fragment]) -> None:
@@ -186,11 +186,11 @@ def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[
             continue
         for own, some in groupby(group, key=lambda fragment: fragment.block is None):
             if not own:
-                txn.put_blocks((f.queue, f.block) for f in some if f.block is not None)
+                txn.integration.put_blocks((f.queue, f.block) for f in some if f.block is not None)
                 continue
             for fragment in some:
                 if fragment.ltds_id is not None:
-                    txn.adopt(fragment.queue, fragment.ltds_id)
+                    txn.integration.adopt(fragment.queue, fragment.ltds_id)
 
 
 def _put_shared(
@@ -202,6 +202,6 @@ def _put_shared(
         for fragment in fragments
         for number in range(*(fragment.blocks or ()))
     }
-    with LtdsReader(env, directory_of(store.path), ltds_id, store.store_id) as file:
+    with LtdsReader(env, directory_of(store.path), ltds_id, store.integration.store_id) as file:
         blocks = file.contents(list(queues))
-        txn.put_blocks(zip(queues.values(), blocks, strict=True))
+        txn.integration.put_blocks(zip(queues.values(), blocks, strict=True))

@@ -90,7 +90,7 @@ class CommitLog:
 
     def _is_past(self, store: Store, end: Offset) -> bool:
         keys = self.keys(end, end.positions)
-        known = store.ledger_many(keys.values())
+        known = store.integration.ledger_many(keys.values())
         return keys.keys() == end.positions.keys() and all(
             known.get(key, -1) >= end.positions[queue] for queue, key in keys.items()
         )

@@ -82,7 +82,7 @@ class PlannedEnds:
             try:
                 with store.transaction() as txn:
                     for key, end in sorted(new.items()):
-                        txn.record(key, end)
+                        txn.enter(key, end)
             except AlreadyCommitted:  # by another query, or by an attempt with an unknown outcome
                 self._ends = {}
                 self._load(store, moved)
@@ -92,7 +92,7 @@ class PlannedEnds:
     def _load(self, store: Store, keys: Iterable[str]) -> None:
         new = dict.fromkeys((key for key in keys if key not in self._ends), -1)
         if new:
-            self._ends |= new | store.ledger_many(new)
+            self._ends |= new | store.integration.ledger_many(new)
 
     def _keys(self, offset: Offset) -> dict[str, str]:
         """The ledger's name for each queue; one that is made again has another."""

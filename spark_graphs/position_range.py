@@ -135,7 +135,7 @@ def lease(
         if not wanted:
             return []
         try:
-            taken = store.lease_many(wanted, seconds=LEASE_SECONDS, gaps=not whole)
+            taken = store.integration.lease_many(wanted, seconds=LEASE_SECONDS, gaps=not whole)
         except PositionLost as error:
             if not tries_left:
                 raise PositionLost(f"{error}; {advice}") from None
@@ -145,7 +145,7 @@ def lease(
         changed = [each for each in taken if not is_same(found[each.queue], each.created_us)]
         if not changed:
             return taken
-        store.release(taken[0].lease_id)
+        store.integration.end_lease(taken[0].lease_id)
         queue, found = changed[0].queue, None
     raise made_again(queue)
 

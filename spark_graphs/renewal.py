@@ -36,7 +36,7 @@ class Renewal:
         with self._lock:
             if lease_id in self._lease_ids:
                 self._lease_ids.remove(lease_id)
-        connection.call(self._path, lambda store: store.release(lease_id))
+        connection.call(self._path, lambda store: store.integration.end_lease(lease_id))
 
     def release(self) -> None:
         """Give up all leases. One that cannot be given up now runs out by itself."""

@@ -184,7 +184,7 @@ class Retention:
         keys = self._commits.keys(end, names)
         unknown = set(keys.values()) - self._known.keys()
         if unknown:
-            self._known |= dict.fromkeys(unknown, -1) | store.ledger_many(unknown)
+            self._known |= dict.fromkeys(unknown, -1) | store.integration.ledger_many(unknown)
         moved = {
             key: end.positions[queue]
             for queue, key in keys.items()
@@ -192,8 +192,8 @@ class Retention:
         }
         with store.transaction() as txn:
             for key, position in moved.items():
-                txn.record(key, position)
-            created_us = txn.read_to_many(
+                txn.enter(key, position)
+            created_us = txn.integration.read_to_many(
                 {f"{name}/{self._options.subscription}": end.positions[name] for name in names}
             )
             for name, of_this in zip(names, created_us.values(), strict=True):
@@ -241,4 +241,4 @@ class Retention:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
         assert self._options.subscription is not None  # checked by _subscription
         words = {queue: WORDS.get(start, start) for queue, start in starts.items()}
-        return store.subscribe_many(self._options.subscription, words)
+        return store.integration.subscribe_many(self._options.subscription, words)

@@ -170,7 +170,7 @@ def ledger_key(identity: str) -> str:
 
 def store_id_at(path: str) -> int:
     """Which store is there; asked where a write is planned, since its tasks join no owner."""
-    store_id = connection.call(path, lambda store: store.store_id)
+    store_id = connection.call(path, lambda store: store.integration.store_id)
     assert isinstance(store_id, int)  # every owner tells it
     return store_id
 

@@ -221,7 +221,7 @@ def test_verify_reports_damage(quire: Terminal) -> None:
     quire("put", "t", "x" * 1000)
     with open_store(quire.path) as store:
         assert isinstance(store, Store)
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:

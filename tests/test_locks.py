@@ -94,7 +94,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
             lambda: look(store),
         ]
         all_at_once(parts)
-        assert store.verify().ok
+        assert store.admin.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
             "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
@@ -155,10 +155,10 @@ def decide(store: Any) -> None:
         txn = store.transaction()
         txn.put_many("b", [b"prepared"] * 60)
         txn.prepare(f"x{n}")
-        (store.commit_prepared if n % 2 else store.rollback_prepared)(f"x{n}")
+        (store.prepared.commit if n % 2 else store.prepared.rollback)(f"x{n}")
         txn = store.transaction()
         txn.put("b", b"aborted")
-        store.abort(txn.id)
+        store.admin.abort(txn.id)
 
 
 def pass_on(store: Any) -> None:
@@ -178,12 +178,12 @@ def look(store: Any) -> None:
     store.create_queue("kept")
     for n in range(ROUNDS // 2):
         store.put("kept", b"1")
-        store.checkpoint()
-        lease = store.lease("kept", *store.positions("kept"))
-        store.renew(lease.lease_id)
-        store.release(lease.lease_id)
+        store.admin.checkpoint()
+        lease = store.integration.lease("kept", *store.integration.positions("kept"))
+        store.integration.renew_lease(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
         store.browse("b", max_messages=10)
         store.status()
-        store.transactions()
+        store.admin.transactions()
         if n % 10 == 0:
-            assert store.verify().ok
+            assert store.admin.verify().ok

@@ -51,9 +51,9 @@ def fill(store: Store) -> None:
         with store.transaction(large=step == 1) as txn:
             txn.put_many("topic", [b"x" * 1000] * 600)
             txn.get_many("work", 5)
-            txn.record("key", step)
+            txn.enter("key", step)
         if step == 0:
-            store.checkpoint()
+            store.admin.checkpoint()
     txn = store.transaction()
     txn.put("work", b"prepared")
     txn.prepare("x1")
@@ -64,17 +64,17 @@ def fill(store: Store) -> None:
 def seen(store: Store) -> tuple[Any, ...]:
     """What is to be seen of it."""
     return (
-        store.store_id,
+        store.integration.store_id,
         store.queues(),
-        store.catalog(),
-        store.state_names(),
+        store.admin.catalog(),
+        store.states.names(),
         store.subscriptions("topic"),
-        [info.xid for info in store.recover()],
+        [info.xid for info in store.prepared.list()],
         store.browse("work", max_messages=10_000).payloads(),
         store.browse("topic/a", max_messages=10_000).payloads(),
-        store.ledger("key"),
-        store.verify().findings,
-        store.transactions(),
+        store.integration.ledger("key"),
+        store.admin.verify().findings,
+        store.admin.transactions(),
         store.status()["prepared"][0]["messages"],
     )
 
@@ -97,8 +97,8 @@ def killed(tmp_path: Path) -> Path:
     with open_store(str(tmp_path / "open"), share=False, **OPTIONS) as store:
         fill(store)
         shutil.copytree(tmp_path / "open", path)
-        for transaction in store.recover():
-            store.rollback_prepared(transaction.xid)
+        for transaction in store.prepared.list():
+            store.prepared.rollback(transaction.xid)
     return path
 
 

@@ -43,7 +43,7 @@ def main() -> int:
             workers(store).run()
         elif arguments.command == "redrive":
             wanted = arguments.text.encode()
-            print(store.redrive("orders.dead", lambda letter: wanted in letter.payload))
+            print(store.admin.redrive("orders.dead", lambda letter: wanted in letter.payload))
         else:
             end = time.monotonic() + arguments.wait
             while not is_done(store) and time.monotonic() < end:

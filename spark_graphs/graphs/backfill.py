@@ -109,7 +109,7 @@ class Backfill:
         planner = Planner(created_us, step.limit, self._tasks, schemas, step.marker)
         done = number = 0
         while True:
-            reached = store_of(path, lambda store: store.ledger_many(keys.values()))
+            reached = store_of(path, lambda store: store.integration.ledger_many(keys.values()))
             at = {q: max(begins[q], reached.get(key, 0)) for q, key in keys.items()}
             if all(at[queue] >= ends[queue] for queue in ends):
                 return done
@@ -128,7 +128,7 @@ class Backfill:
 
         def kept() -> KeptValues:
             if not values:
-                items = connection.call(path, lambda store: store.state_items(name))
+                items = connection.call(path, lambda store: store.states.items(name))
                 values.append(KeptValues(step.name, items))
             return values[0]
 
@@ -173,7 +173,7 @@ class Backfill:
         """Positions for each input."""
         queues = self._step.inputs
         if bound is None:
-            there = store.positions_many(queues)
+            there = store.integration.positions_many(queues)
             return {queue: there[queue][0 if first else 1] for queue in queues}
         if isinstance(bound, Mapping):
             if set(bound) != set(queues):
@@ -185,7 +185,7 @@ class Backfill:
         if isinstance(bound, int) and not isinstance(bound, bool):
             return {queue: _position(bound) for queue in queues}
         seconds = check_time(bound) / 1e6
-        return {queue: store.position_at(queue, seconds) for queue in queues}
+        return {queue: store.admin.position_at(queue, seconds) for queue in queues}
 
 
 def _position(given: object) -> int:

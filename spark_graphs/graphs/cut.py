@@ -50,10 +50,12 @@ def with_few_pieces(store: Store, begins: Positions, ends: Positions, most: int)
         while position < ends[queue]:
             stop = min(ends[queue], position + look)
             try:
-                lease = store.lease(queue, position, stop, seconds=LEASE_SECONDS, gaps=True)
+                lease = store.integration.lease(
+                    queue, position, stop, seconds=LEASE_SECONDS, gaps=True
+                )
             except (PositionLost, QueueNotFound):
                 break  # leasing the batch says what is to be done about it
-            store.release(lease.lease_id)
+            store.integration.end_lease(lease.lease_id)
             room -= len(lease.pieces)
             position = stop
             if room <= 0:
@@ -87,6 +89,6 @@ def _aligned(store: Store, begins: Positions, found: Positions, ends: Positions)
 
 def _before(store: Store, time_us: int, begins: Positions, ends: Mapping[str, int]) -> Positions:
     return {
-        queue: max(begins[queue], min(end, store.position_at(queue, time_us / 1e6)))
+        queue: max(begins[queue], min(end, store.admin.position_at(queue, time_us / 1e6)))
         for queue, end in ends.items()
     }

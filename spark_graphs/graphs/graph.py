@@ -236,7 +236,7 @@ class Graph:
         if values is not None:
             return values
         name = state_name(self.name, step)
-        found = connection.call(self.path, lambda store: store.state_items(name))
+        found = connection.call(self.path, lambda store: store.states.items(name))
         return KeptValues(step, found, writable=False)
 
     def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
@@ -351,5 +351,5 @@ class Graph:
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)
-        store_id = connection.call(self.path, lambda store: store.store_id)
+        store_id = connection.call(self.path, lambda store: store.integration.store_id)
         return StoreFiles(self.path, store_id)

@@ -114,10 +114,10 @@ def _input(store: Store, info: QueueInfo, names: Sequence[str], now_us: int) -> 
 def _time_at(store: Store, queue: str, position: int) -> int | None:
     """When the message was committed, or one of its block; its payload is not looked at."""
     try:
-        lease = store.lease(queue, position, position + 1, seconds=LOOK_SECONDS)
+        lease = store.integration.lease(queue, position, position + 1, seconds=LOOK_SECONDS)
     except (PositionLost, QueueNotFound):
         return None
-    store.release(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)
     return lease.pieces[0].time_us if lease.pieces else None
 
 

@@ -119,7 +119,7 @@ class Markers:
         """Look at what follows in an input; how many bytes it was."""
         searched = self._inputs[queue]
         stop = min(end, searched.end + STEP_PIECES)
-        lease = store.lease(queue, searched.end, stop, seconds=LEASE_SECONDS, gaps=True)
+        lease = store.integration.lease(queue, searched.end, stop, seconds=LEASE_SECONDS, gaps=True)
         read = 0
         try:
             created_us = self._created_us[queue]
@@ -135,7 +135,7 @@ class Markers:
                     return read
             searched.end = stop
         finally:
-            store.release(lease.lease_id)
+            store.integration.end_lease(lease.lease_id)
         return read
 
     def _common(self) -> Positions | None:

@@ -35,7 +35,7 @@ def check_no_aliases(store: Store, names: Iterable[str]) -> None:
 
     Somebody may give an alias to another queue at any time, and a step's positions are of one.
     """
-    aliases = store.aliases()
+    aliases = store.admin.aliases()
     for name in names:
         if name in aliases:
             raise InvalidArgument(
@@ -99,7 +99,7 @@ def _grown(given: dict[str, Any], there: QueueInfo) -> dict[str, Any]:
 
 def _make(store: Store, missing: list[dict[str, Any]]) -> None:
     try:
-        store.create_queues(missing)
+        store.admin.create_queues(missing)
     except QueueExists:  # somebody has made one since, which may be the same
         for given in missing:
             store.create_queue(exist_ok=True, **given)
@@ -137,7 +137,7 @@ def _subscribe(store: Store, starts: Mapping[tuple[str, str], Beginning]) -> Non
         if name not in infos[queue].subscriptions
     }
     if new:
-        store.subscribe_many(None, new)
+        store.integration.subscribe_many(None, new)
 
 
 def _check_dead(name: str, kind: str) -> None:

@@ -68,7 +68,7 @@ class _Batch:
         """How many letters were looked at, and how many of them put back; may be tried again."""
         step, graph = self.runner.step, self.runner.graph
         key = ledger_key(graph, f"{step.name}/replay")
-        last = store.ledger(key)
+        last = store.integration.ledger(key)
         if self._number is not None and last is not None and last >= self._number:
             return self._found
         title = f"{graph}/{step.name}"
@@ -86,7 +86,7 @@ class _Batch:
                 inputs = inputs_of(step.inputs, own, schemas, now)
                 self.runner.do_held(inputs, store, txn)
                 self._number = 0 if last is None else last + 1
-                txn.record(key, self._number)
+                txn.enter(key, self._number)
         return self._found
 
 

@@ -136,7 +136,7 @@ class StepRunner:
         """Begin. Raises what reaching the store raises."""
         self._stopping = self._is_failed = False
         self.tally.number = connection.call(
-            self.path, lambda store: store.ledger(self._key), env=self._env
+            self.path, lambda store: store.integration.ledger(self._key), env=self._env
         )
         self.tally.phase = Phase.IDLE
         self._thread = make_thread(self._run)
@@ -254,7 +254,7 @@ class StepRunner:
                 self._awaited.add(source)
                 connection.call(
                     self.path,
-                    lambda store, source=source: store.when_ready(  # type: ignore[misc]
+                    lambda store, source=source: store.integration.when_ready(  # type: ignore[misc]
                         source, lambda: self._arrived(source)
                     ),
                     env=self._env,
@@ -269,7 +269,7 @@ class StepRunner:
         if self._known is None:
             self._known = self._look(store)
         _, begins = self._known
-        ends = {queue: end for queue, (_, end) in store.positions_many(begins).items()}
+        ends = {queue: end for queue, (_, end) in store.integration.positions_many(begins).items()}
         if all(ends[queue] <= begin for queue, begin in begins.items()):
             self.tally.awaited = None
             return None
@@ -299,7 +299,7 @@ class StepRunner:
 
         In this order: who has committed in between has a number that refuses ours.
         """
-        last = store.ledger(self._key)
+        last = store.integration.ledger(self._key)
         self._values = None
         positions = standing(store, dict.fromkeys(self._sources, self.subscription))
         self.tally.number = last
@@ -526,7 +526,9 @@ class StepRunner:
         """The step's values, as its function sees them."""
         if self._values is None:
             name = state_name(self.graph, self.step.name)
-            found = connection.call(self.path, lambda store: store.state_items(name), env=self._env)
+            found = connection.call(
+                self.path, lambda store: store.states.items(name), env=self._env
+            )
             self._values = KeptValues(self.step.name, found)
         return self._values
 

@@ -105,7 +105,7 @@ class StepCommit:
             _log.warning("fragments are left to age: %s", error)
 
     def _try(self, store: Store) -> None:
-        last = store.ledger_many(self.records) if self.may_have_committed else {}
+        last = store.integration.ledger_many(self.records) if self.may_have_committed else {}
         if any(last.get(key, -1) >= version for key, version in self.records.items()):
             self._is_found = last == dict(self.records) and self._has_read(store)
             raise AlreadyCommitted(f"the ledger of {self.path} holds {dict(self.records)}")
@@ -130,11 +130,11 @@ class StepCommit:
         for queue, letters in self.letters:
             cast("Moving", txn).put_moved_many(queue, letters)  # they keep their headers
         if self.reads:
-            made = txn.read_to_many(self.reads)
+            made = txn.integration.read_to_many(self.reads)
             for source, created_us in made.items():
                 if self.created_us.get(source, created_us) != created_us:
                     raise position_range.made_again(source.partition("/")[0])
         if self.values is not None:
             self.values.write(txn, self.values_name)
         for key, version in self.records.items():
-            txn.record(key, version)
+            txn.enter(key, version)

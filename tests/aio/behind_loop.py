@@ -137,5 +137,5 @@ def owned_behind_loop(owner: Store) -> Iterator[Any]:
     with behind_loop(opened) as store:
         yield store
         with suppress(StoreClosed):  # a test may have closed it
-            report = store.verify()
+            report = store.admin.verify()
             assert report.ok, report.findings

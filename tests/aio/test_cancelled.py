@@ -320,6 +320,6 @@ def test_cancelled_at_any_moment(
             assert committed == expected
             assert Counter(await left(store, "done")) == expected
             assert await left(store) == []
-            assert await store.transactions() == []
+            assert await store.admin.transactions() == []
 
     asyncio.run(main())

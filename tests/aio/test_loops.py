@@ -70,7 +70,7 @@ def test_a_loop_that_is_cancelled_in_its_body(store_path: str, role: str) -> Non
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert (await store.get_many("work")).payloads() == [b"2"]
-            assert await store.transactions() == []
+            assert await store.admin.transactions() == []
 
     asyncio.run(main())
 

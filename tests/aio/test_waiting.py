@@ -104,7 +104,7 @@ def test_a_thousand_wait_for_as_many_sources(store_path: str, role: str) -> None
     async def main() -> None:
         async with opened(store_path, role) as store:
             names = [f"q{n}" for n in range(WAITERS)]
-            await store.create_queues([{"name": name, "kind": "work"} for name in names])
+            await store.admin.create_queues([{"name": name, "kind": "work"} for name in names])
             before = threading.active_count()
             tasks = [asyncio.create_task(take(store, name)) for name in names]
             for name in names:
@@ -180,7 +180,7 @@ def test_close_ends_the_waiting(store_path: str, role: str) -> None:
 
     async def main() -> None:
         async with opened(store_path, role) as store:
-            await store.create_queues([{"name": name, "kind": "work"} for name in "ab"])
+            await store.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
             tasks = [asyncio.create_task(take(store, source)) for source in "aab"]
             await in_line(store, "a", 2)
             await in_line(store, "b", 1)
@@ -228,7 +228,7 @@ def test_a_transaction_that_is_ended_while_it_waits(store_path: str) -> None:
             txn = await store.transaction()
             second = asyncio.create_task(txn.get("work", SECONDS))
             await in_line(store, "work", 2)
-            await store.abort(txn.id)
+            await store.admin.abort(txn.id)
             with pytest.raises(TransactionAborted):
                 await second
             first.cancel()
@@ -249,10 +249,10 @@ def test_a_joined_transaction_that_is_aborted_while_it_waits(store_path: str, co
             line = asyncio.create_task(in_line(store, "work", 1))
             await asyncio.wait([waiting, line], return_when=asyncio.FIRST_COMPLETED)
             line.cancel()  # its time may be over already
-            while not (open_ones := await store.transactions()):  # the put is on its way
+            while not (open_ones := await store.admin.transactions()):  # the put is on its way
                 await asyncio.sleep(0.01)
             [info] = open_ones
-            await store.abort(info.id)
+            await store.admin.abort(info.id)
             if comes:
                 await store.put("work", b"for others")
                 with pytest.raises(TransactionAborted):

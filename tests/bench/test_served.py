@@ -62,7 +62,7 @@ def test_a_client_that_never_reads(tmp_path: Path, kind: str) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
         store = stack.enter_context(quire.open(server.address))
-        store.create_queues([{"name": name, "kind": "work"} for name in ("large", "empty")])
+        store.admin.create_queues([{"name": name, "kind": "work"} for name in ("large", "empty")])
         with store.transaction() as txn:
             txn.put_many("large", [bytes(1 << 20)] * 8)
         url = store.status()["sharing"]["url"]

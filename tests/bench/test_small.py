@@ -52,9 +52,9 @@ def test_a_journal_in_memory_keeps_messages_while_it_is_open(tmp_path: Path) -> 
             store.put("queue", payload)
         with store.transaction() as transaction:
             assert [each.payload for each in transaction.get_many("queue")] == [payload] * 40
-        store.checkpoint()
+        store.admin.checkpoint()
         store.put("queue", payload)
-        assert store.verify().ok
+        assert store.admin.verify().ok
     segments = sorted((tmp_path / "store" / "journal").iterdir())
     assert segments
     assert not any(segment.stat().st_size for segment in segments)

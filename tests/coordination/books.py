@@ -21,7 +21,9 @@ class Violation(Exception):
 
 def check(store: Any, table: psycopg.Connection[Any]) -> set[str]:
     """The transfers that both sides have carried out. Raises Violation."""
-    in_doubt = [info.xid for info in store.recover()] + [str(xid) for xid in table.tpc_recover()]
+    in_doubt = [info.xid for info in store.prepared.list()] + [
+        str(xid) for xid in table.tpc_recover()
+    ]
     if in_doubt:
         raise Violation(f"still in doubt: {in_doubt}")
     noted = [message.payload.decode().split() for message in store.browse("done", max_messages=ALL)]

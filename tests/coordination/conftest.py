@@ -30,7 +30,7 @@ def store(store_path: str) -> Iterator[Any]:
     with quire.open(store_path, segment_bytes=4 << 20) as store:
         store.create_queue("work", kind="work")
         yield store
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 
@@ -40,5 +40,5 @@ def sim_store() -> Iterator[Store]:
     with Store.open("/store", env=SimEnv(), background=False, segment_bytes=1 << 20) as store:
         store.create_queue("work", kind="work")
         yield store
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings

@@ -65,7 +65,7 @@ def test_every_call_of_a_transaction_is_there(either: Any, connection: Connectio
     connection.put_many("work", [b"a", b"b", b"c", b"d"])
     connection.record("key", 4)
     connection.commit()
-    assert either.ledger("key") == 4
+    assert either.integration.ledger("key") == 4
     first = connection.get("work")
     assert first is not None
     assert first.payload == b"a"
@@ -133,7 +133,7 @@ def test_closing_rolls_back_what_is_not_prepared(either: Any) -> None:
         connection.close()
         connection.close()
     assert messages(either) == []
-    assert either.recover() == []
+    assert either.prepared.list() == []
 
 
 @pytest.mark.promise(7)
@@ -149,7 +149,7 @@ def test_promise_7_a_reopened_store_still_has_it(store_path: str) -> None:
         assert connection.tpc_recover() == [xid]
         connection.tpc_commit(xid)
         assert messages(store) == [b"one"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_what_others_prepared_is_found_whatever_its_name(
@@ -180,7 +180,7 @@ def test_a_plain_string_is_an_xid_too(either: Any, connection: Connection) -> No
         connection.tpc_begin(xid)
         connection.put("work", b"x")
         connection.tpc_prepare()
-        assert either.recover()[0].xid == str(Xid.of(xid))
+        assert either.prepared.list()[0].xid == str(Xid.of(xid))
         connection.tpc_commit()
 
 
@@ -244,8 +244,8 @@ def test_calls_out_of_order_are_programming_errors(sim_store: Any, state: str, c
         before = len(messages(store))
         finish.get(state, connection.close)()
         assert len(messages(store)) == before + (state in finish)
-    for info in store.recover():
-        store.rollback_prepared(info.xid)
+    for info in store.prepared.list():
+        store.prepared.rollback(info.xid)
 
 
 # Errors ------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_a_replay_is_an_integrity_error(store: Any) -> None:
     for _ in range(2):
         connection.put("work", b"x")
         connection.record("key", 1)
-        if store.ledger("key") is None:
+        if store.integration.ledger("key") is None:
             connection.commit()
     with pytest.raises(connection.IntegrityError):
         connection.commit()

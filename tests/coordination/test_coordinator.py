@@ -38,7 +38,7 @@ def two_stores(env: SimEnv) -> Iterator[tuple[Store, Store]]:
             store.create_queue("work", kind="work")
     yield stores[0], stores[1]
     for store in stores:
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
         store.close()
 
@@ -115,7 +115,7 @@ def check_moved(env: SimEnv, noted: Noted) -> None:
     with two_stores(env) as (a, b):
         ends = {"a": connect(a), "b": connect(b)}
         mover = Coordinator(a, "mover", ends)
-        assert a.recover() == b.recover() == []
+        assert a.prepared.list() == b.prepared.list() == []
         moved = len(payloads(b))
         assert noted.moved <= moved <= noted.moved + 1
         expected = [b"%d" % n for n in range(MESSAGES)]
@@ -228,7 +228,7 @@ def test_a_failure_before_the_decision_rolls_back(
     with pytest.raises(ConnectionError):
         put_both(coordinator, ends, b"x")
     for store in pair:
-        assert (payloads(store), store.recover()) == ([], [])
+        assert (payloads(store), store.prepared.list()) == ([], [])
     faulty.fails_in = ""
     put_both(coordinator, ends, b"y")
     assert payloads(pair[0]) == payloads(pair[1]) == [b"y"]
@@ -290,13 +290,13 @@ def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
         coordinator = Coordinator(log, "c", {"a": ends["a"], "b": breaks})
         with pytest.raises(StoreFailed):
             put_both(coordinator, ends, b"x")
-        assert len(a.recover()) == len(b.recover()) == 1
+        assert len(a.prepared.list()) == len(b.prepared.list()) == 1
         log.close()
         log = Store.open("/disk/log", env=env, background=False, **OPTIONS)
         decided = log.ledger("c.decided") is not None
         Coordinator(log, "c", {"a": connect(a), "b": connect(b)})
         assert payloads(a) == payloads(b) == ([b"x"] if decided else [])
-        assert a.recover() == b.recover() == []
+        assert a.prepared.list() == b.prepared.list() == []
         log.close()
 
 
@@ -317,7 +317,7 @@ def test_an_earlier_coordinator_decides_nothing_any_more(
     with pytest.raises(AlreadyCommitted):
         put_both(coordinator, ends, b"slow")
     for store in pair:
-        assert (payloads(store), store.recover()) == ([], [])
+        assert (payloads(store), store.prepared.list()) == ([], [])
 
 
 def test_a_prepare_that_comes_late_is_rolled_back(

@@ -113,7 +113,7 @@ def test_promise_2_one_commit_for_both(
     insert(session, manager, message.payload.decode())
     manager.commit()
     assert (messages(store), rows(engine)) == ([], ["apples", "pears"])
-    assert store.recover() == []
+    assert store.prepared.list() == []
 
 
 def test_an_abort_undoes_both(store: Any, engine: Engine, session: Session, manager: Any) -> None:
@@ -149,7 +149,7 @@ def test_promise_2_a_store_that_refuses_undoes_the_database(
 ) -> None:
     """Quire votes first: where it cannot promise, the database has committed nothing."""
     with store.transaction() as earlier:
-        earlier.record("key", 1)
+        earlier.enter("key", 1)
     insert(session, manager, "apples")
     queues = join(store, transaction_manager=manager)
     queues.put("work", b"apples")
@@ -157,7 +157,7 @@ def test_promise_2_a_store_that_refuses_undoes_the_database(
     with pytest.raises(AlreadyCommitted):
         manager.commit()
     manager.abort()
-    assert (messages(store), rows(engine), store.recover()) == ([], [], [])
+    assert (messages(store), rows(engine), store.prepared.list()) == ([], [], [])
 
 
 def test_a_transaction_that_was_ended_by_hand_is_refused(store: Any, manager: Any) -> None:
@@ -189,7 +189,7 @@ def test_it_votes_before_sql_and_after_the_vote_it_is_prepared(store: Any, manag
 
     class Last(Other):
         def tpc_vote(self, _: Any) -> None:
-            seen.extend(info.xid for info in store.recover())
+            seen.extend(info.xid for info in store.prepared.list())
 
     join(store, "order-17", manager).put("work", b"x")
     manager.get().join(Last("~sqlalchemy:1", []))
@@ -220,7 +220,7 @@ def test_two_stores_take_part_in_one_transaction(store: Any, manager: Any, tmp_p
         join(other, transaction_manager=manager).put("work", message.payload)
         manager.commit()
         assert (messages(store), messages(other)) == ([], [b"x"])
-        assert other.verify().ok
+        assert other.admin.verify().ok
 
 
 def test_the_thread_s_own_manager_is_the_default(store: Any) -> None:
@@ -249,7 +249,7 @@ def test_a_failure_before_the_second_phase_rolls_back(
     with pytest.raises(RuntimeError):
         manager.commit()
     manager.abort()
-    assert (messages(store), store.recover()) == ([], [])
+    assert (messages(store), store.prepared.list()) == ([], [])
 
 
 def test_it_finishes_first(store: Any, manager: Any) -> None:
@@ -259,7 +259,7 @@ def test_it_finishes_first(store: Any, manager: Any) -> None:
     with pytest.raises(RuntimeError):
         manager.commit()
     manager.abort()
-    assert (messages(store), store.recover()) == ([b"x"], [])
+    assert (messages(store), store.prepared.list()) == ([b"x"], [])
 
 
 def test_a_finish_that_fails_leaves_it_in_doubt(store_path: str, manager: Any) -> None:
@@ -277,10 +277,10 @@ def test_a_finish_that_fails_leaves_it_in_doubt(store_path: str, manager: Any) -
             manager.commit()
         manager.abort()
     with quire.open(store_path) as store:
-        assert [info.xid for info in store.recover()] == ["mine"]
-        store.commit_prepared("mine")
+        assert [info.xid for info in store.prepared.list()] == ["mine"]
+        store.prepared.commit("mine")
         assert messages(store) == [b"x"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_hooks_after_the_commit_undo_nothing(store: Any, manager: Any) -> None:

@@ -108,4 +108,4 @@ def test_promise_2_the_row_decides_after_a_crash(
     rows = "[('2 apples',)]" if outcome else "[]"
     assert (result.stdout.splitlines(), result.stderr) == ([f"{outcome} []", rows], "")
     with quire.open(str(tmp_path / "shop.quire")) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok

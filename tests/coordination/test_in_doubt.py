@@ -43,9 +43,9 @@ def order(path: str, url: str, number: int, killer: Killer) -> None:
 
 def settle(store: Any, table: Any, number: int) -> None:
     """What the document says is to be done after a crash in the transaction of the number."""
-    committed = store.ledger("orders") == number
-    for info in store.recover():
-        store.rollback_prepared(info.xid)
+    committed = store.integration.ledger("orders") == number
+    for info in store.prepared.list():
+        store.prepared.rollback(info.xid)
     for xid in table.tpc_recover():
         if committed:
             table.tpc_commit(xid)
@@ -78,9 +78,9 @@ def test_promise_2_the_ledger_decides_after_a_crash(
     killed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     with quire.open(store_path, share=False) as store, cluster.connect() as table:
-        assert (len(store.recover()), len(table.tpc_recover())) == in_doubt
+        assert (len(store.prepared.list()), len(table.tpc_recover())) == in_doubt
         settle(store, table, 1)
-        assert (store.recover(), table.tpc_recover()) == ([], [])
+        assert (store.prepared.list(), table.tpc_recover()) == ([], [])
         assert table.execute("SELECT count(*) FROM orders").fetchone() == (outcome,)
         assert store.queue("work").messages == outcome
-        assert store.verify().ok
+        assert store.admin.verify().ok

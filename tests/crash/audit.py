@@ -27,12 +27,12 @@ class Audit:
     def look(self, acknowledged: int) -> int:
         """Recover the store and check all of it; the last transaction that it holds."""
         with quire.open(self._path, **OPTIONS) as store:
-            last: int = store.ledger(KEY) or 0
+            last: int = store.integration.ledger(KEY) or 0
             self._check(last >= acknowledged, f"{acknowledged} was acknowledged, {last} is there")
             self._check(last <= max(acknowledged, self.seen) + 1, f"{last} was never committed")
             self._check_topics(store, last)
             self._check_work(store, last)
-            report = store.verify()
+            report = store.admin.verify()
             self._check(report.ok, f"verify: {report.findings}")
         self.seen = last
         return last

@@ -70,13 +70,13 @@ def commit(store: Any, number: int, *, durable: bool = True) -> None:
             transaction.put(WORK, payload(number))
         else:
             transaction.get(WORK)
-        transaction.record(KEY, number)
+        transaction.enter(KEY, number)
 
 
 def main() -> None:
     path, acknowledge = sys.argv[1:]
     with quire.open(path, **OPTIONS) as store:
-        number = store.ledger(KEY) or 0
+        number = store.integration.ledger(KEY) or 0
         while True:
             number += 1
             if acknowledge == "before":

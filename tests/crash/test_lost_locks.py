@@ -64,7 +64,7 @@ def lose_locks(path: str, rounds: int, rng: random.Random) -> None:
     owner.begin()
     acknowledged[owner.name] = owner.end(kill=True)
     with quire.open(path, **OPTIONS) as store:
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
         found = store.browse(KEPT, max_messages=1_000_000).payloads()
     expected = iter(found)

@@ -28,7 +28,7 @@ def sim_store(sim: SimEnv) -> Iterator[Store]:
     """A store on the simulated machine, without threads of its own."""
     with Store.open("/store", env=sim, background=False, **SMALL) as store:
         yield store
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 
@@ -37,7 +37,7 @@ def os_store(store_path: str) -> Iterator[Store]:
     """A store on the real disk, as users have it."""
     with Store.open(store_path) as store:
         yield store
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 

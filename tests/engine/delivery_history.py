@@ -237,7 +237,7 @@ class History:
         if txn is None:
             return
         source, model = self.some_source()
-        listed = self.store.scheduled(source)
+        listed = self.store.delayed.list(source)
         said = [p for p in model.places if p.state == "SCHEDULED"]
         said.sort(key=lambda p: (p.told.due_us, p.position))
         assert [m.payload for m in listed] == [p.told.payload for p in said]
@@ -319,10 +319,10 @@ class History:
         xid = self.rng.choice(list(self.prepared))
         got = self.prepared.pop(xid)
         if self.rng.random() < 0.5:
-            self.store.commit_prepared(xid)
+            self.store.prepared.commit(xid)
             self.all_read(got)
         else:
-            self.store.rollback_prepared(xid)
+            self.store.prepared.rollback(xid)
             self.all_back(got)
 
     def read_to(self) -> None:
@@ -350,7 +350,7 @@ class History:
     def purge(self) -> None:
         source, model = self.some_source()
         name, _, subscription = source.partition("/")
-        self.store.purge(name, subscription or None)
+        self.store.admin.purge(name, subscription or None)
         model.purge()
 
     def alter(self) -> None:
@@ -470,7 +470,7 @@ class History:
             with suppress(Exception):
                 txn.rollback()
         for xid in self.prepared:
-            self.store.rollback_prepared(xid)
+            self.store.prepared.rollback(xid)
         self.store.drop_queue(self.name)
         self.store.alter_queue("dead", puts=True)
 

@@ -72,9 +72,11 @@ class Run:
         """What the store holds, as far as its user is told."""
         store = self.store
         found: dict[str, object] = {
-            "prepared": [info.xid for info in store.recover()],
-            "ledger": store.ledger_many([f"k{n}{x}" for n in range(401) for x in TAILS]),
-            "states": {name: store.state_items(name) for name in store.state_names()},
+            "prepared": [info.xid for info in store.prepared.list()],
+            "ledger": store.integration.ledger_many(
+                [f"k{n}{x}" for n in range(401) for x in TAILS]
+            ),
+            "states": {name: store.states.items(name) for name in store.states.names()},
         }
         for name in QUEUES:
             found[name] = told(store.browse(name, max_messages=ALL))
@@ -140,7 +142,7 @@ class Run:
         builder.add_many(payloads)
         (block,) = builder.build(ALL)
         txn = self._txn(slot)
-        self._ids[slot].append((queue, txn.put_block(queue, bytes(block.data))))
+        self._ids[slot].append((queue, txn.integration.put_block(queue, bytes(block.data))))
 
     def _stream(self, slot: int, queue: str, chunks: list[bytes], whole: bool) -> None:
         txn = self._txn(slot)
@@ -174,7 +176,7 @@ class Run:
     def _record(self, slot: int, keys: list[str], version: int) -> None:
         txn = self._txn(slot)
         for key in keys:
-            txn.record(key, max(version, 0))
+            txn.enter(key, max(version, 0))
 
     def _get_state(self, slot: int, name: str, key: str) -> object:
         return self._txn(slot).get_state(name, key)
@@ -187,7 +189,7 @@ class Run:
 
     def _read_to(self, slot: int, source: str, further: int) -> None:
         queue = source.partition("/")[0]
-        first, end = self.store.positions(queue)
+        first, end = self.store.integration.positions(queue)
         self._txn(slot).read_to(source, min(first + further, end))
 
     def _commit(self, slot: int) -> object:
@@ -243,16 +245,16 @@ class Run:
                 self._txn(slot).rollback()
             return self._open_ones.pop(slot).state
         if decision == "commit by xid":
-            self._try(lambda: self.store.commit_prepared(xid))
+            self._try(lambda: self.store.prepared.commit(xid))
         elif decision == "rollback by xid":
-            self._try(lambda: self.store.rollback_prepared(xid))
+            self._try(lambda: self.store.prepared.rollback(xid))
         elif decision == "commit" and self._txn(slot).state == "prepared":
             return self._commit(slot)
         return self._rollback(slot)
 
     def _decide_all(self) -> object:
         late, self._late = self._late, []
-        return [self._try(partial(self.store.commit_prepared, xid)) for xid in late]
+        return [self._try(partial(self.store.prepared.commit, xid)) for xid in late]
 
     def _alone(self, queue: str, payload: bytes, fields: dict[str, Any], durable: bool) -> object:
         made = self.store.put(queue, payload, durable=durable, **fields)
@@ -271,7 +273,7 @@ class Run:
             return told(txn.get_many(source, ALL))
 
     def _checkpoint(self) -> None:
-        self.store.checkpoint()
+        self.store.admin.checkpoint()
 
     def _step(self) -> None:
         self.store._maintenance.step()

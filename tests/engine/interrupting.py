@@ -177,12 +177,12 @@ class Calls:
                 transaction.put("left", payload)
                 transaction.put("right", payload)
                 transaction.prepare(xid)
-            self.store.commit_prepared(xid)
+            self.store.prepared.commit(xid)
         finally:
             _raises[0] = False
-            for info in self.store.recover():
+            for info in self.store.prepared.list():
                 with suppress(TransactionNotFound):  # an owner is just deciding it
-                    self.store.commit_prepared(info.xid)
+                    self.store.prepared.commit(info.xid)
 
     def define(self) -> None:
         name = f"q{self.number}"
@@ -197,11 +197,11 @@ class Calls:
         self.store.browse("work", max_messages=5)
         self.store.status()
         self.store.queues()
-        self.store.transactions()
-        self.store.ledger("nothing")
+        self.store.admin.transactions()
+        self.store.integration.ledger("nothing")
 
     def checkpoint(self) -> None:
-        self.store.checkpoint()
+        self.store.admin.checkpoint()
 
     def state(self) -> None:
         with self.store.transaction() as transaction:
@@ -213,9 +213,11 @@ class Calls:
         store = self.store
         assert not store.failed, vars(store)["_context"].sequencer.failure
         until = OsEnv().monotonic() + WAIT
-        while store.transactions() and OsEnv().monotonic() < until:  # an owner is to see its end
+        while (
+            store.admin.transactions() and OsEnv().monotonic() < until
+        ):  # an owner is to see its end
             OsEnv().sleep(0.01)
-        assert store.transactions() == []
+        assert store.admin.transactions() == []
         for info in store.queues():
             assert (info.open_transactions, info.reserving) == (0, 0), info
             for place in store.subscriptions(info.name):
@@ -231,7 +233,7 @@ class Calls:
             self.got += [bytes(message.payload) for message in batch]
         assert len(self.got) == len(set(self.got))
         assert self.put_surely <= {*self.got, *self.perhaps_got} <= self.put_perhaps
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 NAMES = (

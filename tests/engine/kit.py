@@ -34,7 +34,7 @@ def numbers(store: Store) -> tuple[Any, ...]:
         {key: value for key, value in shown.items() if key not in ("age_seconds", "seconds_left")}
         for shown in store.status()["transactions"]
     ]
-    return store.queues(), transactions, store.ledger("key")
+    return store.queues(), transactions, store.integration.ledger("key")
 
 
 def put_until_full(store: Store, queue: str, size: int) -> None:

@@ -48,9 +48,9 @@ def test_bad_queue_names(store: Store, work: str, name: Any) -> None:
         lambda: store.drop_queue(name),
         lambda: store.subscribe(name, "s"),
         lambda: store.subscriptions(name),
-        lambda: store.positions(name),
+        lambda: store.integration.positions(name),
         lambda: store.unsubscribe(name, "s"),
-        lambda: store.lease(name, 0, 0),
+        lambda: store.integration.lease(name, 0, 0),
     ):
         if name == "a/b" and call.__code__.co_names[0] in ("get", "get_many"):
             continue
@@ -176,12 +176,12 @@ def test_bad_limits_positions_times_and_keys(store: Store, topic: str, work: str
             store.browse(work, start=start)
     for key in keys:
         with pytest.raises(InvalidArgument, match="key"):
-            txn.record(key, 1)
+            txn.enter(key, 1)
         with pytest.raises(InvalidArgument, match="key"):
-            store.ledger(key)
+            store.integration.ledger(key)
     for version in versions:
         with pytest.raises(InvalidArgument, match="version"):
-            txn.record("key", version)
+            txn.enter("key", version)
     for seconds in waits:
         with pytest.raises(InvalidArgument, match="timeout"):
             store.transaction(timeout=seconds)
@@ -190,7 +190,7 @@ def test_bad_limits_positions_times_and_keys(store: Store, topic: str, work: str
             store.transaction(large=large)
     assert numbers(store) == before
     assert txn.get(work, timeout=float("inf")) is not None
-    txn.record("k" * MAX_LEDGER_KEY_BYTES, 0)
+    txn.enter("k" * MAX_LEDGER_KEY_BYTES, 0)
     txn.commit()
 
 
@@ -246,7 +246,7 @@ def test_what_is_no_block(store: Store, work: str) -> None:
         before = numbers(store)
         for data in bad:
             with pytest.raises(InvalidArgument, match="block"):
-                txn.put_block(work, data)
+                txn.integration.put_block(work, data)
         assert numbers(store) == before
-        txn.put_block(work, bytearray(good))
+        txn.integration.put_block(work, bytearray(good))
     assert take(store, work) == [b"x"]

@@ -99,7 +99,7 @@ def test_record_pages_are_counted_as_what_they_take(page_size: int) -> None:
             store.subscribe(name, "s")
             for _ in range(per_queue):
                 store.put(name, b"x")
-        store.checkpoint()
+        store.admin.checkpoint()
 
         def load() -> None:
             for name in ("a", "b"):
@@ -204,7 +204,7 @@ def test_what_is_released_is_forgotten(sim_store: Store, release: str, moved: bo
     with sim_store.transaction() as txn:
         txn.put_many("topic", [b"first", b"second"])
     if moved:
-        sim_store.checkpoint()
+        sim_store.admin.checkpoint()
         assert len(sim_store.browse("topic")) == 2
         assert len(reader._blocks) == 1
         assert len(reader._fresh) == 0
@@ -224,7 +224,7 @@ def test_moved_blocks_are_forgotten(store: Store, topic: str) -> None:
             txn.put_many(topic, [b"one", b"two"])
     assert len(store.browse(topic)) == 6
     assert len(reader._blocks) == len(reader._fresh) == 3
-    store.checkpoint()
+    store.admin.checkpoint()
     assert cached_bytes(reader) == 0
 
 
@@ -240,10 +240,10 @@ def test_blocks_of_a_large_transaction_go_with_its_file(store: Store, work: str)
     assert kept >= 4
     with store.transaction() as txn:
         assert len(txn.get_many(work, 3000)) == 3000
-    store.checkpoint()
+    store.admin.checkpoint()
     assert len(reader._blocks) == kept // 2
     take(store, work)
-    store.checkpoint()
+    store.admin.checkpoint()
     assert cached_bytes(reader) == 0
 
 

@@ -31,14 +31,14 @@ def test_a_commit_is_one_write_and_one_sync(queues: int, direct: bool) -> None:
                 for n in range(queues):
                     txn.put(f"q{n}", b"x" * 100)
                     txn.get(f"q{n}")
-                txn.record("key", env.calls.last_number)
+                txn.enter("key", env.calls.last_number)
                 env.calls.clear()
             assert env.calls.kinds() == (["write"] if direct else ["write", "sync"])
         store.put("q0", b"x")
         env.calls.clear()
         store.put("q0", b"x")
         assert env.calls.kinds() == (["write"] if direct else ["write", "sync"])
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_reads_rollbacks_and_empty_commits_write_nothing() -> None:
@@ -68,7 +68,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
         for _ in range(messages // 1000):
             with store.transaction() as txn:
                 txn.put_many("q", batch)
-        store.checkpoint()
+        store.admin.checkpoint()
 
     def held(store: Store) -> int:
         store._maintenance.stop()  # what it does holds something meanwhile
@@ -133,7 +133,7 @@ def test_a_commit_does_not_wait_for_a_checkpoint_that_is_under_way() -> None:
                 for _ in range(20):
                     beside += store.put("work", b"beside") > 0
 
-        store.checkpoint()
+        store.admin.checkpoint()
         assert beside == 20
         assert store.queue("work").messages == 21
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -25,18 +25,18 @@ def test_many_queues_with_one_commit(os_store: Store) -> None:
     store = os_store
     before = store._context.sequencer.groups
     names = [f"queue-{number:05}" for number in range(10_000)]
-    made = store.create_queues(names)
+    made = store.admin.create_queues(names)
     assert store._context.sequencer.groups == before + 1
     assert [info.name for info in made] == names == [info.name for info in store.queues()]
-    assert len(store.catalog("queue")) == 10_000
+    assert len(store.admin.catalog("queue")) == 10_000
     with pytest.raises(QueueExists, match="queue-00007"):
-        store.create_queues(["new", "queue-00007"])
+        store.admin.create_queues(["new", "queue-00007"])
     assert len(store.queues()) == 10_000
 
 
 def test_each_queue_has_what_it_was_given(store: Store) -> None:
     """Names and mappings, in the order given; work queues have their subscriptions."""
-    made = store.create_queues(
+    made = store.admin.create_queues(
         ["plain", {"name": "work", "kind": "work"}, {"name": "small", "capacity": 4096}]
     )
     assert [(info.name, info.kind, info.capacity_bytes) for info in made] == [
@@ -49,7 +49,7 @@ def test_each_queue_has_what_it_was_given(store: Store) -> None:
         message = txn.get("work")
         assert message is not None
         assert message.payload == b"payload"
-    assert store.create_queues([]) == []
+    assert store.admin.create_queues([]) == []
     assert store.create_queue("next", kind="work").name == "next"
 
 
@@ -62,9 +62,9 @@ def test_one_bad_queue_refuses_them_all(store: Store) -> None:
     ]  # fmt: skip
     for one in bad:
         with pytest.raises((InvalidArgument, QueueExists)):
-            store.create_queues(["good", one])
+            store.admin.create_queues(["good", one])
         assert store.queues() == []
-    assert store.catalog() == []
+    assert store.admin.catalog() == []
 
 
 def test_they_are_made_all_or_none_by_a_power_failure(seed: int) -> None:
@@ -74,9 +74,9 @@ def test_they_are_made_all_or_none_by_a_power_failure(seed: int) -> None:
         env.make_directory("/disk")
         env.sync_directory("/")
         store = open_store(env)
-        store.create_queues(["a", "b", "c"])
+        store.admin.create_queues(["a", "b", "c"])
         acknowledged += "abc"
-        store.create_queues([{"name": "d", "kind": "work"}, "e"])
+        store.admin.create_queues([{"name": "d", "kind": "work"}, "e"])
         acknowledged += "de"
         store.close()
 
@@ -87,7 +87,7 @@ def test_they_are_made_all_or_none_by_a_power_failure(seed: int) -> None:
             names = [info.name for info in store.queues()]
             assert names in ([], ["a", "b", "c"], ["a", "b", "c", "d", "e"])
             assert len(names) >= len(acknowledged)
-            assert [item.body["name"] for item in store.catalog("queue")] == names
+            assert [item.body["name"] for item in store.admin.catalog("queue")] == names
 
     assert enumerate_crashes(workload, check, list, seed=seed, rounds=2, every=2) > 50
 
@@ -99,19 +99,19 @@ def test_what_is_defined_is_listed(store: Store) -> None:
     store.subscribe("topic", "a")
     store.subscribe("gone", "b")
     store.drop_queue("gone")
-    (queue,) = store.catalog("queue")
+    (queue,) = store.admin.catalog("queue")
     assert (queue.type, queue.key, queue.version) == ("queue", 1, 1)
     assert {"name": "topic", "kind": "topic", "max_messages": 5}.items() <= queue.body.items()
-    assert store.catalog() == [
+    assert store.admin.catalog() == [
         queue,
         CatalogItem("subscription", 1, 1, {"queue_id": 1, "name": "a", "start": 0}),
     ]
     queue.body["name"] = "changed"  # a copy
-    assert store.queue("topic").name == store.catalog("queue")[0].body["name"]
+    assert store.queue("topic").name == store.admin.catalog("queue")[0].body["name"]
     with pytest.raises(InvalidArgument, match="queue, subscription"):
-        store.catalog("link")
+        store.admin.catalog("link")
     with pytest.raises(InvalidArgument):
-        store.catalog(["queue"])  # type: ignore[arg-type]
+        store.admin.catalog(["queue"])  # type: ignore[arg-type]
 
 
 @pytest.mark.promise(9)
@@ -124,13 +124,13 @@ def test_each_type_has_a_limit(
 
     def define(*new: str) -> None:
         if name == QUEUE:
-            sim_store.create_queues(new)
+            sim_store.admin.create_queues(new)
         else:
             for one in new:
                 sim_store.subscribe("first", one)
 
     define("a", "b")
-    there = len(sim_store.catalog(name))
+    there = len(sim_store.admin.catalog(name))
     monkeypatch.setitem(TYPES, name, replace(TYPES[name], most=there + 1))
     define("c")
     with pytest.raises(InvalidArgument, match=f"{there + 1} entries .* at most {there + 1}"):
@@ -138,7 +138,7 @@ def test_each_type_has_a_limit(
     monkeypatch.setitem(TYPES, name, replace(TYPES[name], most_bytes=100))
     with pytest.raises(InvalidArgument, match="at most 100"):
         define("x" * 200)
-    assert len(sim_store.catalog(name)) == there + 1
+    assert len(sim_store.admin.catalog(name)) == there + 1
     sim_store.drop_queue("first")
 
 
@@ -159,9 +159,9 @@ def test_more_than_a_group_of_the_journal_takes_is_refused() -> None:
     """With small segments; the store goes on."""
     with open_store(new_machine(0)) as store:
         with pytest.raises(InvalidArgument, match="fewer at once"):
-            store.create_queues(f"queue-{number}" for number in range(1000))
-        assert len(store.create_queues(f"queue-{number}" for number in range(100))) == 100
-        assert store.verify().ok
+            store.admin.create_queues(f"queue-{number}" for number in range(1000))
+        assert len(store.admin.create_queues(f"queue-{number}" for number in range(100))) == 100
+        assert store.admin.verify().ok
 
 
 LATER = {

@@ -154,17 +154,17 @@ def test_what_is_scheduled_after_a_step_can_be_cancelled(env: SimEnv, step: floa
         env.jump_wall_clock(step)
         first, second = (store.put("q", b"later", delay=600.0) for _ in range(2))
         assert store.get("q") is None
-        assert store.scheduled("q").ids == [first, second]
-        assert store.cancel("q", first)
-        assert not store.cancel("q", first)
-        again = store.reschedule("q", second, delay=1200.0)
+        assert store.delayed.list("q").ids == [first, second]
+        assert store.delayed.cancel("q", first)
+        assert not store.delayed.cancel("q", first)
+        again = store.delayed.reschedule("q", second, delay=1200.0)
         passes(store, env, 601)
         assert store.get("q") is None
         passes(store, env, 600)
         message = store.get("q")
         assert message is not None
         assert message.id == again
-        assert not store.cancel("q", again)
+        assert not store.delayed.cancel("q", again)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -184,17 +184,17 @@ def test_what_knows_no_wall_clock(env: SimEnv, step: float) -> None:
             txn.reject(message, delay=60.0)
         held = store.transaction(timeout=60.0)
         held.put("plain", b"held")
-        lease = store.lease("plain", 0, 1, seconds=60.0)
+        lease = store.integration.lease("plain", 0, 1, seconds=60.0)
         env.jump_wall_clock(step)
         passes(store, env, 50)
         assert store.get("q") is store.get("plain") is None
         assert held.state == "open"
-        store.renew(lease.lease_id, 60.0)
+        store.integration.renew_lease(lease.lease_id, 60.0)
         passes(store, env, 11)
         assert store.get("q") is not None
         assert store.get("plain") is not None
         assert held.state != "open"
-        store.renew(lease.lease_id, 60.0)
+        store.integration.renew_lease(lease.lease_id, 60.0)
 
 
 @pytest.mark.parametrize("step", BACK)

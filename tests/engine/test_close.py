@@ -79,14 +79,14 @@ def check_open_again(env: SimEnv) -> None:
     """The same process opens it, and finds all that was committed and prepared, nothing else."""
     assert not env.locks
     with Store.open(PATH, env=env, background=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert take(store, "work") == WORDS
         assert take(store, "other") == []
-        store.commit_prepared("xid")
+        store.prepared.commit("xid")
         assert take(store, "other") == [b"prepared"]
         assert store.queue("large").messages == 0
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
 
 
 ERRORS: dict[str, BaseException | None] = {

@@ -44,7 +44,7 @@ def compressed(compression: str, store_path: str) -> Iterator[Store]:
     with Store.open(store_path, ltds_compression=compression) as store:
         store.create_queue("q", kind="work")
         yield store
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 
@@ -53,7 +53,7 @@ def codecs(store: Store) -> list[Codec]:
     directory = f"{store.path}/ltds"
     found = []
     for ltds_id in list_ids(store._env, directory):
-        with LtdsReader(store._env, directory, ltds_id, store.store_id) as reader:
+        with LtdsReader(store._env, directory, ltds_id, store.integration.store_id) as reader:
             found.append(reader.codec)
     return found
 
@@ -101,7 +101,7 @@ def test_the_option_is_of_the_opening_and_not_of_the_store(store_path: str) -> N
             put_texts(store)
     with Store.open(store_path) as store:
         assert sorted(codecs(store)) == [Codec.NONE, Codec.NONE, Codec.ZSTD, Codec.LZ4]
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert take(store, "q") == TEXTS * 4
 
 
@@ -130,7 +130,7 @@ def test_files_of_others_are_adopted(compressed: Store, compression: str) -> Non
     """`adopt` of a compressed file that another process wrote."""
     env = compressed._env
     writer = LtdsWriter(
-        env, f"{compressed.path}/ltds", compressed.store_id, new_id(env, foreign=True),
+        env, f"{compressed.path}/ltds", compressed.integration.store_id, new_id(env, foreign=True),
         Codec[compression.upper()],
     )  # fmt: skip
     builder = BlockBuilder()
@@ -138,7 +138,7 @@ def test_files_of_others_are_adopted(compressed: Store, compression: str) -> Non
     writer.add(builder)
     info = writer.finish()
     with compressed.transaction() as txn:
-        assert len(txn.adopt("q", info.id)) == len(TEXTS)
+        assert len(txn.integration.adopt("q", info.id)) == len(TEXTS)
     assert take(compressed, "q") == TEXTS
 
 
@@ -159,7 +159,7 @@ print(json.dumps([rows, first, last]))
 def test_another_process_reads_ranges_without_the_owner(compressed: Store) -> None:
     """A leased range in the middle of the file is read by a process that never asks the owner."""
     put_texts(compressed)
-    lease = compressed.lease("q", 12_345, 45_678)
+    lease = compressed.integration.lease("q", 12_345, 45_678)
     pieces = json.dumps([piece._asdict() for piece in lease.pieces])
     done = subprocess.run(
         [sys.executable, "-c", READ_PIECES, compressed.path, pieces],
@@ -167,7 +167,7 @@ def test_another_process_reads_ranges_without_the_owner(compressed: Store) -> No
     )  # fmt: skip
     expected = [45_678 - 12_345, TEXTS[12_345].decode(), TEXTS[45_677].decode()]
     assert json.loads(done.stdout) == expected
-    compressed.release(lease.lease_id)
+    compressed.integration.end_lease(lease.lease_id)
 
 
 # Damage and faults --------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_promise_10_damage_of_every_part_is_found(
         mask = 1 << rng.randrange(8)
         env.corrupt(path, place, mask)
         with Store.open("/s", env=env, background=False) as store:
-            report = store.verify()
+            report = store.admin.verify()
             try:
                 assert store.browse("q", max_messages=10_000).payloads() == TEXTS[:3000]
                 assert report.ok
@@ -290,7 +290,7 @@ def test_reading_is_bounded_by_a_block_or_two(compressed: Store) -> None:
     with compressed.transaction(large=True) as txn:
         for _ in range(20):
             txn.put_many("q", pa.array(TEXTS))  # 3.7 MB with its offsets, so 74 MB in all
-    lease = compressed.lease("q", 0, 20 * len(TEXTS))
+    lease = compressed.integration.lease("q", 0, 20 * len(TEXTS))
     reader = PieceReader(compressed.path)
     before = pa.default_memory_pool().bytes_allocated()
     slices = reader._slices(lease.pieces[:1])
@@ -301,4 +301,4 @@ def test_reading_is_bounded_by_a_block_or_two(compressed: Store) -> None:
     assert rows == 20 * len(TEXTS)
     assert 0 < most <= 3 << 20
     reader.close()
-    compressed.release(lease.lease_id)
+    compressed.integration.end_lease(lease.lease_id)

@@ -161,7 +161,7 @@ def test_eight_producers_and_eight_consumers(store_path: str, rng: random.Random
         assert len(every) == len(set(every)) == wanted
         check_topic(store, producers, rounds)
         assert all(q.used_bytes == q.open_transactions == 0 for q in store.queues())
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(6)
@@ -199,18 +199,18 @@ def call_everything(store: Store) -> None:
                 txn.put_many("a", [b"x" * 9000] * 40)
                 txn.put("b", b"y")
                 txn.get("a/s")
-                txn.read_to("b/s", max(store.positions("b")[1] - 1, 0))
+                txn.read_to("b/s", max(store.integration.positions("b")[1] - 1, 0))
                 if n % 10 == 7:
                     txn.put_many("c", [b"spilled"] * 60)
                     txn.put("c", b"last")
                     txn.prepare(f"x{n}")
-                    (store.rollback_prepared if n == 17 else store.commit_prepared)(f"x{n}")
+                    (store.prepared.rollback if n == 17 else store.prepared.commit)(f"x{n}")
             if n % 10 == 5:
-                store.checkpoint()
-        lease = store.lease("a", *store.positions("a"))
-        store.release(lease.lease_id)
+                store.admin.checkpoint()
+        lease = store.integration.lease("a", *store.integration.positions("a"))
+        store.integration.end_lease(lease.lease_id)
         store.status()
-        assert store.verify().ok
+        assert store.admin.verify().ok
         store.subscribe("a", "late", start="latest")
         store.unsubscribe("a", "s")
         store.browse("b/s")
@@ -261,7 +261,7 @@ def test_a_forgotten_transaction_does_not_stop_checkpoints(os_store: Store) -> N
         with store.transaction() as txn:
             txn.put_many("q", [b"x" * 10_000] * 10)
             txn.get_many("q")
-    store.checkpoint()
+    store.admin.checkpoint()
     assert store.status()["journal"]["since_checkpoint_bytes"] < 100_000
     idle.commit()
     assert store.browse("q").payloads()[-1] == b"late"

@@ -103,7 +103,7 @@ def test_un_interleaved_messages_are_read_from_consecutive_pages() -> None:
         for size, pages in zip(sizes, pages_of_transactions(env, store), strict=True):
             assert len(pages) == -(-size // PAGE) < MESSAGES / 20
             assert consecutive(pages)
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_without_a_buffer_each_message_is_a_page() -> None:
@@ -115,7 +115,7 @@ def test_without_a_buffer_each_message_is_a_page() -> None:
             assert len(pages) == MESSAGES
             assert len(set(pages)) == MESSAGES
             assert not any(consecutive(list(pair)) for pair in pairwise(pages[:-1]))
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_what_a_checkpoint_has_packed_is_read_from_consecutive_pages() -> None:
@@ -123,7 +123,7 @@ def test_what_a_checkpoint_has_packed_is_read_from_consecutive_pages() -> None:
     env, store = open_noting()
     with store:
         put_in_turns(store)
-        store.checkpoint()
+        store.admin.checkpoint()
     with Store.open("/s", env=env, **OPTIONS) as store:
         records = store._context.state.queue("q").records
         (listed,) = records.directory
@@ -135,7 +135,7 @@ def test_what_a_checkpoint_has_packed_is_read_from_consecutive_pages() -> None:
         assert record_page == listed.page
         assert blocks == [(path, page) for page in range(first, first - (-ref.length // PAGE))]
         assert len(blocks) < TRANSACTIONS * MESSAGES / 30
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_large_transaction_is_read_from_consecutive_pages(options: dict[str, A
             assert (header, directory) == (0, trailer - 1)
             assert blocks == [(path, page) for page in range(1, directory)]
             assert len(blocks) < MESSAGES / 8
-        assert store.verify().ok
+        assert store.admin.verify().ok

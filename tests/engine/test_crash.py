@@ -191,7 +191,7 @@ def test_promise_8_recovery_reads_what_came_after_the_checkpoint(seed: int) -> N
         for _ in range(backlog):
             with store.transaction() as transaction:
                 transaction.put_many("work", [b"x" * 400] * 20)
-        store.checkpoint()
+        store.admin.checkpoint()
         saved = store._context.sequencer.number
         store.put("work", b"the last")
         after = env.crash(outcome="lost")

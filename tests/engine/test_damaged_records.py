@@ -40,7 +40,7 @@ def furnish(seed: int) -> tuple[SimEnv, Store]:
                 txn.put(queue, b"%d " % number * 2500)
     with store.transaction() as txn:
         txn.read_to("topic/fast", MESSAGES - 1)
-    store.checkpoint()
+    store.admin.checkpoint()
     store.close()
     return env, open_store(env)
 
@@ -66,7 +66,7 @@ def read_to(store: Store, source: str) -> Transaction:
     """A transaction that puts, and counts nearly all as read."""
     txn = store.transaction()
     txn.put("other", b"put")
-    txn.record("key", 1)
+    txn.enter("key", 1)
     txn.read_to(source, MESSAGES - 1)
     return txn
 
@@ -75,7 +75,7 @@ def check_goes_on(env: SimEnv, store: Store) -> None:
     """Nothing of what was refused is there, and all else works, also after a power failure."""
     assert not store.failed
     assert store.queue("other").messages == 0
-    assert store.ledger("key") is None
+    assert store.integration.ledger("key") is None
     store.put("other", b"later")
     store = open_store(env.crash(outcome="lost"))
     assert store.queue("other").messages == 1
@@ -101,7 +101,7 @@ def test_promise_10_a_commit_that_reads_past_damage_is_refused(seed: int, source
     txn.commit()
     assert store.queue("other").messages == 1
     assert store.queue(source.partition("/")[0]).messages == 1
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -133,7 +133,7 @@ def test_promise_10_messages_that_were_got_come_back(
     damage.flip()
     with store.transaction() as txn:
         assert len(txn.get_many("work", 1000)) == MESSAGES
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -150,12 +150,12 @@ def test_promise_10_one_transaction_reads_for_all_that_lag_behind(seed: int) -> 
     damage.flip()
     txn.commit()
     assert store.queue("topic").messages == 1
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 FINISHES: dict[str, Callable[[Store], None]] = {
     "commit": lambda store: read_to(store, "topic/third").commit(),
-    "decision": lambda store: store.commit_prepared("x"),
+    "decision": lambda store: store.prepared.commit("x"),
     "unsubscribe": lambda store: store.unsubscribe("topic", "third"),
 }
 
@@ -218,7 +218,7 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     assert not store.failed
     damage.flip()
     txn.commit()
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -228,10 +228,10 @@ def test_promise_10_verify_reads_a_page_that_is_at_hand(seed: int) -> None:
     assert len(store.browse("work")) == MESSAGES
     damage = Damage(env, store, "work")
     assert store._context.state.pages.at_hand(record_page(store, "work", 2) // PAGE)
-    report = store.verify()
+    report = store.admin.verify()
     assert any("records of queue" in finding for finding in report.findings)
     damage.flip()
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_the_page_behind_one_that_is_going_is_not_taken_for_it(seed: int) -> None:
@@ -255,7 +255,7 @@ def test_what_is_not_released_is_not_looked_up(seed: int) -> None:
     with pytest.raises(StoreCorrupt), store.transaction() as txn:
         txn.read_to("topic/third", MESSAGES)
     damage.flip()
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -274,17 +274,17 @@ def test_promise_10_a_prepare_and_a_decision_are_refused(seed: int) -> None:
     damage.flip()
     for _ in range(2):
         with pytest.raises(StoreCorrupt):
-            store.commit_prepared("x")
-        assert [info.xid for info in store.recover()] == ["x"]
+            store.prepared.commit("x")
+        assert [info.xid for info in store.prepared.list()] == ["x"]
     assert not store.failed
     store.put("other", b"later")
     damage.flip()
     killed = env.kill()
     store = open_store(killed)
-    store.commit_prepared("x")
+    store.prepared.commit("x")
     assert store.queue("work").messages == 1
     assert store.queue("other").messages == 2
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_a_prepared_transaction_is_rolled_back_whatever_is_damaged(seed: int) -> None:
@@ -294,7 +294,7 @@ def test_a_prepared_transaction_is_rolled_back_whatever_is_damaged(seed: int) ->
     store.close()
     store = open_store(env)
     Damage(env, store, "work")
-    store.rollback_prepared("x")
+    store.prepared.rollback("x")
     check_goes_on(env, store)
 
 
@@ -320,7 +320,7 @@ def test_promise_10_a_definition_that_frees_messages_is_refused(seed: int, name:
         DEFINITIONS[name](store)
     damage.flip()
     DEFINITIONS[name](store)
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_a_subscription_that_begins_late_is_refused(seed: int) -> None:
@@ -337,4 +337,4 @@ def test_a_subscription_that_begins_late_is_refused(seed: int) -> None:
     store.unsubscribe("topic", "early")  # the last one frees nothing
     damage.flip()
     assert store.subscribe("topic", "late", start="latest").pending == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok

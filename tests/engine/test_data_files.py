@@ -107,10 +107,10 @@ def test_the_file_is_kept_in_the_journal_and_in_checkpoints(env: SimEnv) -> None
     env = env.crash(outcome="lost")
     store = open_store(env)
     assert store.queues() == before
-    store.checkpoint()
+    store.admin.checkpoint()
     store = open_store(env.crash(outcome="lost"))
     assert store.queues() == before
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(13)
@@ -136,11 +136,11 @@ def test_a_record_of_a_store_with_more_files_is_followed(env: SimEnv) -> None:
     with open_store(env.kill()) as store:
         assert store.queue("far").data_file == 1
         store.put_many("far", [bytes(100_000)])
-        store.checkpoint()
+        store.admin.checkpoint()
         assert [pages > 0 for pages in used_pages(store)] == [False, True, False]
-        assert store.catalog("queue")[0].body["data_file"] == FILES + 1
+        assert store.admin.catalog("queue")[0].body["data_file"] == FILES + 1
         assert take(store, "far") == [bytes(100_000)]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(13)
@@ -172,12 +172,12 @@ def test_as_many_files_as_there_may_be(env: SimEnv) -> None:
     with store.transaction() as transaction:
         for number in with_files:
             transaction.put(f"q{number}", b"%d" % number * 3000)
-    store.checkpoint()
+    store.admin.checkpoint()
     assert all(used_pages(store))
     store = open_store(env.crash(outcome="lost"))
     for number in with_files:
         assert take(store, f"q{number}") == [b"%d" % number * 3000]
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_blocks_and_records_go_to_the_queues_own_file(store: Store) -> None:
@@ -187,14 +187,14 @@ def test_blocks_and_records_go_to_the_queues_own_file(store: Store) -> None:
     assert used_pages(store) == [0, 5, 0]
     for _ in range(5):
         store.put("c", b"y" * 2000)
-    store.checkpoint()
+    store.admin.checkpoint()
     assert used_pages(store) == [0, 5 + 1, 3 + 1]
     assert take(store, "b") == [b"x" * 9000] * 2
     assert take(store, "c") == [b"y" * 2000] * 5
-    store.checkpoint()
-    store.checkpoint()
+    store.admin.checkpoint()
+    store.admin.checkpoint()
     assert used_pages(store) == [0, 0, 0]
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_status_shows_each_file(store: Store) -> None:
@@ -210,19 +210,19 @@ def test_status_shows_each_file(store: Store) -> None:
 def test_other_processes_read_the_right_file(store: Store, env: SimEnv) -> None:
     """Leased pieces of all three files, read without the store, are kept while they are leased."""
     put_to_all(store)
-    leases = [store.lease(name, 0, 2) for name in NAMES]
+    leases = [store.integration.lease(name, 0, 2) for name in NAMES]
     for name in NAMES:
         take(store, name)
     put_to_all(store, b"o")
-    store.checkpoint()
+    store.admin.checkpoint()
     reader = PieceReader(PATH, env=env)
     for name, lease in zip(NAMES, leases, strict=True):
         batches = list(reader.read_all(lease.pieces, name))
         payloads = [p for batch in batches for p in batch.column("payload").to_pylist()]
         assert payloads == [name.encode() + b"x" * 5000] * 2
-        store.release(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
     reader.close()
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 # Opening ------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_creation_broken_off_and_begun_with_fewer_files(seed: int) -> None:
         with open_store(lost, data_files=1) as store:
             assert lost.list_directory(f"{PATH}/data") == ["0.dat"]
             assert len(store.status()["data"]["files"]) == 1
-            assert store.verify().ok
+            assert store.admin.verify().ok
     assert number > first + 20
 
 
@@ -306,10 +306,10 @@ def test_all_files_are_written_at_the_same_time(env: SimEnv, step: str) -> None:
             assert [len(take(store, name)) for name in NAMES] == [2] * FILES
         else:
             # Moved blocks are waited for together; so are the record pages after them.
-            store.checkpoint()
+            store.admin.checkpoint()
             env.before_call = None
         assert sorted(set(met)) == [f"{PATH}/data/{n}.dat" for n in range(FILES)]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_one_file_has_no_thread(store_path: str) -> None:
@@ -323,9 +323,9 @@ def test_one_file_has_no_thread(store_path: str) -> None:
             for n in range(FILES):
                 store.create_queue(NAMES[n], kind="work", data_file=n % files)
             put_to_all(store, size=200_000)
-            store.checkpoint()
+            store.admin.checkpoint()
             assert (io_threads() > 0) == (files > 1)
-            assert store.verify().ok
+            assert store.admin.verify().ok
         assert io_threads() == 0
 
 
@@ -339,7 +339,7 @@ def test_without_threads_the_order_is_always_the_same() -> None:
             for _ in range(5):
                 put_to_all(store)
                 store.put("b", b"small")
-                store.checkpoint()
+                store.admin.checkpoint()
         logs.append(env.calls.log)
     assert logs[0] == logs[1]
     assert {call.path for call in logs[0]} >= {f"{PATH}/data/{n}.dat" for n in range(FILES)}
@@ -361,7 +361,7 @@ def test_promise_11_a_failed_write_of_any_file_fails_the_store(
         store.put(name, b"small")
     env.fail("write", f"{number}.dat")
     with pytest.raises(StoreFailed):
-        put_to_all(store, b"l") if step == "commit" else store.checkpoint()
+        put_to_all(store, b"l") if step == "commit" else store.admin.checkpoint()
     assert store.failed
     with pytest.raises(StoreFailed, match="open it again"):
         store.put("a", b"refused")
@@ -398,10 +398,10 @@ def test_promise_5_a_file_without_room_gives_back_all(
     assert fault.hits
     assert not store.failed
     assert pending_pages(store) == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     fault.cancel()
     put_to_all(store)
-    store.checkpoint()
+    store.admin.checkpoint()
     counts = [len(store.browse(name)) for name in NAMES]
     with open_store(env.crash(outcome="lost")) as recovered:
         assert [len(recovered.browse(name)) for name in NAMES] == counts
@@ -412,7 +412,7 @@ def fill_and_checkpoint(store: Store) -> None:
     """Let a checkpoint move something to each file."""
     for name in NAMES:
         store.put(name, b"s" * 5000)
-    store.checkpoint()
+    store.admin.checkpoint()
 
 
 @pytest.mark.promise(11)
@@ -450,17 +450,17 @@ def test_files_shrink_on_their_own(store: Store) -> None:
     for _ in range(60):
         with store.transaction() as transaction:
             transaction.put_many("b", [b"x" * 15_000] * 2)
-    store.checkpoint()
+    store.admin.checkpoint()
     grown = [file["bytes"] for file in store.status()["data"]["files"]]
     assert grown[1] > before[1] + 1_500_000
     assert (grown[0], grown[2]) == (before[0], before[2])
     take(store, "b")
-    store.checkpoint()
-    store.checkpoint()
+    store.admin.checkpoint()
+    store.admin.checkpoint()
     after = [file["bytes"] for file in store.status()["data"]["files"]]
     assert after[1] < grown[1] / 1.5
     assert (after[0], after[2]) == (before[0], before[2])
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -471,12 +471,12 @@ def test_promise_10_verify_reads_every_file(store: Store, env: SimEnv) -> None:
         path = f"{PATH}/data/{number}.dat"
         place = env.contents(path).index(name.encode() + b"x" * 100)
         env.corrupt(path, place + 50)
-        findings = store.verify().findings
+        findings = store.admin.verify().findings
         assert len(findings) == 1
         assert f"queue {name!r}" in findings[0]
         assert f"data/{number}.dat page {place // 4096}" in findings[0]
         env.corrupt(path, place + 50)
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_verify_finds_lost_and_shared_pages_of_every_file(store: Store) -> None:
@@ -487,16 +487,16 @@ def test_verify_finds_lost_and_shared_pages_of_every_file(store: Store) -> None:
         assert first is not None
         manager.space.commit(first, 1)
         assert f"{manager.data.path}: pages [({first}, {first + 1})] belong to nobody" in str(
-            store.verify().findings
+            store.admin.verify().findings
         )
         manager.space.free(first, 1)
-        assert store.verify().ok
+        assert store.admin.verify().ok
         manager.space.free(1, 1)
         assert f"{manager.data.path}: pages [(1, 2)] are in use and free" in str(
-            store.verify().findings
+            store.admin.verify().findings
         )
         manager.space.claim(1, 1)
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
@@ -515,17 +515,17 @@ def test_promise_10_pages_of_a_prepared_transaction_are_not_overwritten(env: Sim
             store.put("b", b"small")
             for name in NAMES:
                 take(store, name)
-        store.checkpoint()
+        store.admin.checkpoint()
         if round_number == 1:
             env = env.crash(outcome="lost")
             store = open_store(env)
     space = store._opened.places.managers[1].space
     used, _ = used_on_disk(env.if_it_crashed(outcome="lost"), PATH, f"{PATH}/data/1.dat")
     assert used.total == space.used_pages + 1 > 1  # the header's
-    store.commit_prepared("undecided")
+    store.prepared.commit("undecided")
     for name in NAMES:
         assert take(store, name) == [name.encode() + b"p" * 5000] * 2
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 # After a burst ------------------------------------------------------------------------------------
@@ -552,11 +552,11 @@ def test_a_burst_is_given_back_while_the_store_is_open(
         assert bytes_on_disk(store_path) > empty + 99_000_000
         assert sum(len(take(store, name)) for name in NAMES) == 100
         if way == "checkpoint":
-            store.checkpoint()
+            store.admin.checkpoint()
         else:
             store._maintenance.step()
         assert bytes_on_disk(store_path) <= empty + 6_000_000
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_maintenance_gives_space_back_once_a_minute(env: SimEnv) -> None:
@@ -618,7 +618,7 @@ def test_promise_1_2_power_failure_while_files_are_written_at_once(step: str, se
                 store.put(name, b"small")
             env.crash_at = env.calls.last_number + number
             try:
-                put_to_all(store, b"l") if step == "commit" else store.checkpoint()
+                put_to_all(store, b"l") if step == "commit" else store.admin.checkpoint()
             except SimulatedCrash:
                 pass
             else:

@@ -55,7 +55,7 @@ class Deep:
 
     def none_is_held(self, given: int) -> None:
         """Of "other", which so many messages were put to and not read."""
-        while self.store.transactions():  # an owner is to see its end
+        while self.store.admin.transactions():  # an owner is to see its end
             pass
         assert self.store.queue("other").messages == given
         taken = self.store.get_many("other")
@@ -133,7 +133,7 @@ class Deep:
         txn.set_state("s", "k", payload)
         if self.do(depth, txn.commit):
             self.there.append(payload)
-            assert self.store.get_state("s", "k") == payload
+            assert self.store.states.get("s", "k") == payload
         else:
             assert txn.state == "open"
             txn.rollback()
@@ -143,7 +143,7 @@ class Deep:
         txn, payload = self.begin()
         if not self.do(depth, lambda: txn.prepare("x")):
             assert txn.state == "open"
-            assert self.store.recover() == []
+            assert self.store.prepared.list() == []
             txn.prepare("x")
         if not self.do(depth, txn.commit):
             assert txn.state == "prepared"
@@ -204,12 +204,12 @@ class Deep:
 
     def checkpoint(self, depth: int) -> None:
         self.put(depth - 100)
-        self.do(depth, self.store.checkpoint)
+        self.do(depth, self.store.admin.checkpoint)
 
     def purge(self, depth: int) -> None:
         self.store.put("pages", b"x" * 100)
         with suppress(QuireError):
-            self.do(depth, lambda: self.store.purge("pages"))
+            self.do(depth, lambda: self.store.admin.purge("pages"))
 
     def check(self) -> None:
         """Nothing is lost or doubled, nor is there what was refused."""
@@ -237,7 +237,7 @@ def store(request: pytest.FixtureRequest, store_path: str) -> Iterator[Store]:
                 assert joined.role == "joined"
                 yield joined
         assert not owner.failed
-        assert owner.verify().ok
+        assert owner.admin.verify().ok
 
 
 @pytest.mark.promise(2)
@@ -272,7 +272,7 @@ def test_a_store_is_closed_at_any_depth_or_stays_open(store_path: str, *, joins:
     with quire.open(store_path) as store:
         found = [bytes(message.payload) for message in store.browse("work", max_messages=1000)]
         assert found == [b"%d" % number for number in range(count)]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_calls_ask_for_the_room_that_they_say(store_path: str) -> None:

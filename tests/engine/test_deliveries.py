@@ -44,7 +44,7 @@ class Seen:
 
 def make(store: Store, **options: Any) -> None:
     """A work queue, and the one for its dead letters."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "q", "kind": "work", "max_deliveries": MOST, "dead_letter": "dead", **options},
@@ -72,7 +72,7 @@ def consume(store: Store, seen: Seen, tries: int) -> None:
         seen.read.add(payload)
         seen.reading = None
         if number == 4:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def work(env: SimEnv, seen: Seen) -> None:
@@ -108,11 +108,11 @@ def check(env: SimEnv, seen: Seen) -> None:
     store.create_queue("more")  # after a commit the maintenance looks, as no thread does
     assert store.browse("q").payloads() == []
     assert max(rest.handed.values(), default=0) <= MOST
-    store.checkpoint()
+    store.admin.checkpoint()
     store.close()
     with open_store(env) as again:
         assert again.browse("q").payloads() == []
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.crash
@@ -262,6 +262,6 @@ def test_a_dead_letter_keeps_its_own_attributes(seed: int) -> None:
             txn.reject(message, "no")
     [letter] = list(store.browse("dead"))
     assert dict(letter.attributes) == attributes
-    assert store.redrive("dead") == 0
-    assert store.redrive("dead", to="q") == 1
+    assert store.admin.redrive("dead") == 0
+    assert store.admin.redrive("dead", to="q") == 1
     store.close()

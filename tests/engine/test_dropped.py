@@ -38,8 +38,8 @@ def test_a_dropped_transaction_gives_back_what_it_holds(store: Store) -> None:
         other.rollback()
     assert store.queue("a").used_bytes == used
     assert store.queue("a").open_transactions == store.queue("b").open_transactions == 0
-    assert store.transactions() == []
-    assert store.verify().ok
+    assert store.admin.transactions() == []
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -74,7 +74,7 @@ def test_ended_transactions_say_nothing(store: Store) -> None:
         prepared.put("a", b"3")
         prepared.prepare("x")
         del committed, rolled_back, prepared
-    store.rollback_prepared("x")
+    store.prepared.rollback("x")
     store.close()
 
 

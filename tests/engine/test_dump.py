@@ -52,18 +52,18 @@ def story(env: SimEnv, *, seal: bool = True, read: bool = True) -> Store:
         store.put("topic", b"single %d" % number)
     with store.transaction() as txn:
         txn.put_many("topic", [b"data %d" % number * 200 for number in range(10)])
-        txn.record("key", 7)
+        txn.enter("key", 7)
     with store.transaction(large=True) as txn:
         txn.put_many("work", [b"large %d" % number * 12 for number in range(300)])
     if seal:
-        store.checkpoint()
+        store.admin.checkpoint()
     with store.transaction() as txn:
         if read:
             txn.get_many("topic/all", max_messages=3)
         header = {"priority": 7, "sender": "s", "attributes": {"k": "v"}}
         txn.put_moved("work", b"\x1b[31m", header)
         txn.put("topic", b"tail")
-        txn.record("key", 8)
+        txn.enter("key", 8)
     return store
 
 
@@ -150,8 +150,8 @@ def test_transactions_in_doubt(env: SimEnv) -> None:
             txn = store.transaction()
             txn.put("topic", xid.encode())
             txn.prepare(xid)
-        store.rollback_prepared("two")
-        store.commit_prepared("three")
+        store.prepared.rollback("two")
+        store.prepared.commit("three")
     shown = lines(env, journal=True)
     for kind, xid in (
         ("PREPARE", "one"),
@@ -175,7 +175,7 @@ def test_transactions_in_doubt(env: SimEnv) -> None:
         assert in_words(doubt)[0].startswith("prepared: xid 'one', prepared 2023-")
         assert in_words(doubt)[0].endswith("1 message, queues 'topic', taken 0")
         with open_store(env) as store:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def prepare(store: Store, xid: str, *, large: bool = False) -> None:
@@ -222,10 +222,10 @@ def test_pages_of_transactions_in_doubt(env: SimEnv) -> None:
             assert ", use prepared, queue #1 'topic', no position, 5 messages, " in line
             assert line.endswith(f"xid {xid!r}")
         with open_store(env) as store:
-            store.checkpoint()
+            store.admin.checkpoint()
     with open_store(env) as store:
-        store.commit_prepared("one")
-        store.rollback_prepared("two")
+        store.prepared.commit("one")
+        store.prepared.rollback("two")
         assert not held_pages(env, "one")
         assert not held_pages(env, "two")
 
@@ -242,7 +242,7 @@ def test_large_files_of_transactions_in_doubt(env: SimEnv) -> None:
     of_it = [line for line in shown if line.endswith(", xid 'one'")]
     assert sum(", queue '" in line for line in of_it) == len(of_it) == 2
     with open_store(env) as store:
-        store.commit_prepared("one")
+        store.prepared.commit("one")
     files = [as_json(item) for item in dump(PATH, env=env, pages=True) if item.item == "file"]
     assert sorted((f["messages"], f["queue"], f["xid"]) for f in files) == [
         (5, "topic", None), (5, "work", None), (300, "work", None),
@@ -367,12 +367,12 @@ def test_a_damaged_group_below_the_checkpoint(env: SimEnv) -> None:
     store = open_store(env)
     store.put("topic", b"leased")
     position = store.queue("topic").end_position - 1
-    store.lease("topic", position, position + 1)
+    store.integration.lease("topic", position, position + 1)
     leased = as_json(list(dump(PATH, env=env, journal=True))[-1])
     for _ in range(2):
         for number in range(20):  # into the next segment
             store.put("topic", b"more %d" % number)
-        store.checkpoint()
+        store.admin.checkpoint()
     (checkpoint,) = [as_json(item) for item in dump(PATH, env=env) if item.item == "checkpoint"]
     assert leased["offset"] == leased["lsn"] % (64 << 10)
     assert leased["lsn"] // (64 << 10) < checkpoint["restart_lsn"] // (64 << 10)
@@ -461,7 +461,7 @@ def test_pages_whose_decision_is_lost(env: SimEnv, taken: bool) -> None:
     store = open_store(env)
     prepare(store, "one")
     held = held_pages(env, "one")
-    store.rollback_prepared("one")
+    store.prepared.rollback("one")
     if taken:
         with store.transaction() as txn:
             txn.put_many("topic", [b"later" * 100] * 20)
@@ -499,7 +499,7 @@ def test_without_a_checkpoint_and_without_the_beginning(env: SimEnv) -> None:
     with open_store(env) as store:
         for number in range(20):  # into the next segment
             store.put("topic", b"more %d" % number)
-        store.checkpoint()
+        store.admin.checkpoint()
         store.put("topic", b"last")
     whole = list(dump(PATH, env=env, queue="topic", messages=True))
     for path in env.files():
@@ -523,7 +523,7 @@ def test_a_checkpoint_falls_back_to_an_older_one(env: SimEnv) -> None:
     (older,) = [path for path in env.files() if path.endswith(".qck")]
     content = env.contents(older)
     with open_store(env) as store:
-        store.checkpoint()
+        store.admin.checkpoint()
     (newer,) = [path for path in env.files() if path.endswith(".qck")]
     file = env.open_file(older, create=True)
     file.write(0, content)
@@ -556,7 +556,7 @@ def test_the_newest_checkpoint_cannot_be_read(env: SimEnv, why: str) -> None:
         store.put("work", b"since")
         whole = list(dump(PATH, env=env, queue="work", messages=True, offline=True))
         pages = [as_json(item) for item in dump(PATH, env=env, pages=True)]
-        store.checkpoint()
+        store.admin.checkpoint()
     (newer,) = [path for path in env.files() if path.endswith(".qck")]
     file = env.open_file(older, create=True)
     file.write(0, content)

@@ -63,7 +63,7 @@ def check_whole(store: Store) -> None:
 def check(env: SimEnv, done: list[str]) -> None:
     """What was acknowledged holds; and what is there of the rest is whole."""
     with open_store(env) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
         for name in ("plain", "retried", "counted"):
             later = [s.delayed for s in store.subscriptions(name)]
             assert later == [1] or name not in done
@@ -111,7 +111,7 @@ def test_failures_are_the_same_after_a_restart(checkpoint: bool, way: str) -> No
     assert tried["retried"][0][2:4] == (1, 0)
     assert all(rows[0][4] > env.now_us() + 29 * SECOND for rows in tried.values())
     if checkpoint:
-        store.checkpoint()
+        store.admin.checkpoint()
     if way == "close":
         store.close()
     else:

@@ -34,7 +34,7 @@ def _light(txn: Transaction, payload: bytes) -> None:
 def _light_and_large(txn: Transaction, payload: bytes) -> None:
     txn.put("work", payload)
     for number in range(40):
-        txn.record(f"{payload.decode()}-{number}" + "x" * 80, 1)
+        txn.enter(f"{payload.decode()}-{number}" + "x" * 80, 1)
 
 
 def _on_pages(txn: Transaction, payload: bytes) -> None:
@@ -51,7 +51,7 @@ def _mixed(txn: Transaction, payload: bytes) -> None:
 def _more(txn: Transaction, payload: bytes) -> None:
     txn.put("work", payload)
     txn.get("other")
-    txn.record(payload.decode(), 1)
+    txn.enter(payload.decode(), 1)
     txn.set_state("s", "k", payload)
 
 
@@ -109,13 +109,13 @@ def test_promise_2_what_fails_inside_tells_the_state_as_it_is(
             store.close()
             store = Store.open("/s", env=env, background=False, **OPTIONS)
         told = moment, state, failing.where
-        listed = [info.xid for info in store.recover()]
+        listed = [info.xid for info in store.prepared.list()]
         is_there = payload in store.browse("work", max_messages=ALL).payloads()
         if prepare:
             assert not is_there, told
             assert (xid in listed) is (state == "prepared") or state == "in doubt", told
             if xid in listed:
-                store.rollback_prepared(xid)
+                store.prepared.rollback(xid)
         else:
             assert is_there is (state == "committed") or state == "in doubt", told
         if is_there:
@@ -125,9 +125,9 @@ def test_promise_2_what_fails_inside_tells_the_state_as_it_is(
         assert expected == [
             p for p in store.browse("work", max_messages=ALL).payloads() if len(p) == 6
         ]
-        assert store.recover() == []
+        assert store.prepared.list() == []
         # A failure may leave pages behind that nobody gives back.
-        assert [f for f in store.verify().findings if "belong to nobody" not in f] == []
+        assert [f for f in store.admin.verify().findings if "belong to nobody" not in f] == []
 
 
 @pytest.mark.parametrize("prepare", [False, True])
@@ -156,6 +156,6 @@ def test_what_has_failed_inside_holds_nothing(rng: Random, spread: int, *, prepa
             _more(again, key)
             again.prepare("x")
             again.rollback()
-        for info in store.recover():
-            store.rollback_prepared(info.xid)
+        for info in store.prepared.list():
+            store.prepared.rollback(info.xid)
     store.close()

@@ -61,7 +61,7 @@ def ended(run: Run) -> list[dict[str, object]]:
     """What the store holds, and what it holds when it was opened again."""
     found = []
     for _ in range(2):
-        report = run.store.verify()
+        report = run.store.admin.verify()
         assert report.ok, report.findings
         found.append(run.contents())
         run.reopen()
@@ -159,10 +159,10 @@ def test_promise_2_a_small_transaction_with_a_large_record(
                 assert len(txn.get_many("ranked", 15_000)) == 15_000
             else:
                 for number in range(400):
-                    txn.record(f"{number}" + "x" * 900, 1)
+                    txn.enter(f"{number}" + "x" * 900, 1)
         assert txn.state == "committed"
         message = store.get("work")
         assert message is not None
         assert (message.id, message.payload) == (int(message_id), b"message")
         assert store.queue("work").open_transactions == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok

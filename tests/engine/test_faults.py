@@ -70,13 +70,13 @@ def check_refusal(store: Store, oracle: Oracle) -> None:
     """The store refuses every kind of change; what it holds can still be read."""
     changes: list[Callable[[], Any]] = [
         lambda: store.create_queue("refused"),
-        store.checkpoint,
+        store.admin.checkpoint,
     ]
     for change in changes:
         with pytest.raises(StoreFailed, match="open it again"):
             change()
     with pytest.raises(StoreFailed), store.transaction() as transaction:
-        transaction.record("refused", 1)
+        transaction.enter("refused", 1)
     with pytest.raises((StoreFailed, QueueFull)):
         store.put(min(oracle.model.queues), b"refused")
     shown = {info.name: info.end_position for info in store.queues()}
@@ -152,7 +152,7 @@ def test_promise_11_no_commit_after_an_error(seed: int, kind: str, pattern: str)
         lambda: put(store, b"inline", 10),
         lambda: put(store, b"pages", 9000),
         lambda: put(store, b"large", 12_000, large=True),
-        store.checkpoint,
+        store.admin.checkpoint,
     ]
     for act in acts:
         if fault.hits:
@@ -244,17 +244,17 @@ def test_promise_5_a_refused_commit_can_be_repeated(seed: int) -> None:
     end = store.queue("work").end_position
     with store.transaction() as transaction:
         transaction.put("work", b"once" * 1000)
-        transaction.record("key", 7)
+        transaction.enter("key", 7)
         with pytest.raises(DiskFull):
             transaction.commit()
         assert transaction.state == "open"
-        assert store.ledger("key") is None
+        assert store.integration.ledger("key") is None
         env.capacity_bytes = None
         transaction.commit()
-    assert store.ledger("key") == 7
+    assert store.integration.ledger("key") == 7
     assert store.queue("work").end_position == end + 1
     with pytest.raises(AlreadyCommitted), store.transaction() as transaction:
-        transaction.record("key", 7)
+        transaction.enter("key", 7)
 
 
 @pytest.mark.promise(5)
@@ -285,9 +285,9 @@ def test_promise_5_a_refused_drop_leaves_the_queue(seed: int) -> None:
         fault.cancel()
     env.capacity_bytes = None
     store.put("work", b"goes on")
-    store.checkpoint()
+    store.admin.checkpoint()
     assert store.browse("work").payloads() == [*kept, b"goes on"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.drop_queue("work")
     with pytest.raises(QueueNotFound):
         store.put("work", b"gone")
@@ -327,7 +327,7 @@ def furnished(seed: int) -> tuple[SimEnv, Oracle]:
             transaction.put_many("work", payloads)
         oracle.model.queues["work"].payloads += payloads
         if size == 4000:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.create_queue("last")
     store.drop_queue("last")
     return env, oracle
@@ -366,7 +366,7 @@ def damaged(env: SimEnv, expected: dict[str, Any], where: str) -> bool:
         store = open_store(env)
     except QuireError as error:
         return names_a_place(error, where)
-    report = store.verify()
+    report = store.admin.verify()
     try:
         shown = view_of(store)
     except QuireError as error:
@@ -403,7 +403,7 @@ def test_promise_10_damage_while_the_store_is_open(seed: int, rounds: int) -> No
             size = len(env.contents(path))
             for _ in range(20 if size else 0):
                 env.corrupt(path, rng.randrange(size), 1 << rng.randrange(8))
-            report = store.verify()
+            report = store.admin.verify()
             try:
                 shown = view_of(store)
                 assert shown == expected, path
@@ -421,7 +421,7 @@ def test_promise_10_damage_of_a_block_names_its_place(seed: int) -> None:
     env.corrupt(f"{PATH}/data/0.dat", 4096 + 5000)
     with pytest.raises(StoreCorrupt, match=r"'work', positions 0 to 1: .*0\.dat page 1"):
         store.browse("work")
-    report = store.verify()
+    report = store.admin.verify()
     assert [("work" in text, "0.dat page 1" in text) for text in report.findings] == [(True, True)]
 
 
@@ -490,7 +490,7 @@ def test_promise_11_a_group_that_fails_refuses_its_ledger_entries_too(seed: int)
 
     def enter() -> None:
         with store.transaction() as transaction:
-            transaction.record("key", 1)
+            transaction.enter("key", 1)
 
     env.fail("write", "*.log", nth=2)
     errors = commit_together(env, store, [enter, enter])
@@ -506,7 +506,7 @@ def test_a_ledger_entry_is_committed_by_one_of_a_group(seed: int) -> None:
 
     def enter() -> None:
         with store.transaction() as transaction:
-            transaction.record("key", 1)
+            transaction.enter("key", 1)
 
     errors = commit_together(env, store, [enter, enter])
     assert [type(error) for error in errors] == [type(None), AlreadyCommitted]
@@ -522,4 +522,4 @@ def test_a_group_fits_its_segment(seed: int) -> None:
     assert store.queue("work").messages == 41
     again = open_store(env.crash(outcome="lost"))
     assert again.queue("work").messages == 41
-    assert again.verify().ok
+    assert again.admin.verify().ok

@@ -160,7 +160,7 @@ def test_the_fold_of_a_whole_journal_is_the_live_state(
             workload = Workload(seed + n + run, steps=40, first_payload=run * 10_000)
             store = workload.run(env, store, oracle)
             records += compare(env, store)
-            prepared += len(store.recover())
+            prepared += len(store.prepared.list())
             env = env.crash(outcome="lost", seed=seed + n)
             store = open_store(env)
             oracle.match(store)

@@ -97,16 +97,16 @@ def test_promise_5_a_full_file_system_is_drained_to_empty(
         fill_rest(place)
         assert os.statvfs(place).f_bavail < 64  # the store's own threads may give some back
         assert sum(map(len, producer.put.values())) > 20
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
         store.close()
         store = quire.open(path, share=share)  # which rolls back, recovers, locks and listens
-        assert store.verify().ok
+        assert store.admin.verify().ok
         half = len(producer.put["all"]) // 2
         with store.transaction() as txn:
             first = [number_of(p) for p in txn.get_many("all", half).payloads()]
         assert first == producer.put["all"][:half]
-        store.checkpoint()
+        store.admin.checkpoint()
         assert drain(store, "all") == producer.put["all"][half:]
         store.unsubscribe("topic", "a")
         store.drop_queue("topic")
@@ -114,8 +114,8 @@ def test_promise_5_a_full_file_system_is_drained_to_empty(
         store = quire.open(path, share=share)
         assert drain(store, "some") == producer.put["some"]
         store.drop_queue("all")
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
         os.remove(place / "others")
         store.put("some", b"goes on")
         assert store.browse("some").payloads() == [b"goes on"]
@@ -137,7 +137,7 @@ def test_promise_5_a_store_of_default_size_on_300_megabytes() -> None:
             assert shown["checkpoint_bytes"] > 128 << 10
             assert drain(store, "all") == producer.put["all"]
             assert drain(store, "some") == producer.put["some"]
-            assert store.verify().ok
+            assert store.admin.verify().ok
         with Store.open(str(place / "store")) as store:
             store.put("all", b"goes on")
 
@@ -181,10 +181,10 @@ def test_promise_5_relieving_never_ends(seed: int) -> None:
             taken.append(message.payload)
     assert taken[:2000] == [b"%d" % number for number in range(2000)]
     assert store.status()["checkpoints"]["count"] > 20
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
     with Store.open("/s", env=env, background=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert len(take(store, "topic/lags")) == end
 
 
@@ -204,23 +204,23 @@ def test_promise_5_what_makes_room_goes_on(seed: int) -> None:
     env.capacity_bytes = env.used_bytes()
     with pytest.raises(DiskFull):
         repeat(lambda: store.put("dropped", b"x" * 500))
-    store.commit_prepared("committed")
-    store.rollback_prepared("rolled back")
+    store.prepared.commit("committed")
+    store.prepared.rollback("rolled back")
     with pytest.raises(DiskFull):
         store.put("topic", b"x")
     with pytest.raises(DiskFull), store.transaction() as txn:
-        txn.record("key", 1)
+        txn.enter("key", 1)
     with store.transaction() as txn:
         txn.read_to("dropped/a", store.queue("dropped").messages // 2)
-        txn.record("key", 2)
+        txn.enter("key", 2)
     store.unsubscribe("dropped", "b")
     store.drop_queue("dropped")
-    store.checkpoint()
+    store.admin.checkpoint()
     store.close()
     with Store.open("/s", env=env, background=False) as store:
         assert take(store, "topic/a") == take(store, "topic/b") == [b"committed"]
-        assert store.ledger("key") == 2
-        assert store.verify().ok
+        assert store.integration.ledger("key") == 2
+        assert store.admin.verify().ok
         with pytest.raises(QueueNotFound):
             store.queue("dropped")
         env.capacity_bytes += 1 << 18
@@ -244,16 +244,16 @@ def test_promise_5_a_checkpoint_moves_what_fits(data_files: int) -> None:
     env.capacity_bytes = env.used_bytes()
     with pytest.raises(DiskFull):
         repeat(lambda: store.put("moved", b"z" * 2000))
-    store.checkpoint()
+    store.admin.checkpoint()
     after = store.status()
     assert after["checkpoints"]["moved_bytes"] > 300_000
     assert after["data"]["free_bytes"] < 300_000
     assert sum(len(queue.durable.tail) for queue in store._context.state.queues.values()) > 20
-    assert store.verify().ok
+    assert store.admin.verify().ok
     moved = take(store, "moved")
     env = env.crash(outcome="lost")
     with Store.open("/s", env=env, background=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert take(store, "moved") == []
         assert drain(store, "all") == list(range(100))
     assert set(moved) == {b"z" * 2000}
@@ -301,7 +301,7 @@ def test_others_of_a_group_are_refused_alone() -> None:
     assert txn.state == "committed"
     assert drain(store, "all") == producer.put["all"][1:]
     assert drain(store, "some") == producer.put["some"][1:]
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -331,7 +331,7 @@ class Drained:
         env.crash_at = None if crash_at is None else crash_at + begin
         self.begin = begin
         self.read(store, known, "all", 12)
-        store.checkpoint()
+        store.admin.checkpoint()
         self.read(store, known, "some", 100)
         store.close()
         store = Store.open("/s", env=env, background=False)
@@ -357,7 +357,7 @@ def check_drained(env: SimEnv, known: Known) -> None:
         return
     assert env.capacity_bytes is not None
     with Store.open("/s", env=env, background=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
         for queue in ("all", "some"):
             if known.dropping and queue == "some" and len(store.queues()) == 1:
                 continue
@@ -365,8 +365,8 @@ def check_drained(env: SimEnv, known: Known) -> None:
             gone = len(known.put[queue]) - len(left)
             assert known.taken[queue] <= gone <= known.taking[queue]
             assert left == known.put[queue][gone:]
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(1, 2, 5, 8)
@@ -403,5 +403,5 @@ def test_promise_8_openings_on_a_full_disk_never_end(seed: int) -> None:
         store = Store.open("/s", env=env, background=False)
     assert drain(store, "all") == producer.put["all"]
     assert drain(store, "some") == producer.put["some"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()

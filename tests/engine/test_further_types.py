@@ -82,7 +82,7 @@ def test_an_entry_point_gives_a_type(package: Path, store_path: str) -> None:
     with Store.open(store_path, **OPTIONS) as store:
         info = store.create_queue("q", kind="work", type="metered")
         assert (info.type, info.volatile) == ("metered", False)
-        store.create_queues(["plain", {"name": "r", "type": "metered"}])
+        store.admin.create_queues(["plain", {"name": "r", "type": "metered"}])
         store.put("q", b"x")
         store.drop_queue("r")
     from metering import calls  # type: ignore[import-not-found]
@@ -93,7 +93,7 @@ def test_an_entry_point_gives_a_type(package: Path, store_path: str) -> None:
     calls.clear()
     with Store.open(store_path, **OPTIONS) as store:
         assert take(store, "q") == [b"x"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
     assert calls == [("start", "q", 1), ("stop", "q", 1)]
 
 
@@ -146,13 +146,13 @@ def test_an_owner_without_the_code_stops_that_queue_only(
             store.create_queue("more", type="metered")
         store.put("plain", b"z")
         assert take(store, "plain") == [b"z"]
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
         assert store.queue("q").messages == (0 if is_volatile else 1)
     quire.register_type("metered", Steered())
     with Store.open(store_path, **OPTIONS) as store:
         assert take(store, "q") == ([] if is_volatile else [b"x"])
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_a_queue_whose_code_is_missing_can_be_dropped(

@@ -57,10 +57,10 @@ def test_a_prepared_transaction_keeps_its_groups_over_a_restart(env: SimEnv, com
     assert get_all(store) == [b"b0", b"b1"]
     assert get_all(store) == []
     if commit:
-        store.commit_prepared("x")
+        store.prepared.commit("x")
         assert get_all(store) == [b"a1"]
     else:
-        store.rollback_prepared("x")
+        store.prepared.rollback("x")
         assert get_all(store) == [b"a0", b"a1"]
     store.close()
 
@@ -195,7 +195,7 @@ def work(env: SimEnv, seen: Seen) -> None:
         seen.unsure -= taken
         second.rollback()
         if number == 5:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.close()
 
 
@@ -216,7 +216,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     there = set(got + others)
     assert len(there) == len(got) + len(others)
     assert there - seen.unsure == set(seen.put) - seen.read - seen.unsure
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 

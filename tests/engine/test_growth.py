@@ -60,10 +60,10 @@ def test_a_file_that_was_cut_is_not_grown_by_an_opening() -> None:
         store.put("q", b"x" * 400_000)
     with store.transaction() as txn:
         assert len(txn.get_many("q", 20)) == 20
-    store.checkpoint()
+    store.admin.checkpoint()
     shown = store.status()["data"]["bytes"]
     env = env.kill()
     env.capacity_bytes = env.used_bytes()
     with Store.open("/s", env=env, background=False) as store:
         assert store.status()["data"]["bytes"] == shown
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -30,15 +30,15 @@ def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.Monkey
             with store.transaction() as txn:
                 txn.put("orders", b"%d" % version, priority=version)
                 txn.put("events", b"x" * (1 << 20))
-                txn.record("loader", version)
+                txn.enter("loader", version)
         with store.transaction() as txn:
-            txn.record("loader", 2)
+            txn.enter("loader", 2)
             with pytest.raises(AlreadyCommitted):
                 txn.commit()
         assert store.get_many("orders").payloads() == [b"2", b"1"]
         assert len(store.get_many("events/audit")) == 2
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
         assert store.status()["volatile"]["blocks"] == 0
         assert other.queues() == []
     assert list(tmp_path.iterdir()) == []
@@ -53,7 +53,7 @@ def test_promise_9_definitions_take_no_memory_once_they_are_gone() -> None:
     with Store.open("s", env=env, background=False, **options) as store:
         peak = 0
         for _ in range(24):
-            store.create_queues(
+            store.admin.create_queues(
                 [{"name": f"q{n}", "type": "volatile", "text": "x" * 900} for n in range(100)]
             )
             for n in range(100):
@@ -62,7 +62,7 @@ def test_promise_9_definitions_take_no_memory_once_they_are_gone() -> None:
             peak = max(peak, sum(pages) << 16)
         assert store.status()["journal"]["end_lsn"] > 2 * peak
         assert peak < 12 << 20
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize("path", [None, ":memory:"])
@@ -81,25 +81,25 @@ def test_durable_queues_are_taken_too(
                 txn.put_many("work", [b"%d" % number] * 50)
                 txn.put("events", bytes(100_000))
                 txn.put("clicks", b"1")
-                txn.record("loader", number)
+                txn.enter("loader", number)
         streamed = store.put_stream("work", io.BytesIO(bytes(3 << 20)))
         with store.transaction(large=True) as txn:
             txn.put_many("events", [bytes(1000)] * 2000)
         txn = store.transaction()
         txn.put("work", b"prepared")
         txn.prepare("both")
-        store.commit_prepared("both")
-        store.checkpoint()
-        assert store.verify(contents=True).ok
+        store.prepared.commit("both")
+        store.admin.checkpoint()
+        assert store.admin.verify(contents=True).ok
         taken = store.get_many("work", 5001)
         assert taken.payloads()[:51] == [b"1"] * 50 + [b"2"]
         assert taken[5000].id == streamed
         assert store.get_many("work").payloads() == [b"prepared"]
         assert len(store.get_many("events/audit", 10_000)) == 2100
         assert len(store.get_many("clicks")) == 100
-        assert store.ledger("loader") == 100
-        store.checkpoint()
-        assert store.verify(contents=True).ok
+        assert store.integration.ledger("loader") == 100
+        store.admin.checkpoint()
+        assert store.admin.verify(contents=True).ok
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,7 +52,7 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
     info = store.queue("work")
     assert (info.messages, info.open_transactions, info.reserving) == (2, 0, 0)
     assert store.put("work", b"third") == 3
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -89,9 +89,9 @@ def test_promise_2_an_interrupt_while_the_journal_is_written_leaves_the_outcome_
             store._maintenance.step()
     with Store.open(store_path) as store:
         if prepare:
-            store.commit_prepared("xid")
+            store.prepared.commit("xid")
         assert take(store, "work") == [payload, payload]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(2)
@@ -132,7 +132,7 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
             third.put("work", b"third" * 20_000)
     with Store.open(store_path) as store:
         assert take(store, "work") == [b"leader" * 10_000, b"member" * 10_000]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def end(transaction: Transaction) -> None:
@@ -171,4 +171,4 @@ def test_promise_2_an_interrupt_while_another_transaction_leaves_the_buffer(
         asking.commit()
         assert take(store, "work") == [b"3"]
         assert (store.queue("work").used_bytes, store.queue("work").open_transactions) == (0, 0)
-        assert store.verify().ok
+        assert store.admin.verify().ok

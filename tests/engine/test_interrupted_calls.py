@@ -128,7 +128,7 @@ def test_a_rollback_after_an_interrupt_gives_all_back(
             interrupted = _interrupted(action, transaction, moment)
             transaction.rollback()
             assert (moment, _held(store)) == (moment, before)
-            assert not store.transactions()
+            assert not store.admin.transactions()
             assert not store._context.write_buffers.total_bytes
             with store.transaction() as transaction:
                 for queue in ("a", "b"):

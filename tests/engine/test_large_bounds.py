@@ -126,7 +126,7 @@ def test_the_names_of_many_files_are_synced_at_once(store_path: str, queues: int
         for name in names:
             store.create_queue(name, kind="work")
         writer = LtdsWriter(
-            OsEnv(), f"{store_path}/ltds", store.store_id, new_id(OsEnv(), foreign=True)
+            OsEnv(), f"{store_path}/ltds", store.integration.store_id, new_id(OsEnv(), foreign=True)
         )
         builder = BlockBuilder()
         builder.add_many([b"adopted"] * 10)
@@ -137,15 +137,15 @@ def test_the_names_of_many_files_are_synced_at_once(store_path: str, queues: int
             for name in names:
                 txn.put_many(name, [b"x" * 1000] * 10)
             if not transaction:  # the file before it is completed at once, another one follows
-                txn.adopt("q0", adopted)
+                txn.integration.adopt("q0", adopted)
                 txn.put_many("q0", [b"x" * 1000] * 10)
             env.calls.clear()
             txn.commit() if way == "commit" else txn.prepare(f"x{transaction}")
             assert env.calls["sync_directory"] == 1
             assert env.calls["sync ltds"] == queues
             assert env.calls["write log"] == 1
-        for info in store.recover():
-            store.commit_prepared(info.xid)
+        for info in store.prepared.list():
+            store.prepared.commit(info.xid)
         assert [store.queue(name).messages for name in names] == [40, *[20] * (queues - 1)]
         assert len(ltds_files(store)) == 2 * queues + 2
 
@@ -225,11 +225,11 @@ def test_a_late_reader_of_a_file_that_goes_gets_an_error(monkeypatch: pytest.Mon
         with store.transaction(large=True) as txn:
             for number in range(40):
                 txn.put_many("q", [b"%d" % number * 80_000])
-        lease = store.lease("q", 0, 40)
+        lease = store.integration.lease("q", 0, 40)
         reader = PieceReader("/s", env=env)
         batches = reader._slices(lease.pieces[:1])
         assert next(batches).block.payloads()[0] == b"0" * 80_000
-        store.release(lease.lease_id)
+        store.integration.end_lease(lease.lease_id)
         take(store, "q")
         for _ in range(3):
             store._context.places.sweep(sliced=True)
@@ -257,7 +257,7 @@ def test_a_file_that_cannot_be_removed_fails_the_store_not_the_rollback() -> Non
     store.close()
     with Store.open("/s", env=env.crash(), background=False) as store:
         assert ltds_files(store) == []
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def _open_again(env: SimEnv, done: list[str]) -> None:
@@ -266,7 +266,7 @@ def _open_again(env: SimEnv, done: list[str]) -> None:
         with Store.open("/disk/s", env=env, background=False) as store:
             if store.queue("a").messages:
                 done.append("first")
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 @pytest.mark.crash
@@ -318,12 +318,12 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         if "created" not in done:
             return
         with Store.open("/disk/s", env=env, background=False) as store:
-            assert store.verify().ok
+            assert store.admin.verify().ok
             got = {name: take(store, name.decode()) for name in payloads}
             assert got in ({name: [] for name in payloads}, payloads)
             assert got == payloads or "first" not in done
             assert [store.queue(name).used_bytes for name in "ab"] == [0, 0]
-            first, end = store.positions("a")
+            first, end = store.integration.positions("a")
             assert first == end in (0, 60, 120)
             assert end >= 120 * ("second" in done)
             assert swept(store) == []
@@ -357,7 +357,7 @@ def test_a_commit_whose_files_have_no_durable_names_is_caught(
         for name in "ab":
             txn.put_many(name, [b"x" * 1000] * 10)
     with Store.open("/s", env=env.crash(outcome="lost"), background=False) as store:
-        assert store.verify().ok != hasty
+        assert store.admin.verify().ok != hasty
         if hasty:
             with pytest.raises(StoreCorrupt, match="missing"):
                 take(store, "a")
@@ -396,7 +396,7 @@ def test_large_arrow_data_is_put_in_slices_all_or_none(large: bool) -> None:
                 txn.put_many("q", pa.concat_arrays([array] * 8))
         assert take(store, "q") == [b"kept"]
         assert store.queue("q").used_bytes == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(9)
@@ -413,7 +413,7 @@ def test_slices_leave_a_full_write_buffer(when_full: str) -> None:
             txn.put_many("q", pa.array(rows))
             assert store.status()["write_buffer_bytes"] <= 12 << 20  # and a slice
         assert take(store, "q") == rows
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(13)
@@ -485,7 +485,7 @@ def test_scanning_reads_record_headers_only(monkeypatch: pytest.MonkeyPatch) -> 
         with store.transaction(large=True) as txn:
             for _ in range(10):
                 txn.put_many("q", [b"x" * 500_000])
-        store.checkpoint()
+        store.admin.checkpoint()
         store.put("q", b"in the journal")
     looked: list[tuple[str, int]] = []
 

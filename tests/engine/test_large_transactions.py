@@ -31,7 +31,7 @@ def small_disk() -> Iterator[tuple[SimEnv, Store]]:
         store.create_queue("q", kind="work")
         store.create_queue("other", kind="work")
         yield env, store
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def ltds_files(store: Store) -> list[str]:
@@ -82,10 +82,10 @@ def test_a_large_transaction_rolled_back_leaves_no_file(store: Store, topic: str
     txn.rollback()
     assert swept(store) == []
     with store.transaction() as txn:
-        txn.record("key", 1)
+        txn.enter("key", 1)
     txn = store.transaction(large=True)
     txn.put_many(topic, [b"x" * 1000] * 100)
-    txn.record("key", 1)
+    txn.enter("key", 1)
     with pytest.raises(AlreadyCommitted):
         txn.commit()
     assert swept(store) == []
@@ -116,7 +116,7 @@ def test_a_transaction_that_grows_becomes_large(option: dict[str, Any], how: str
             (shown,) = store.status()["transactions"]
             assert shown["large"]
             assert shown["messages"] == 1000
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert take(store, "q", 300) == payloads[:300]
         assert take(store, "q") == payloads[300:]
         assert swept(store) == []
@@ -138,9 +138,9 @@ def test_a_full_write_buffer_lets_the_oldest_transaction_leave(when_full: str) -
         for n in range(3):
             last.put_many("q", [b"t%d" % n * 50_000])
         assert [t.large for t in (small, large, last)] == [when_full == "large", False, False]
-        assert [t.buffered_bytes > 0 for t in store.transactions()] == [False, True, True]
-        assert store.transactions()[0].spilled_bytes == (
-            0 if when_full == "large" else store.transactions()[0].bytes
+        assert [t.buffered_bytes > 0 for t in store.admin.transactions()] == [False, True, True]
+        assert store.admin.transactions()[0].spilled_bytes == (
+            0 if when_full == "large" else store.admin.transactions()[0].bytes
         )
         assert store.status()["write_buffer_bytes"] <= 1 << 20
         for txn in (last, large, small):
@@ -150,7 +150,7 @@ def test_a_full_write_buffer_lets_the_oldest_transaction_leave(when_full: str) -
             *(b"l%d" % n * 50_000 for n in range(6)),
             *(b"s%d" % n * 50_000 for n in range(4)),
         ]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_a_middle_sized_transaction_goes_to_pages(store: Store, work: str) -> None:
@@ -179,7 +179,7 @@ def test_a_full_disk_refuses_a_commit_and_the_same_one_succeeds_later(size: int)
         env.capacity_bytes = env.used_bytes()
         txn = store.transaction()
         txn.put("q", b"x" * size)
-        txn.record("key", 1)
+        txn.enter("key", 1)
         if size < 1 << 16:
             with pytest.raises(DiskFull):
                 put_until_full(store, "other", 50_000)
@@ -189,7 +189,7 @@ def test_a_full_disk_refuses_a_commit_and_the_same_one_succeeds_later(size: int)
         assert store.queue("q").reserving == 0
         env.capacity_bytes = None
         txn.commit()
-        assert store.ledger("key") == 1
+        assert store.integration.ledger("key") == 1
         assert take(store, "q") == [b"x" * size]
 
 
@@ -251,4 +251,4 @@ def test_a_full_disk_while_a_large_transaction_is_written(how: str) -> None:
         got = take(store, "q")
         assert len(got) == (puts * 10 if committed else 0)
         assert store.queue("q").used_bytes == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -60,7 +60,7 @@ def churn(store: Store, rounds: int = 12) -> None:
             store.put("churn", b"%d" % number * (size // 2))
         with store.transaction() as transaction:
             transaction.get_many("churn", 100)
-        store.checkpoint()
+        store.admin.checkpoint()
 
 
 def in_use(store: Store) -> tuple[int, int, int]:
@@ -80,27 +80,27 @@ def test_promise_10_leased_pieces_stay(seed: int, checkpoints: int) -> None:
     store = open_store(env)
     payloads = furnish(store)
     for _ in range(checkpoints):
-        store.checkpoint()
-    lease = store.lease("work", 0, len(payloads), seconds=1e9)
-    part = store.lease("work", 3, 9, seconds=1e9)
+        store.admin.checkpoint()
+    lease = store.integration.lease("work", 0, len(payloads), seconds=1e9)
+    part = store.integration.lease("work", 3, 9, seconds=1e9)
     kinds = {piece.kind for piece in lease.pieces}
     assert kinds == ({"data", "ltds"} if checkpoints else {"journal", "data", "ltds"})
     read_all(store)
     churn(store)
     assert read(env, lease) == payloads
     assert read(env, part) == payloads[3:9]
-    store.release(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)
     churn(store)
     assert read(env, part) == payloads[3:9]
-    store.release(part.lease_id)
+    store.integration.end_lease(part.lease_id)
     churn(store)
-    store.checkpoint()
+    store.admin.checkpoint()
     pages, segments, files = in_use(store)
     assert (pages, segments, files) == (1, 1, 0)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     assert not [path for path in env.files() if path.endswith(".ltds")]
     with pytest.raises(PositionLost):
-        store.lease("work", 0, 1)
+        store.integration.lease("work", 0, 1)
 
 
 def head_of(reader: PieceReader, piece: Piece) -> memoryview:
@@ -118,8 +118,8 @@ def test_promise_10_a_bad_sector_is_no_ended_lease(seed: int, checkpoints: int) 
     store = open_store(env)
     payloads = furnish(store)
     for _ in range(checkpoints):
-        store.checkpoint()
-    lease = store.lease("work", 0, len(payloads), seconds=1e9)
+        store.admin.checkpoint()
+    lease = store.integration.lease("work", 0, len(payloads), seconds=1e9)
     for piece in lease.pieces:
         suffix = {"journal": "*.log", "data": "*.dat", "ltds": "*.ltds"}[piece.kind]
         reader = PieceReader(PATH, env=env)
@@ -144,8 +144,10 @@ def test_promise_10_lost_pieces_are_never_wrong(seed: int, rounds: int) -> None:
         store = open_store(env)
         payloads = furnish(store)
         if rng.random() < 0.5:
-            store.checkpoint()
-        leases = [store.lease("work", p, p + 1, seconds=5.0) for p in range(len(payloads))]
+            store.admin.checkpoint()
+        leases = [
+            store.integration.lease("work", p, p + 1, seconds=5.0) for p in range(len(payloads))
+        ]
         read_all(store)
         for lease in leases:
             assert read(env, lease) == [payloads[lease.start]]
@@ -159,7 +161,7 @@ def test_promise_10_lost_pieces_are_never_wrong(seed: int, rounds: int) -> None:
                     lost += 1
         assert store.status()["leases"] == 0
         with pytest.raises(PositionLost):
-            store.renew(leases[0].lease_id)
+            store.integration.renew_lease(leases[0].lease_id)
     assert lost > 20
 
 
@@ -168,20 +170,20 @@ def test_leases_end_with_the_store(seed: int) -> None:
     env = new_machine(seed)
     store = open_store(env)
     payloads = furnish(store)
-    store.lease("work", 0, len(payloads), seconds=1e9)
+    store.integration.lease("work", 0, len(payloads), seconds=1e9)
     read_all(store)
-    store.checkpoint()
+    store.admin.checkpoint()
     after = env.crash(outcome="lost")
     store = open_store(after)
-    store.checkpoint()
-    store.checkpoint()
+    store.admin.checkpoint()
+    store.admin.checkpoint()
     assert in_use(store) == (1, 1, 0)
     assert not [path for path in after.files() if path.endswith(".ltds")]
 
 
 def foreign(env: SimEnv, store: Store, payloads: list[bytes]) -> int:
     """A finished file as another process writes it."""
-    writer = LtdsWriter(env, f"{PATH}/ltds", store.store_id, new_id(env, foreign=True))
+    writer = LtdsWriter(env, f"{PATH}/ltds", store.integration.store_id, new_id(env, foreign=True))
     builder = BlockBuilder()
     builder.add_many(payloads)
     writer.add(builder)
@@ -195,13 +197,13 @@ def test_a_file_is_adopted_once(seed: int) -> None:
     store.create_queue("work", kind="work")
     ltds_id = foreign(env, store, [b"1", b"2"])
     with store.transaction() as transaction:
-        transaction.adopt("work", ltds_id)
+        transaction.integration.adopt("work", ltds_id)
         with pytest.raises(PositionLost), store.transaction() as other:
-            other.adopt("work", ltds_id)
-    lease = store.lease("work", 0, 2)
+            other.integration.adopt("work", ltds_id)
+    lease = store.integration.lease("work", 0, 2)
     read_all(store)
     with pytest.raises(PositionLost), store.transaction() as transaction:
-        transaction.adopt("work", ltds_id)
+        transaction.integration.adopt("work", ltds_id)
     assert read(env, lease) == [b"1", b"2"]
 
 
@@ -214,8 +216,8 @@ def test_a_refused_adoption_can_be_repeated(seed: int) -> None:
     ltds_id = foreign(env, store, [b"x" * 5000])
     with store.transaction() as transaction:
         with pytest.raises(Exception, match="full"):
-            transaction.adopt("small", ltds_id)
-        transaction.adopt("work", ltds_id)
+            transaction.integration.adopt("small", ltds_id)
+        transaction.integration.adopt("work", ltds_id)
     assert store.browse("work").payloads() == [b"x" * 5000]
     assert store.queue("small").used_bytes == 0
 
@@ -274,9 +276,9 @@ def read_out_of_order(store: Store, rng: random.Random) -> None:
         elif action < 0.85:
             end_one(held, rng)
         elif action < 0.95:
-            store.checkpoint()
+            store.admin.checkpoint()
         else:
-            assert store.verify().ok
+            assert store.admin.verify().ok
     for transaction in held:
         transaction.commit()
 
@@ -299,7 +301,7 @@ def test_used_bytes_return_to_zero_in_any_order(seed: int, rounds: int) -> None:
         for info in store.queues():
             assert (info.used_bytes, info.messages) == (0, 0), (seed + n, info)
             assert (info.open_transactions, info.reserving) == (0, 0)
-        store.checkpoint()
-        store.checkpoint()
+        store.admin.checkpoint()
+        store.admin.checkpoint()
         assert in_use(store)[0] == 1
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -90,7 +90,7 @@ def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
         assert first.state == "committed"
         second.commit()
         assert [len(payload) for payload in take(store, "q")] == [1, 1, 6678]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(5)
@@ -104,7 +104,7 @@ def test_promise_5_a_prepare_waits_for_space(store_path: str) -> None:
         thread.join(WAIT)
         assert not errors
         assert first.state == "prepared"
-        store.commit_prepared("x")
+        store.prepared.commit("x")
         second.rollback()
         assert take(store, "q") == [b"1"]
 
@@ -129,7 +129,7 @@ def test_a_commit_that_waits_can_be_aborted(store_path: str) -> None:
         first, second = nearly_full(store)
         thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
         waits(first)
-        store.abort(first.id)
+        store.admin.abort(first.id)
         thread.join(WAIT)
         assert [type(error) for error in errors] == [TransactionAborted]
         second.rollback()
@@ -156,7 +156,7 @@ def test_an_abort_that_comes_as_a_commit_begins_to_wait(
             waiting["for"] = queue
 
         monkeypatch.setattr(Transaction, "_waits_for", property(look, wait), raising=False)
-        aborting, no_errors = in_a_thread(lambda: store.abort(first.id))
+        aborting, no_errors = in_a_thread(lambda: store.admin.abort(first.id))
         assert looked.wait(WAIT)
         threading.Timer(0.1, go_on.set).start()
         committing, errors = in_a_thread(lambda: first.commit(timeout=100 * WAIT))
@@ -226,7 +226,7 @@ def test_open_transactions_are_listed_with_what_they_hold() -> None:
         large = store.transaction(large=True, timeout=60)
         large.put("a", b"z" * 5000)
         large.get("a")
-        first, second = store.transactions()
+        first, second = store.admin.transactions()
         assert (first.id, first.owner, first.state) == (spilled.id, "the importer", "open")
         assert (first.bytes, first.messages, first.queues) == (533, 2, ("a", "b"))
         assert (first.spilled_bytes, first.buffered_bytes, first.file_bytes) == (533, 0, 0)
@@ -236,11 +236,11 @@ def test_open_transactions_are_listed_with_what_they_hold() -> None:
         assert second.seconds_left <= 60
         assert second.age_seconds >= 0
         assert (first.sources, second.sources) == ((), ("a",))
-        assert [store.transaction_info(t.id).bytes for t in (spilled, large)] == [533, 5016]
+        assert [store.admin.transaction(t.id).bytes for t in (spilled, large)] == [533, 5016]
         spilled.commit()
         large.commit()
-        assert store.transactions() == []
-        assert store.verify().ok
+        assert store.admin.transactions() == []
+        assert store.admin.verify().ok
 
 
 def test_one_open_transaction_is_shown() -> None:
@@ -258,15 +258,15 @@ def test_one_open_transaction_is_shown() -> None:
         for source in ("news/a", "in"):
             assert txn.get(source) is not None
         env.advance(20)
-        info = store.transaction_info(txn.id)
+        info = store.admin.transaction(txn.id)
         assert (info.id, info.owner, info.state) == (txn.id, "the importer", "open")
         assert (info.queues, info.bytes, info.messages) == (("news",), 21, 1)
         assert (info.in_flight, info.sources) == (2, ("in", "news/a"))
         assert info.age_seconds == pytest.approx(20, abs=0.01)
         assert info.seconds_left == pytest.approx(40, abs=0.01)
-        listed = [replace(t, age_seconds=0, seconds_left=0) for t in store.transactions()]
+        listed = [replace(t, age_seconds=0, seconds_left=0) for t in store.admin.transactions()]
         assert listed[1] == replace(info, age_seconds=0, seconds_left=0)
-        assert store.transaction_info(other.id).in_flight == 0
+        assert store.admin.transaction(other.id).in_flight == 0
         txn.rollback()
         other.rollback()
 
@@ -283,17 +283,17 @@ def test_promise_13_a_transaction_that_is_not_open_is_not_found(end: str) -> Non
         if end == "prepare":
             txn.prepare("x1")
         elif end == "abort":
-            store.abort(txn.id)
+            store.admin.abort(txn.id)
         elif end == "time":
             env.advance(6)
             store.put("q", b"another")
         else:
             getattr(txn, end)()
         with pytest.raises(TransactionNotFound, match=r"transactions\(\) lists them, recover\(\)"):
-            store.transaction_info(txn.id)
+            store.admin.transaction(txn.id)
         for wrong in ("1", True, None):
             with pytest.raises(InvalidArgument, match="give the id of a TransactionInfo"):
-                store.transaction_info(wrong)  # type: ignore[arg-type]
+                store.admin.transaction(wrong)  # type: ignore[arg-type]
         if end == "prepare":
             txn.rollback()
 
@@ -306,15 +306,15 @@ def test_a_transaction_can_be_aborted() -> None:
         txn = store.transaction()
         txn.put("q", b"put")
         assert txn.get("q") is not None
-        store.abort(txn.id)
+        store.admin.abort(txn.id)
         assert txn.state == "rolled back"
         for call in (txn.commit, lambda: txn.put("q", b"more"), lambda: txn.get("q")):
             with pytest.raises(TransactionAborted, match="on demand"):
                 call()
         with pytest.raises(TransactionNotFound):
-            store.abort(txn.id)
+            store.admin.abort(txn.id)
         with pytest.raises(InvalidArgument):
-            store.abort("1")  # type: ignore[arg-type]
+            store.admin.abort("1")  # type: ignore[arg-type]
         assert take(store, "q") == [b"got"]
         assert store.queue("q").used_bytes == 0
 
@@ -327,7 +327,7 @@ def test_a_with_block_that_was_aborted_raises() -> None:
         def aborted() -> None:
             with store.transaction() as txn:
                 txn.put("q", b"x")
-                store.abort(txn.id)
+                store.admin.abort(txn.id)
 
         with pytest.raises(TransactionAborted):
             aborted()
@@ -341,7 +341,7 @@ def test_a_get_that_waits_can_be_aborted(store_path: str) -> None:
         txn = store.transaction()
         thread, errors = in_a_thread(lambda: txn.get("q", timeout=WAIT))
         waits(txn)
-        store.abort(txn.id)
+        store.admin.abort(txn.id)
         thread.join(WAIT)
         assert [type(error) for error in errors] == [TransactionAborted]
 
@@ -355,17 +355,17 @@ def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
         txn = store.transaction(timeout=5)
         for number in range(10):
             txn.put("q", b"%d" % number * 100)
-        assert store.transactions()[0].spilled_bytes == 9 * 116
+        assert store.admin.transactions()[0].spilled_bytes == 9 * 116
         env.advance(6)
         store.put("q", b"another")
         with pytest.raises(TransactionTimeout):
             txn.commit()
-        kinds = [record.kind for record in store.records("q")]
+        kinds = [record.kind for record in store.admin.queue_records("q")]
         assert kinds == ["OPEN", *["MESSAGES"] * 9, "MESSAGES", "ROLLBACK"]
-        store.checkpoint()
-        assert store.records("q") == []
+        store.admin.checkpoint()
+        assert store.admin.queue_records("q") == []
         assert take(store, "q") == [b"another"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert store.queue("q").used_bytes == 0
 
 
@@ -404,7 +404,9 @@ def test_records_are_told_apart_though_their_pages_are_used_again(end: str) -> N
                 txn.commit()
                 if len(numbers) == 1:
                     take(store, "q")
-        spilled = [r for r in store.records("q") if r.kind == "MESSAGES" and r.where == "data"]
+        spilled = [
+            r for r in store.admin.queue_records("q") if r.kind == "MESSAGES" and r.where == "data"
+        ]
         assert len({record.address for record in spilled}) == 1
         first = None if end == "rollback" else 0
         second = 0 if end == "rollback" else 3
@@ -441,7 +443,7 @@ def test_transactions_leave_the_buffer_after_a_time() -> None:
         txn.put("q", b"waits")
         env.advance(11)
         store._maintenance.step()
-        (shown,) = store.transactions()
+        (shown,) = store.admin.transactions()
         assert (shown.buffered_bytes, shown.spilled_bytes) == (0, shown.bytes)
         txn.put("q", b"goes on")
         txn.commit()
@@ -467,12 +469,12 @@ def test_promise_13_a_full_disk_leaves_the_buffer_as_it_is() -> None:
         with pytest.raises(DiskFull):
             txn.put_many("other", [b"3"])
         assert store.queue("other").open_transactions == 0
-        assert store.transactions()[0].messages == 2
+        assert store.admin.transactions()[0].messages == 2
         env.capacity_bytes = None
         txn.put("q", b"3")
         txn.commit()
         assert take(store, "q") == [b"1" * 40_000, b"2" * 40_000, b"3"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(2)
@@ -530,7 +532,7 @@ def test_promise_13_a_file_that_cannot_be_completed_rolls_back(*, prepare: bool)
             txn.commit()
         assert (store.queue("q").used_bytes, store.queue("q").open_transactions) == (0, 0)
         assert not store.failed
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_space_is_given_back_before_transactions_leave_the_buffer() -> None:
@@ -549,7 +551,7 @@ def test_space_is_given_back_before_transactions_leave_the_buffer() -> None:
         env.advance(11)
         env.capacity_bytes = env.used_bytes()
         store._maintenance.step()
-        assert store.transactions()[0].spilled_bytes
+        assert store.admin.transactions()[0].spilled_bytes
         oldest.commit()
         assert take(store, "q") == [b"y" * 200_000]
 
@@ -564,11 +566,11 @@ def test_promise_3_spilled_messages_survive_a_crash_only_with_their_commit() -> 
     for number in range(5):
         forgotten.put("q", b"f%d" % number)
         kept.put("q", b"k%d" % number)
-    store.checkpoint()
+    store.admin.checkpoint()
     kept.commit()
     used = env.used_bytes()
     crashed = env.crash()
     with Store.open("/s", env=crashed, background=False) as again:
         assert take(again, "q") == [b"k0", b"k1", b"k2", b"k3", b"k4"]
-        assert again.verify().ok
+        assert again.admin.verify().ok
         assert crashed.used_bytes() <= used

@@ -49,7 +49,7 @@ def fill(store: Store) -> None:
         txn.put("b", bytes(30_001), request_id="r")
         txn.put("t", b"topic")
         txn.get("a")
-        txn.record("k", 1)
+        txn.enter("k", 1)
         txn.set_state("s", "k", b"v")
         txn.seek("t/s", 0)
     with store.transaction(large=True) as txn:
@@ -61,7 +61,7 @@ def fill(store: Store) -> None:
         txn.set_state("s", xid, b"held")
         txn.get("a")
         txn.prepare(xid)
-    store.commit_prepared("decided")
+    store.prepared.commit("decided")
 
 
 def records(env: Env, path: str) -> Iterator[tuple[Record, bytes]]:
@@ -161,14 +161,14 @@ def test_a_checkpoint_holds_whole_records(filled: SimEnv) -> None:
             (held,) = store._context.state.durable.prepared.values()
             assert held.attachment
             assert len(held.sets) == 1
-            store.checkpoint()
+            store.admin.checkpoint()
             (live,) = store._context.state.prepared
             assert live.record == held
-            assert store.verify().ok
+            assert store.admin.verify().ok
     with Store.open(PATH, env=env, **OPTIONS) as store:
-        store.commit_prepared("undecided")
+        store.prepared.commit("undecided")
         assert store.browse("b").payloads()[-1] == b"prepared too"
-        assert store.state_items("s")["undecided"] == b"held"
+        assert store.states.items("s")["undecided"] == b"held"
     with pytest.raises(StoreCorrupt, match="not prepared"):
         prepared_in(memoryview(RECORD_HEADER.pack(16, format.CATALOG, 0, 0) + b"[]"), "here")
 

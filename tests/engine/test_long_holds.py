@@ -64,10 +64,10 @@ def test_a_checkpoint_amid_a_long_read(os_store: Store, in_steps: Any) -> None:
     os_store.create_queue("topic")
     os_store.subscribe("topic", "all")
     payloads = fill(os_store, "topic")
-    in_steps(os_store.checkpoint)
+    in_steps(os_store.admin.checkpoint)
     assert os_store.browse("topic").payloads() == payloads
     more = fill(os_store, "topic")
-    in_steps(os_store.checkpoint)
+    in_steps(os_store.admin.checkpoint)
     assert take(os_store, "topic/all") == payloads + more
 
 
@@ -75,12 +75,12 @@ def test_a_checkpoint_amid_a_long_lease(os_store: Store, in_steps: Any) -> None:
     """Its pieces name each message once."""
     os_store.create_queue("topic")
     payloads = fill(os_store, "topic")
-    in_steps(os_store.checkpoint)
-    lease = os_store.lease("topic", 7, 58)
+    in_steps(os_store.admin.checkpoint)
+    lease = os_store.integration.lease("topic", 7, 58)
     reader = PieceReader(os_store.path)
     found = [p for batch in reader.read_all(lease.pieces) for p in batch["payload"].to_pylist()]
     reader.close()
-    os_store.release(lease.lease_id)
+    os_store.integration.end_lease(lease.lease_id)
     assert found == payloads[7:58]
 
 
@@ -90,7 +90,7 @@ def test_messages_that_are_read_amid_a_long_lease(os_store: Store, in_steps: Any
     fill(os_store, "work")
     in_steps(lambda: take(os_store, "work"))
     with pytest.raises(PositionLost, match="first that is gone"):
-        os_store.lease("work", 0, 60)
+        os_store.integration.lease("work", 0, 60)
     assert os_store.status()["leases"] == 0
     assert os_store.status()["journal"]["pinned_segments"] == 0
 
@@ -99,7 +99,7 @@ def test_a_queue_dropped_amid_a_long_browse(os_store: Store, in_steps: Any) -> N
     """QueueNotFound, and not what its pages hold by then."""
     os_store.create_queue("work", kind="work")
     fill(os_store, "work")
-    os_store.checkpoint()
+    os_store.admin.checkpoint()
     fill(os_store, "work")
     in_steps(lambda: os_store.drop_queue("work"))
     with pytest.raises(QueueNotFound, match="dropped"):

@@ -57,7 +57,9 @@ def run(env: SimEnv, done: dict[str, bool]) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     store = open_store(env)
-    store.create_queues([{"name": name, "kind": "work", **more} for name, more in QUEUES.items()])
+    store.admin.create_queues(
+        [{"name": name, "kind": "work", **more} for name, more in QUEUES.items()]
+    )
     done["made"] = True
     for name, put in PUTS.items():
         put(store)
@@ -75,17 +77,17 @@ def check(env: SimEnv, done: dict[str, bool]) -> None:
         for name, info in there.items():
             delayed = [m for m in store.browse(name) if m.deliver_at is not None]
             assert info.timed or not delayed, name
-            assert len(store.scheduled(name)) == len(delayed)
+            assert len(store.delayed.list(name)) == len(delayed)
             if name in done and name != "volatile":
                 assert delayed, name
         if not there:
             return
         for name, put in PUTS.items():
-            before = len(store.scheduled(name))
+            before = len(store.delayed.list(name))
             put(store)
             assert store.queue(name).timed is True
-            assert len(store.scheduled(name)) == before + 1
-        report = store.verify()
+            assert len(store.delayed.list(name)) == before + 1
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 

@@ -48,14 +48,14 @@ def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     store.create_queue("q")
     for _ in range(200):
         store.put("q", b"x" * 2000)
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction(large=True) as txn:
         txn.put_many("q", [b"x" * 1000] * 5000)
     store.close()
     (tmp_path / "link").symlink_to(tmp_path / "ein lädchen 店")
     with quire.open(str(tmp_path / "link"), share=False) as store:
         assert store.queue("q").messages == 5200
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize("folder", ["checkpoint", "journal", "data", "ltds", "run"])
@@ -74,8 +74,8 @@ def test_what_does_not_belong_there_is_left_alone(store_path: str, folder: str) 
     with Store.open(store_path) as store:
         assert store.browse("q").payloads() == [b"kept"]
         store.put("q", b"more")
-        store.checkpoint()
-        assert store.verify().ok
+        store.admin.checkpoint()
+        assert store.admin.verify().ok
     assert set(names) <= set(os.listdir(f"{store_path}/{folder}"))
 
 
@@ -143,5 +143,5 @@ def test_a_lock_that_was_removed_is_no_lock(tmp_path: Path) -> None:
         store.create_queue("q")
         os.remove(f"{path}/LOCK")
         with pytest.raises(StoreFailed, match="removed, moved or replaced"):
-            store.checkpoint()
+            store.admin.checkpoint()
         assert store.failed

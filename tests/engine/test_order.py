@@ -327,7 +327,7 @@ def test_a_sequence_is_in_order_after_a_restart(
     assert get_all(store) == [b"1", b"2"]
     numbers = [3, 12, 11, 10, 9, 8, 7, 6, 5, 4]
     put_numbers(store, *numbers)
-    store.checkpoint()
+    store.admin.checkpoint()
     env.advance(60)
     store, env = reopened(store, env)
     with store.transaction() as txn:
@@ -423,7 +423,7 @@ def test_a_damaged_block_comes_last(seed: int) -> None:
         for number in (3, 1, 2):
             with store.transaction() as txn:
                 txn.put("q", b"%d" % number * 9000, attributes={"due": str(number)})
-        store.checkpoint()
+        store.admin.checkpoint()
         [path] = [path for path in env.files() if path.endswith(".dat")]
         at = env.contents(path).index(b"1" * 9000)
     env.corrupt(path, at)
@@ -471,7 +471,7 @@ def check(env: SimEnv, seen: Altered) -> None:
             batch = txn.get_many("q").payloads()
         assert len(batch) == store.queue("q").end_position
         assert batch != [b"2", b"1"] or "sequence" not in order
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(1, 2)
@@ -539,8 +539,8 @@ def test_an_owner_without_the_code_stops_that_queue_only(
     with pytest.raises(InvalidArgument, match="mine"):
         store.create_queue("more", order="mine")
     store.put("plain", b"z")
-    store.checkpoint()
-    assert store.verify().ok
+    store.admin.checkpoint()
+    assert store.admin.verify().ok
     store.alter_queue("q", order="commit")
     assert get_all(store) == [b"2", b"1"]
     quire.register_order("mine", lambda headers: headers["priority"])
@@ -653,7 +653,7 @@ def test_a_checkpoint_packs_no_more_than_a_block_of_the_queue(store: Store) -> N
         store.create_queue(name, kind="work", order=order)
         for number in range(30):
             store.put_many(name, [b"x" * 1000] * 5 + [b"%d" % number])
-    store.checkpoint()
+    store.admin.checkpoint()
     for name in "qk":
         queue = store._context.state.queue(name)
         with queue.lock:

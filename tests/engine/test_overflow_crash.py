@@ -49,12 +49,12 @@ def run(env: SimEnv, done: Done) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         store.subscribe("news", "a")
         store.subscribe("news", "b")
         done |= {name: [] for name in NAMES}
         put(store, done, 3)
-        store.checkpoint()
+        store.admin.checkpoint()
         put(store, done, 2)
 
 
@@ -65,7 +65,7 @@ def numbers(store: Store, queue: str) -> list[int]:
 
 def check(store: Store, done: Done) -> None:
     """All that was acknowledged is there, gave way and is counted, or is a dead letter."""
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
     for name in NAMES:
         info = store.queue(name)
@@ -98,7 +98,7 @@ def test_a_kill_loses_none(seed: int) -> None:
     env = new_machine(seed)
     done: Done = {name: [] for name in NAMES}
     store = open_store(env)
-    store.create_queues(QUEUES)
+    store.admin.create_queues(QUEUES)
     for _ in range(4):
         put(store, done, 1)
         env = env.kill()
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_growth(seed: int) -> None:
     """The put says so; what is there stays, and with room on the disk it goes on."""
     env = new_machine(seed)
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         env.capacity_bytes = env.used_bytes()
         number = fill(store)
         assert store.queue("grown").messages == number
@@ -131,13 +131,13 @@ def test_a_full_disk_refuses_growth(seed: int) -> None:
             store.put("grown", KIB)
         assert store.queue("grown").messages == number + 60
         assert store.queue("grown").capacity_bytes > 60 << 10
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_many_threads_put_into_small_queues() -> None:
     """Each message is there, was dropped or is a dead letter, and the counts say so."""
     with open_store(new_machine(5)) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         store.create_queue("waits", kind="work", max_messages=3, overflow="wait")
         got: list[bytes] = []
         errors: list[BaseException] = []
@@ -166,7 +166,7 @@ def test_many_threads_put_into_small_queues() -> None:
             info = store.queue(name)
             assert info.messages + info.dropped == 80
             assert info.messages <= 4
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_what_is_read_meanwhile_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:

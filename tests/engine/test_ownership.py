@@ -68,7 +68,7 @@ def test_without_its_lock_a_store_has_one_owner(env: Env, path: str) -> None:
         store.close()
     with open_store(path, env) as again:
         assert again.browse("q").payloads() == [b"one"]
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -79,7 +79,7 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
         store.create_queue(name, kind="work")
     for _ in range(30):
         store.put("q", bytes(3000))
-    store.checkpoint()
+    store.admin.checkpoint()
     for _ in range(30):
         with store.transaction() as transaction:  # leaves the data file mostly free
             transaction.get("q")
@@ -92,10 +92,10 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
     if replaced:
         env.open_file(f"{path}/LOCK", create=True).close()
     with pytest.raises(StoreFailed, match="removed, moved or replaced"):
-        store.checkpoint()
+        store.admin.checkpoint()
     before = contents(env, path)
     asked: list[Callable[[], object]] = [
-        store.checkpoint,
+        store.admin.checkpoint,
         store.sync,
         open_one.commit,
         large.commit,
@@ -103,13 +103,13 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
         lambda: store.put("q", bytes(3_000_000)),
         lambda: store.create_queue("late"),
         lambda: store.drop_queue("q"),
-        lambda: store.purge("q"),
+        lambda: store.admin.purge("q"),
         lambda: store.alter_queue("q", priority=True),
         store._maintenance.step,
         store._opened.places.sweep,
         store._opened.places.trim,
         store.status,
-        store.verify,
+        store.admin.verify,
         lambda: store.browse("q"),
         lambda: late.put_many("q", [bytes(100_000)] * 20),
         store.close,
@@ -120,7 +120,7 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
             ask()
         assert contents(env, path) == before
     with open_store(path, env) as again:
-        assert again.verify().ok
+        assert again.admin.verify().ok
         assert again.queue("q").messages == 0
         assert again.queue("other").messages == 0
 
@@ -132,13 +132,13 @@ def test_a_failed_owner_that_let_go_changes_nothing(env: Env, path: str) -> None
         store.create_queue(name, kind="work")
     for _ in range(30):
         store.put("q", bytes(3000))
-    store.checkpoint()
+    store.admin.checkpoint()
     large, light = store.transaction(large=True), store.transaction()
     large.put_many("other", [bytes(100_000)] * 20)
     light.put("other", b"x")
     with store.transaction(large=True) as done:
         done.put_many("other", [bytes(100_000)] * 20)
-    store.purge("other")  # its file is to be removed
+    store.admin.purge("other")  # its file is to be removed
     with contextlib.suppress(StoreFailed), store._context.sequencer.fail_stop("a trial"):
         raise OSError(5, "injected")
     assert store.failed
@@ -158,7 +158,7 @@ def test_a_failed_owner_that_let_go_changes_nothing(env: Env, path: str) -> None
             light.commit,
             large.commit,
             large.rollback,
-            store.checkpoint,
+            store.admin.checkpoint,
             store._maintenance.step,
             store._opened.places.sweep,
             store._opened.places.trim,
@@ -171,7 +171,7 @@ def test_a_failed_owner_that_let_go_changes_nothing(env: Env, path: str) -> None
                 ask()
             assert contents(env, path) == before
         assert again.browse("q").payloads() == kept
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_the_close_looks(env: Env, path: str) -> None:
@@ -187,7 +187,7 @@ def test_the_close_looks(env: Env, path: str) -> None:
     assert contents(env, path) == before
     with open_store(path, env) as again:
         assert again.queue("q").messages == 200
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_the_guard_goes_with_the_journal(env: Env, path: str) -> None:
@@ -222,7 +222,7 @@ def test_a_file_of_it_was_replaced(env: Env, path: str) -> None:
     store.put("q", b"one")
     env.rename(f"{path}/data/0.dat", f"{path}/aside")
     with pytest.raises(StoreFailed, match="a file of it was removed, moved or replaced"):
-        store.checkpoint()
+        store.admin.checkpoint()
     store.close()
     env.rename(f"{path}/aside", f"{path}/data/0.dat")
     with open_store(path, env) as again:

@@ -102,7 +102,7 @@ def test_the_space_of_a_queue_that_is_drained_in_its_order(
                 got = 0
         left -= got
         if rng.random() < 0.1:
-            store.checkpoint()
+            store.admin.checkpoint()
         if rng.random() < 0.2:
-            assert store.verify().ok  # it counts the space anew
+            assert store.admin.verify().ok  # it counts the space anew
     assert store.queue("q").used_bytes == 0

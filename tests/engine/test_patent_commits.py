@@ -63,7 +63,7 @@ def figure_6(strategy: str) -> Iterator[Figure6]:
         figure = Figure6(store)
         assert figure.counters() == {"A": (2, 0), "D": (3, 0)}
         yield figure
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(5)

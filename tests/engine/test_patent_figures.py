@@ -106,7 +106,7 @@ def figure(messages: int, **options: str | int) -> Iterator[Figure]:
         for name in "ABP":
             store.create_queue(name, kind="work")
         yield Figure(store)
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def figure_2a(fig: Figure) -> None:
@@ -277,7 +277,7 @@ def test_figure_4() -> None:
         assert fig.queue()[-4:] == ["T2:M3", "COMMIT T4", "COMMIT T3", "ROLLBACK T2"]
         assert fig.delivered() == ["T4:M1", "T4:M2", "T3:M1", "T3:M2", "T3:M3"]
         assert sublist(queue, fig.transactions["T2"].id)  # until a checkpoint
-        fig.store.checkpoint()
+        fig.store.admin.checkpoint()
         assert fig.queue() == []
 
 

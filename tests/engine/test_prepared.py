@@ -56,7 +56,7 @@ def prepare(store: Store, xid: str, *, queue: str = "work", payloads: Any = (b"o
 
 def sound(store: Store) -> None:
     """`verify` finds nothing."""
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
 
 
@@ -76,7 +76,7 @@ def test_a_prepared_transaction_is_committed_by_its_object(store: Store, work: s
     assert transaction.state == "committed"
     message = store.browse(work)[0]
     assert (message.payload, message.id) == (b"prepared", int(message_id))
-    assert store.recover() == []
+    assert store.prepared.list() == []
     with pytest.raises(TransactionClosed, match="committed"):
         transaction.commit()
     transaction.rollback()
@@ -91,13 +91,13 @@ def test_a_prepared_transaction_is_rolled_back_by_its_object(store: Store, topic
     transaction = store.transaction()
     assert transaction.get(f"{topic}/a").payload == b"first"  # type: ignore[union-attr]
     transaction.put(topic, b"never")
-    transaction.record("key", 3)
+    transaction.enter("key", 3)
     transaction.prepare("x1")
     transaction.rollback()
     assert transaction.state == "rolled back"
     with store.transaction() as other:
         messages = list(other.get_many(f"{topic}/a"))
-        other.record("key", 1)
+        other.enter("key", 1)
     assert [(m.payload, m.delivery_count) for m in messages] == [(b"first", 2), (b"second", 1)]
     assert take(store, f"{topic}/b") == [b"first", b"second"]
     info = store.queue(topic)
@@ -110,7 +110,7 @@ def test_the_store_decides_for_the_object(store: Store, work: str, commit: bool)
     transaction = store.transaction()
     ids = transaction.put_many(work, [b"a", b"b"])
     transaction.prepare("x1")
-    (store.commit_prepared if commit else store.rollback_prepared)("x1")
+    (store.prepared.commit if commit else store.prepared.rollback)("x1")
     assert transaction.state == ("committed" if commit else "rolled back")
     if commit:
         assert [int(i) for i in ids] == store.browse(work).ids
@@ -126,7 +126,7 @@ def test_an_unknown_xid(store: Store, work: str, decide: str) -> None:
     prepare(store, "x1")
     with pytest.raises(KeyError, match=r"'x2'.*recover\(\)"):
         getattr(store, decide)("x2")
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     for again in ("commit_prepared", "rollback_prepared"):
         with pytest.raises(TransactionNotFound):
             getattr(store, again)("x1")
@@ -138,14 +138,14 @@ def test_a_late_decision_hits_no_later_transaction(store: Store, work: str) -> N
     first = store.transaction()
     first.put(work, b"first")
     first.prepare("same")
-    store.rollback_prepared("same")
+    store.prepared.rollback("same")
     second = store.transaction()
     second.put(work, b"second")
     second.prepare("same")
     with pytest.raises(TransactionClosed, match="rolled back"):
         first.commit()
     first.rollback()
-    assert [info.xid for info in store.recover()] == ["same"]
+    assert [info.xid for info in store.prepared.list()] == ["same"]
     second.commit()
     assert take(store, work) == [b"second"]
 
@@ -159,7 +159,7 @@ def test_an_xid_is_used_once_at_a_time(store: Store, work: str) -> None:
         transaction.prepare("x1")
     assert transaction.state == "open"
     transaction.put(work, b"three")
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     transaction.prepare("x1")
     transaction.commit()
     assert take(store, work) == [b"one", b"two", b"three"]
@@ -173,7 +173,7 @@ def test_promise_13_what_is_no_xid(store: Store, work: str, xid: Any) -> None:
     """Refused by all three calls, and the transaction stays open."""
     transaction = store.transaction()
     transaction.put(work, b"x")
-    for call in (transaction.prepare, store.commit_prepared, store.rollback_prepared):
+    for call in (transaction.prepare, store.prepared.commit, store.prepared.rollback):
         with pytest.raises(InvalidArgument, match="xid"):
             call(xid)
     assert transaction.state == "open"
@@ -189,10 +189,10 @@ def test_an_xid_of_the_largest_size(machine: SimEnv) -> None:
     for name in (xid, "with space / ' \" {}"):
         prepare(store, name)
     machine, store = crashed(machine)
-    store.checkpoint()
+    store.admin.checkpoint()
     machine, store = crashed(machine)
-    assert [info.xid for info in store.recover()] == [xid, "with space / ' \" {}"]
-    store.commit_prepared(xid)
+    assert [info.xid for info in store.prepared.list()] == [xid, "with space / ' \" {}"]
+    store.prepared.commit(xid)
     store.close()
 
 
@@ -203,9 +203,9 @@ def test_a_transaction_with_nothing_in_it(machine: SimEnv) -> None:
     transaction = store.transaction()
     transaction.prepare("empty")
     machine, store = crashed(machine)
-    [info] = store.recover()
+    [info] = store.prepared.list()
     assert (info.xid, info.queues, info.messages, info.bytes) == ("empty", (), 0, 0)
-    store.commit_prepared("empty")
+    store.prepared.commit("empty")
     store.close()
 
 
@@ -217,7 +217,7 @@ def test_a_refused_first_put_leaves_nothing(store: Store, work: str) -> None:
     transaction.prepare("x1")
     info = store.queue(work)
     assert (info.open_transactions, info.prepared, info.used_bytes) == (0, 0, 0)
-    store.rollback_prepared("x1")
+    store.prepared.rollback("x1")
 
 
 def test_exactly_one_decision_wins(os_store: Store) -> None:
@@ -230,7 +230,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     together = threading.Barrier(4)
 
     def decide(commit: bool) -> None:
-        call = os_store.commit_prepared if commit else os_store.rollback_prepared
+        call = os_store.prepared.commit if commit else os_store.prepared.rollback
         for number in range(30):
             together.wait(WAIT)
             try:
@@ -250,7 +250,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     assert sorted(number for number, _ in won) == list(range(30))
     committed = [b"%d" % number for number, commit in sorted(won) if commit]
     assert take(os_store, "work") == committed
-    assert os_store.recover() == []
+    assert os_store.prepared.list() == []
 
 
 # What it holds ------------------------------------------------------------------------------------
@@ -267,9 +267,9 @@ def test_promise_7_it_never_expires(sim: SimEnv, sim_store: Store) -> None:
     other.put("work", b"open")
     sim.advance(100 * 24 * 3600)
     sim_store.put("work", b"lets the store look for what is over its time")
-    sim_store.checkpoint()
+    sim_store.admin.checkpoint()
     assert other.state == "rolled back"
-    [info] = sim_store.recover()
+    [info] = sim_store.prepared.list()
     assert info.age_seconds >= 100 * 24 * 3600
     assert (info.xid, info.queues, info.messages) == ("x1", ("work",), 1)
     assert info.bytes == len(b"prepared") + MESSAGE_OVERHEAD_BYTES + CONTROL
@@ -292,8 +292,8 @@ def test_promise_7_the_with_block_decides_nothing(
         if error is not None:
             raise error
     assert transaction.state == "prepared"
-    assert [info.xid for info in store.recover()] == ["x1"]
-    store.rollback_prepared("x1")
+    assert [info.xid for info in store.prepared.list()] == ["x1"]
+    store.prepared.rollback("x1")
 
 
 @pytest.mark.promise(7)
@@ -310,7 +310,7 @@ def test_promise_7_closing_the_store_decides_nothing(machine: SimEnv) -> None:
             end()
     assert transaction.state == "prepared"
     store = open_store(machine)
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     assert take(store, "work") == [b"x" * 3000]
     store.close()
 
@@ -326,7 +326,7 @@ def test_it_takes_nothing_any_more(store: Store, work: str) -> None:
         lambda: transaction.get(work),
         lambda: transaction.get_many(work, timeout=0.01),
         lambda: transaction.read_to(work, 0),
-        lambda: transaction.record("key", 1),
+        lambda: transaction.enter("key", 1),
         lambda: transaction.prepare("x2"),
     ]
     for call in calls:
@@ -356,7 +356,7 @@ def test_what_it_got_stays_in_flight(machine: SimEnv) -> None:
     early.rollback()
     for checkpoint in (False, True, False):
         if checkpoint:
-            store.checkpoint()
+            store.admin.checkpoint()
         machine, store = crashed(machine)
         [a, b] = store.subscriptions("topic")
         assert (a.delivered, a.pending, b.delivered, b.pending) == (5, 10, 0, 10)
@@ -365,7 +365,7 @@ def test_what_it_got_stays_in_flight(machine: SimEnv) -> None:
             assert got == [b"0", b"1", b"5", b"8", b"9"]
             reader.rollback()
     assert store.queue("topic").messages == 10
-    store.rollback_prepared("x1")
+    store.prepared.rollback("x1")
     with store.transaction() as reader:
         messages = [reader.get("topic/a") for _ in range(10)]
     assert [m.payload for m in messages if m] == [b"%d" % n for n in range(10)]
@@ -394,7 +394,7 @@ def test_its_reads_are_acknowledged_by_its_commit(machine: SimEnv) -> None:
     assert store.subscriptions("topic")[0].delivered == 0
     with store.transaction() as other:  # read by position is not in flight
         assert other.get("topic/s").payload == b"0"  # type: ignore[union-attr]
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     machine, store = crashed(machine)
     assert take(store, "work") == [b"2", b"3", b"4", b"5"]
     assert take(store, "topic/s") == [b"4", b"5"]
@@ -412,7 +412,7 @@ def test_messages_that_were_read_by_others_meanwhile(store: Store, topic: str) -
     transaction.prepare("x1")
     with store.transaction() as other:
         other.read_to(f"{topic}/a", 2)
-    store.rollback_prepared("x1")
+    store.prepared.rollback("x1")
     assert take(store, f"{topic}/a") == [b"2", b"3"]
     assert store.subscriptions(topic)[0].delivered == 0
 
@@ -424,28 +424,28 @@ def test_its_ledger_keys_are_held(machine: SimEnv) -> None:
     for version, decide in ((5, "commit_prepared"), (7, "rollback_prepared")):
         transaction = store.transaction()
         transaction.put("work", b"prepared %d" % version)
-        transaction.record("key", version)
+        transaction.enter("key", version)
         transaction.prepare("x1")
         machine, store = crashed(machine)
         other = store.transaction()
         other.put("work", b"other %d" % version)
-        other.record("key", version + 1)
+        other.enter("key", version + 1)
         with pytest.raises(KeyHeld, match=r"'key'.*'x1'"):
             other.commit()
         with pytest.raises(KeyHeld):
             other.prepare("x2")
         assert other.state == "open"
-        assert store.ledger("key") == (None if version == 5 else 6)
+        assert store.integration.ledger("key") == (None if version == 5 else 6)
         getattr(store, decide)("x1")
-        assert store.ledger("key") == (5 if version == 5 else 6)
+        assert store.integration.ledger("key") == (5 if version == 5 else 6)
         other.commit()
     transaction = store.transaction()
-    transaction.record("key", 8)
+    transaction.enter("key", 8)
     with pytest.raises(AlreadyCommitted):
         transaction.prepare("x3")
     assert transaction.state == "rolled back"
     machine, store = crashed(machine)
-    assert store.ledger("key") == 8
+    assert store.integration.ledger("key") == 8
     assert take(store, "work") == [b"prepared 5", b"other 5", b"other 7"]
     store.close()
 
@@ -470,10 +470,10 @@ def test_queues_and_subscriptions_stay(machine: SimEnv) -> None:
         with pytest.raises(QueueInUse, match=r"'x1'.*read/s"):
             store.unsubscribe("read", "s")
         machine, store = crashed(machine)
-    assert store.recover()[0].queues == ("read", "written")
+    assert store.prepared.list()[0].queues == ("read", "written")
     store.unsubscribe("read", "t")
     store.unsubscribe("written", "s")
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     store.unsubscribe("read", "s")
     for name in ("read", "written"):
         store.drop_queue(name)
@@ -499,16 +499,16 @@ def test_space_is_exact_to_the_byte(machine: SimEnv) -> None:
         with pytest.raises(QueueFull, match="at most 10"), store.transaction() as other:
             other.put_many("q", [b""] * 6)
         if checkpoint:
-            store.checkpoint()
+            store.admin.checkpoint()
         sound(store)
         machine, store = crashed(machine)
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     info = store.queue("q")
     assert (info.used_bytes, info.messages, info.prepared) == (charge, 5, 0)
     machine, store = crashed(machine)
     assert store.queue("q").used_bytes == charge
     prepare(store, "x2", queue="q")
-    store.rollback_prepared("x2")
+    store.prepared.rollback("x2")
     assert store.queue("q").used_bytes == charge
     take(store, "q")
     assert store.queue("q").used_bytes == 0
@@ -537,11 +537,11 @@ def test_promise_5_the_decision_needs_no_space(seed: int, strategy: str) -> None
         with pytest.raises(QueueFull):
             filler.prepare("full")
         assert filler.state == "open"
-    store.commit_prepared("x0")
-    store.rollback_prepared("x1")  # makes room for the filler's commit record
+    store.prepared.commit("x0")
+    store.prepared.rollback("x1")  # makes room for the filler's commit record
     filler.prepare("full")
-    store.commit_prepared("full")
-    store.commit_prepared("x2")
+    store.prepared.commit("full")
+    store.prepared.commit("x2")
     assert store.queue("q").messages == 4
     machine = machine.crash(outcome="lost")
     store = open_store(machine, strategy=strategy)
@@ -580,7 +580,7 @@ def test_promise_5_preparing_at_the_exact_boundary(seed: int, strategy: str) -> 
         transaction.prepare("x1")
         if not short:
             assert store.queue("q").used_bytes == capacity
-        store.commit_prepared("x1")
+        store.prepared.commit("x1")
         drain_all(store)
         store.close()
 
@@ -593,15 +593,15 @@ def test_blocks_go_to_the_data_file(machine: SimEnv) -> None:
     store = open_store(machine)
     store.create_queue("work", kind="work")
     prepare(store, "x1", payloads=[b"small"])
-    store.checkpoint()
+    store.admin.checkpoint()
     for _ in range(60):
         store.put("work", b"y" * 5000)
-    store.checkpoint()
+    store.admin.checkpoint()
     assert store.status()["checkpoints"]["moved_bytes"] > 0
     assert store.status()["journal"]["segments"] <= 2
     machine, store = crashed(machine)
     sound(store)
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     assert take(store, "work")[-1] == b"small"
     drain_all(store)
     store.close()
@@ -624,11 +624,11 @@ def test_what_was_spilled_before(seed: int, commit: bool, after: str) -> None:
     transaction.prepare("x1")
     sound(store)
     if after == "checkpoint":
-        store.checkpoint()
+        store.admin.checkpoint()
     if after != "live":
         machine, store = crashed(machine)
     sound(store)
-    (store.commit_prepared if commit else store.rollback_prepared)("x1")
+    (store.prepared.commit if commit else store.prepared.rollback)("x1")
     expected = [b"%d" % n for n in range(50)] + [b"behind"] if commit else []
     assert take(store, "spilled") == [b"of another, in between", *expected]
     assert take(store, "small") == ([b"small"] if commit else [])
@@ -649,7 +649,7 @@ def test_promise_4_a_rollback_wakes_commits_that_wait_for_space(os_store: Store)
     committing.start()
     while filler._waits_for is None and committing.is_alive():
         threading.Event().wait(0.001)
-    os_store.rollback_prepared("x1")
+    os_store.prepared.rollback("x1")
     committing.join(WAIT / 2)
     assert filler.state == "committed"
 
@@ -667,29 +667,31 @@ def test_files_of_large_transactions(seed: int, commit: bool, after: str) -> Non
     store.create_queue("other", kind="work")
     builder = BlockBuilder()
     builder.add_many([b"adopted"] * 50)
-    writer = LtdsWriter(machine, f"{PATH}/ltds", store.store_id, new_id(machine, foreign=True))
+    writer = LtdsWriter(
+        machine, f"{PATH}/ltds", store.integration.store_id, new_id(machine, foreign=True)
+    )
     writer.add(builder)
     fragment = writer.finish()
     transaction = store.transaction(large=True)
     transaction.put_many("work", [b"%d" % n for n in range(500)])
-    transaction.adopt("other", fragment.id)
+    transaction.integration.adopt("other", fragment.id)
     transaction.put("other", b"behind")
     transaction.prepare("x1")
     if after == "checkpoint":
-        store.checkpoint()
+        store.admin.checkpoint()
     if after != "live":
         machine, store = crashed(machine)
     sound(store)
-    assert store.verify().checked["large_files"] == 2
+    assert store.admin.verify().checked["large_files"] == 2
     assert store.status()["large_transactions"]["files"] == 2
     with pytest.raises(Exception, match="belongs to"), store.transaction() as thief:
-        thief.adopt("other", fragment.id)
+        thief.integration.adopt("other", fragment.id)
     if commit:
-        store.commit_prepared("x1")
+        store.prepared.commit("x1")
         assert take(store, "work") == [b"%d" % n for n in range(500)]
         assert take(store, "other") == [b"adopted"] * 50 + [b"behind"]
     else:
-        store.rollback_prepared("x1")
+        store.prepared.rollback("x1")
         assert store.status()["large_transactions"]["files"] == 0
         with store.transaction() as again:
             again.adopt("work", fragment.id)
@@ -719,7 +721,7 @@ def test_verify_finds_a_damaged_block(machine: SimEnv) -> None:
     prepare(store, "x1", payloads=[b"x" * 3000])
     part = next(iter(store._context.state.prepared)).record.parts[0]
     machine.corrupt(f"{PATH}/data/0.dat", part.address + 1000)
-    findings = store.verify().findings
+    findings = store.admin.verify().findings
     assert len(findings) == 1
     assert "'x1'" in findings[0]
     assert "'work'" in findings[0]
@@ -733,7 +735,7 @@ def test_verify_compares_the_counters(machine: SimEnv) -> None:
     space = store._context.state.names["work"].space
     for name in ("prepared", "prepared_bytes", "prepared_messages"):
         setattr(space, name, getattr(space, name) + 1)
-        assert "prepared" in str(store.verify().findings)
+        assert "prepared" in str(store.admin.verify().findings)
         setattr(space, name, getattr(space, name) - 1)
     sound(store)
 
@@ -763,22 +765,22 @@ def test_promise_5_a_full_disk_at_prepare_and_decision(machine: SimEnv) -> None:
     prepare(store, "gone", payloads=[b"gone"])
     transaction = store.transaction()
     transaction.put("work", b"second")
-    transaction.record("key", 1)
+    transaction.enter("key", 1)
     fill_journal(store, machine)
     before = store.queue("work")
     with pytest.raises(DiskFull):
         transaction.prepare("second")
     assert transaction.state == "open"
     assert store.queue("work") == before
-    assert [info.xid for info in store.recover()] == ["first", "gone"]
-    store.rollback_prepared("gone")
-    store.commit_prepared("first")
+    assert [info.xid for info in store.prepared.list()] == ["first", "gone"]
+    store.prepared.rollback("gone")
+    store.prepared.commit("first")
     sound(store)
     machine.capacity_bytes = None
     transaction.prepare("second")
     transaction.commit()
     assert take(store, "work")[-2:] == [b"first", b"second"]
-    assert store.ledger("key") == 1
+    assert store.integration.ledger("key") == 1
     sound(store)
     store.close()
 
@@ -798,7 +800,7 @@ def test_promise_11_an_error_at_the_prepare(machine: SimEnv) -> None:
         store.put("work", b"y")
     store.close()
     machine, store = crashed(machine)
-    assert store.recover() == []
+    assert store.prepared.list() == []
     sound(store)
     store.close()
 
@@ -816,10 +818,10 @@ def test_promise_11_an_error_at_the_decision(machine: SimEnv) -> None:
         transaction.commit()
     assert transaction.state == "prepared"
     with pytest.raises(StoreFailed):
-        store.rollback_prepared("x1")
+        store.prepared.rollback("x1")
     store.close()
     machine, store = crashed(machine)
-    assert [info.xid for info in store.recover()] == ["x1"]
-    store.commit_prepared("x1")
+    assert [info.xid for info in store.prepared.list()] == ["x1"]
+    store.prepared.commit("x1")
     assert take(store, "work") == [b"x"]
     store.close()

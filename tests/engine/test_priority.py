@@ -70,7 +70,7 @@ def test_higher_priorities_come_first(seed: int, rng: random.Random, kind: Any) 
     for turn in range(6):
         sent += put(store, "q", rng, range(turn * 80, turn * 80 + 80))
         if turn == 2:
-            store.checkpoint()
+            store.admin.checkpoint()
         if turn == 4:
             store.close()
             store = open_store(env, path="/s")
@@ -82,7 +82,7 @@ def test_higher_priorities_come_first(seed: int, rng: random.Random, kind: Any) 
                 assert int(message.payload) == number
         taken = set(in_order(sent)[:20])
         sent = [pair for pair in sent if pair[1] not in taken]
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -154,9 +154,9 @@ def test_prepared_transactions_keep_what_they_have_got(seed: int) -> None:
             store.close()
             store = open_store(env, path="/s")
         assert rest_of(store, "q", 1000) == [1, 4, 0, 3]
-    store.rollback_prepared("back")
+    store.prepared.rollback("back")
     assert rest_of(store, "q", 1000) == [2, 1, 4, 0, 3]
-    store.commit_prepared("read")
+    store.prepared.commit("read")
     assert rest_of(store, "q", 1) == [2, 1, 4, 0, 3]
     store.close()
 
@@ -207,7 +207,7 @@ def test_a_damaged_block_is_refused_at_its_place(seed: int) -> None:
             with store.transaction() as txn:
                 txn.put_many("q", [b"%d" % number * 9000])
             store.put("q", b"high", priority=1)
-        store.checkpoint()
+        store.admin.checkpoint()
         [path] = [path for path in env.files() if path.endswith(".dat")]
         at = env.contents(path).index(b"1" * 9000)
     env.corrupt(path, at)

@@ -43,7 +43,7 @@ def held(store: Store) -> None:
 
 
 STEPS: list[Step] = [
-    lambda store: store.create_queues(
+    lambda store: store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "work", "kind": "work", "dead_letter": "dead", "max_deliveries": 3},
@@ -53,22 +53,22 @@ STEPS: list[Step] = [
     ),
     kept,
     held,
-    lambda store: store.create_alias("w", "work"),
-    lambda store: store.rename_queue("dead", "letters"),
+    lambda store: store.admin.create_alias("w", "work"),
+    lambda store: store.admin.rename_queue("dead", "letters"),
     lambda store: move(store, "w", "letters"),
-    lambda store: store.checkpoint(),
-    lambda store: store.rename_queue("topic", "news"),
-    lambda store: store.create_alias("dead", "letters"),
-    lambda store: store.purge("news"),
-    lambda store: store.create_alias("w", "letters", replace=True),
-    lambda store: store.disable(),
-    lambda store: store.purge("work"),
-    lambda store: store.drop_alias("dead"),
-    lambda store: store.enable(gets=True),
-    lambda store: store.checkpoint(),
-    lambda store: store.enable(),
-    lambda store: store.rename_queue("letters", "dead"),
-    lambda store: store.purge("kept"),
+    lambda store: store.admin.checkpoint(),
+    lambda store: store.admin.rename_queue("topic", "news"),
+    lambda store: store.admin.create_alias("dead", "letters"),
+    lambda store: store.admin.purge("news"),
+    lambda store: store.admin.create_alias("w", "letters", replace=True),
+    lambda store: store.admin.switch(puts=False, gets=False),
+    lambda store: store.admin.purge("work"),
+    lambda store: store.admin.drop_alias("dead"),
+    lambda store: store.admin.switch(gets=True),
+    lambda store: store.admin.checkpoint(),
+    lambda store: store.admin.switch(puts=True, gets=True),
+    lambda store: store.admin.rename_queue("letters", "dead"),
+    lambda store: store.admin.purge("kept"),
 ]
 
 
@@ -78,9 +78,9 @@ def view(store: Store) -> dict[str, Any]:
         info.name: (info.id, store.browse(info.name).payloads(), info.dead_letter)
         for info in store.queues()
     }
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
-    return {**shown, "aliases": store.aliases(), "switch": store.switch()}
+    return {**shown, "aliases": store.admin.aliases(), "switch": store.admin.switch()}
 
 
 def views(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -133,13 +133,13 @@ def test_each_is_whole_after_a_power_failure(seed: int, monkeypatch: pytest.Monk
             allowed = seen[at : at + 2]
             is_purge = at in (9, 12, 18)
             assert found in allowed or (is_purge and is_between(found, *allowed)), (found, at)
-            store.enable()
+            store.admin.switch(puts=True, gets=True)
             store.create_queue("more", kind="work")
-            store.create_alias("one-more", "more")
+            store.admin.create_alias("one-more", "more")
             store.put("one-more", b"m")
-            assert store.purge("more") == 1
+            assert store.admin.purge("more") == 1
         with open_store(env) as store:
-            assert store.aliases()["one-more"] == "more"
+            assert store.admin.aliases()["one-more"] == "more"
 
     assert enumerate_crashes(run, check, list, seed=seed, rounds=1, every=3) > 100
 
@@ -162,14 +162,14 @@ def test_a_dump_shows_them() -> None:
     env = new_machine(2)
     store = open_store(env)
     store.create_queue("q", kind="work")
-    store.create_alias("a", "q")
-    store.rename_queue("q", "r")
+    store.admin.create_alias("a", "q")
+    store.admin.rename_queue("q", "r")
     env = env.kill()
     names = {as_json(item).get("name") for item in dump(PATH, env=env)}
     assert "r" in names
     assert "q" not in names
     with open_store(env) as store:
-        store.checkpoint()
+        store.admin.checkpoint()
     names = {as_json(item).get("name") for item in dump(PATH, env=env)}
     assert "r" in names
 
@@ -178,13 +178,13 @@ def test_names_of_one_record() -> None:
     """A queue that takes dead letters of others: they name it anew, or nothing is renamed."""
     with open_store(new_machine(3)) as store:
         store.create_queue("dead")
-        store.create_queues([{"name": f"q{n}", "dead_letter": "dead"} for n in range(50)])
-        store.rename_queue("dead", "letters")
+        store.admin.create_queues([{"name": f"q{n}", "dead_letter": "dead"} for n in range(50)])
+        store.admin.rename_queue("dead", "letters")
         assert {store.queue(f"q{n}").dead_letter for n in range(50)} == {"letters"}
-        versions = {item.key: item.version for item in store.catalog("queue")}
+        versions = {item.key: item.version for item in store.admin.catalog("queue")}
         assert set(versions.values()) == {2}
         with pytest.raises(QueueExists):
-            store.rename_queue("letters", "q1")
+            store.admin.rename_queue("letters", "q1")
 
 
 @pytest.mark.promise(9)
@@ -193,17 +193,17 @@ def test_aliases_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TYPES, ALIAS, TYPES[ALIAS].__class__(2, 1024, *_effects(ALIAS)))
     with open_store(new_machine(4)) as store:
         store.create_queue("q")
-        store.create_alias("a", "q")
-        store.create_alias("b", "q")
+        store.admin.create_alias("a", "q")
+        store.admin.create_alias("b", "q")
         with pytest.raises(InvalidArgument, match="at most 2"):
-            store.create_alias("c", "q")
-        store.drop_alias("a")
-        store.create_alias("c", "q")
-        numbers = [item.key for item in store.catalog("alias")]
-        store.drop_alias("c")
-        store.create_alias("c", "q")
-        assert numbers != [item.key for item in store.catalog("alias")]  # none comes twice
-        assert [item.type for item in store.catalog(STORE)] == []
+            store.admin.create_alias("c", "q")
+        store.admin.drop_alias("a")
+        store.admin.create_alias("c", "q")
+        numbers = [item.key for item in store.admin.catalog("alias")]
+        store.admin.drop_alias("c")
+        store.admin.create_alias("c", "q")
+        assert numbers != [item.key for item in store.admin.catalog("alias")]  # none comes twice
+        assert [item.type for item in store.admin.catalog(STORE)] == []
 
 
 def _effects(name: str) -> tuple[Any, Any]:
@@ -223,15 +223,15 @@ def test_a_full_disk_is_purged(seed: int) -> None:
     with open_store(env) as store:
         store.create_queue("work", kind="work")
         store.create_queue("topic")
-        store.disable(puts=True)
-        store.enable()
+        store.admin.switch(puts=False)
+        store.admin.switch(puts=True, gets=True)
         env.capacity_bytes = env.used_bytes() + 200_000
         with pytest.raises((DiskFull, QueueFull)):
             fill(store)
         counts = [store.queue(queue).messages for queue in ("work", "topic")]
-        assert [store.purge(queue) for queue in ("work", "topic")] == counts
+        assert [store.admin.purge(queue) for queue in ("work", "topic")] == counts
         assert min(counts) > 0
-        store.checkpoint()
+        store.admin.checkpoint()
         store.put("work", b"m")
     with open_store(env) as store:
         assert store.browse("work").payloads() == [b"m"]
@@ -252,7 +252,7 @@ def test_a_purge_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         prepared.prepare("x")
         with store.transaction() as txn:
             txn.get_many("t/b", 10)
-        assert store.purge("t") == 20
+        assert store.admin.purge("t") == 20
         assert [s.pending for s in store.subscriptions("t")] == [2, 0, 0]
         prepared.rollback()
         assert store.browse("t/a").payloads() == [b"0", b"1"]

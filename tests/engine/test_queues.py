@@ -81,7 +81,7 @@ def test_bad_definitions_change_nothing(store: Store, topic: str, work: str) -> 
     for queue in (topic, work):
         with pytest.raises(SubscriptionNotFound):
             store.unsubscribe(queue, "new")
-    for use in (store.drop_queue, store.queue, store.positions, store.subscriptions):
+    for use in (store.drop_queue, store.queue, store.integration.positions, store.subscriptions):
         with pytest.raises(QueueNotFound, match="create_queue"):
             use("new")
     assert numbers(store) == before
@@ -105,7 +105,7 @@ def test_a_dropped_queue_is_gone_and_its_name_is_free(store: Store, topic: str) 
     assert store.queue(topic).end_position == 0
     store.put(topic, b"new")
     assert take(store, topic) == [b"new"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(13)
@@ -262,7 +262,7 @@ def test_counts_that_a_checkpoint_kept(store_path: str) -> None:
             txn = store.transaction()
             assert len(txn.get_many("q", take_first)) == take_first
             txn.rollback()
-        store.checkpoint()
+        store.admin.checkpoint()
     with Store.open(store_path) as store, store.transaction() as txn:
         assert [m.delivery_count for m in txn.get_many("q")] == [3, 3, 2, 2, 1, 1]
 
@@ -369,28 +369,28 @@ def test_read_to_past_what_another_holds(store: Store, topic: str) -> None:
 def test_positions_and_leases(store: Store, topic: str) -> None:
     """Positions count messages; a lease of what is gone or never was is PositionLost."""
     fill(store, topic)
-    assert store.positions(topic) == (0, 10)
-    lease = store.lease(topic, 2, 8)
+    assert store.integration.positions(topic) == (0, 10)
+    lease = store.integration.lease(topic, 2, 8)
     assert sum(piece.stop - piece.start for piece in lease.pieces) == 6
     for name in ("a", "b"):
         take(store, f"topic/{name}")
-    assert store.positions(topic) == (10, 10)
+    assert store.integration.positions(topic) == (10, 10)
     for start, end in ((0, 5), (5, 11)):
         with pytest.raises(PositionLost):
-            store.lease(topic, start, end)
+            store.integration.lease(topic, start, end)
     bad: list[tuple[Any, Any]] = [(-1, 5), (5, 4), (0, "5"), (None, 5), (0, 1.0)]
     for start, end in bad:
         with pytest.raises(InvalidArgument):
-            store.lease(topic, start, end)
+            store.integration.lease(topic, start, end)
     seconds: list[Any] = [0, -1, "1", None, float("nan"), float("inf")]
     for wrong in seconds:
         with pytest.raises(InvalidArgument):
-            store.lease(topic, 10, 10, wrong)
+            store.integration.lease(topic, 10, 10, wrong)
         with pytest.raises(InvalidArgument):
-            store.renew(lease.lease_id, wrong)
-    store.renew(lease.lease_id)
-    store.release(lease.lease_id)
-    store.release(lease.lease_id)
+            store.integration.renew_lease(lease.lease_id, wrong)
+    store.integration.renew_lease(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)
     with pytest.raises(PositionLost):
-        store.renew(lease.lease_id)
+        store.integration.renew_lease(lease.lease_id)
     assert store.status()["leases"] == 0

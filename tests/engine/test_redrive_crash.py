@@ -32,12 +32,12 @@ def work(env: SimEnv, seen: Seen) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     store = open_store(env)
-    store.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
     with store.transaction() as txn:
         for number in range(LETTERS):
             txn.put("dead", b"%d" % number, attributes={QUEUE: "work"})
     seen.is_made = True
-    store.redrive("dead", is_wanted)
+    store.admin.redrive("dead", is_wanted)
     seen.is_over = True
     store.close()
 
@@ -53,11 +53,11 @@ def check(env: SimEnv, seen: Seen) -> None:
     assert all(number % 3 for number in back)
     if seen.is_over:
         assert len(back) == sum(number % 3 != 0 for number in range(LETTERS))
-    store.redrive("dead", is_wanted)
+    store.admin.redrive("dead", is_wanted)
     assert [int(p) for p in store.browse("dead").payloads()] == list(range(0, LETTERS, 3))
     for message in store.get_many("dead"):
         assert message.delivery_count == 1
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 

@@ -40,7 +40,7 @@ def store(store_path: str) -> Iterator[Store]:
         store.create_queue("told", kind="work")
         yield store
         assert not store.failed
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def test_a_finaliser_that_puts_in_a_thread_of_the_store(
                 owned.get_many(f"work{number}")
         assert told == []
         monkeypatch.undo()
-        assert owned.verify().ok
+        assert owned.admin.verify().ok
 
 
 @pytest.mark.promise(2)
@@ -233,7 +233,7 @@ def test_a_logging_handler_that_puts(store: Store) -> None:
     try:
         with done_in_time():
             for number in range(TIMES):
-                store.when_ready("work", fail)
+                store.integration.when_ready("work", fail)
                 assert store.put("work", b"1") > 0
                 assert tells.put + tells.refused == number + 1
                 store.get("work")
@@ -258,7 +258,7 @@ def test_a_logging_handler_that_raises(store: Store) -> None:
     logger.addHandler(handler)
     try:
         with done_in_time():
-            store.when_ready("work", fail)
+            store.integration.when_ready("work", fail)
             store.put("work", b"1")
     finally:
         logger.removeHandler(handler)
@@ -270,7 +270,7 @@ def test_a_callback_that_puts_is_refused(store: Store) -> None:
     tells = Tells(store)
     with done_in_time():
         for _ in range(TIMES):
-            store.when_ready("work", tells)
+            store.integration.when_ready("work", tells)
             store.put("work", b"1")
             store.get("work")
     assert (tells.put, tells.refused) == (0, TIMES)
@@ -351,7 +351,7 @@ def test_handlers_are_the_program_s_again(store: Store) -> None:
     """Also where one is changed within a call, as by a finaliser."""
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     store.put("work", b"1")
-    store.checkpoint()
+    store.admin.checkpoint()
     with pytest.raises(quire.QueueNotFound):
         store.put("nowhere", b"1")
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
@@ -361,7 +361,7 @@ def test_handlers_are_the_program_s_again(store: Store) -> None:
 
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     try:
-        store.when_ready("work", change)
+        store.integration.when_ready("work", change)
         store.get_many("work")
         store.put("work", b"1")
         assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
@@ -388,7 +388,7 @@ def test_signals_run_once_each_in_their_order(store: Store) -> None:
     numbers = (signal.SIGUSR1, signal.SIGALRM)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
-        store.when_ready("work", send)
+        store.integration.when_ready("work", send)
         with pytest.raises(KeyError):
             store.put("work", b"1")
     finally:
@@ -439,7 +439,7 @@ def test_a_handler_of_any_signal_waits_for_the_end_of_a_call(store: Store) -> No
     try:
         while "noted" not in sent and env.monotonic() < until:
             store.get_many("work")
-            store.when_ready("work", send)
+            store.integration.when_ready("work", send)
             with suppress(Told):
                 store.put("work", b"1")
             env.sleep(0.05)
@@ -469,7 +469,7 @@ def test_a_fork_in_another_thread_has_the_program_s_handlers(store: Store) -> No
         thread.start()
         thread.join()
 
-    store.when_ready("work", fork_elsewhere)
+    store.integration.when_ready("work", fork_elsewhere)
     with done_in_time():
         store.put("work", b"1")
     assert statuses == [0]

@@ -23,7 +23,7 @@ LTDS = f"{PATH}/ltds"
 
 def foreign(env: SimEnv, store: Store) -> int:
     """A finished file as another process writes it."""
-    writer = LtdsWriter(env, LTDS, store.store_id, new_id(env, foreign=True))
+    writer = LtdsWriter(env, LTDS, store.integration.store_id, new_id(env, foreign=True))
     builder = BlockBuilder()
     builder.add_many([b"adopted" * 100] * 20)
     writer.add(builder)
@@ -38,7 +38,7 @@ def furnish(env: SimEnv, store: Store) -> tuple[int, int]:
     adopted = foreign(env, store)
     with store.transaction(large=True) as txn:
         txn.put_many("q", [b"own" * 1000] * 20)
-        txn.adopt("q", adopted)
+        txn.integration.adopt("q", adopted)
     (own,) = set(list_ids(env, LTDS)) - before - {adopted}
     assert not is_foreign(own)
     return own, adopted
@@ -54,11 +54,11 @@ def check_gone(env: SimEnv, files: tuple[int, int]) -> None:
     """Nothing of them is delivered, nobody can adopt one, and the next removal takes them."""
     store = open_store(env)
     assert store.queue("q").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     assert store.status()["large_transactions"]["files"] == 0
     txn = store.transaction()
     with pytest.raises(PositionLost):
-        txn.adopt("q", files[1])
+        txn.integration.adopt("q", files[1])
     txn.rollback()
     store.close()
     assert list_ids(env, LTDS) == []
@@ -72,7 +72,7 @@ def test_a_removed_file_that_comes_back_is_removed_again(seed: int, told_by: str
     files = furnish(env, store)
     assert read_all(store) == 40
     if told_by == "a checkpoint":
-        store.checkpoint()
+        store.admin.checkpoint()
     store.close()
     assert list_ids(env, LTDS) == []
     for n in range(2):
@@ -87,10 +87,10 @@ def test_a_file_whose_removal_waits_is_not_adopted_after_a_kill(seed: int) -> No
     env = new_machine(seed)
     store = open_store(env)
     files = furnish(env, store)
-    store.lease("q", 0, 40, seconds=1e9)
+    store.integration.lease("q", 0, 40, seconds=1e9)
     assert read_all(store) == 40
-    store.checkpoint()
-    store.checkpoint()
+    store.admin.checkpoint()
+    store.admin.checkpoint()
     killed = env.kill()
     assert list_ids(killed, LTDS) == sorted(files)
     check_gone(killed, files)
@@ -103,12 +103,12 @@ def test_checkpoints_forget_what_is_durably_gone(seed: int) -> None:
     for _ in range(3):
         furnish(env, store)
         read_all(store)
-        store.checkpoint()
+        store.admin.checkpoint()
         store._maintenance.step()
         assert list_ids(env, LTDS) == []
         syncs = env.calls.count("sync_directory", LTDS)
-        store.checkpoint()
-        store.checkpoint()
+        store.admin.checkpoint()
+        store.admin.checkpoint()
         assert env.calls.count("sync_directory", LTDS) == syncs + 1
     back = env.crash(outcome="lost")
     assert list_ids(back, LTDS) == []
@@ -130,13 +130,13 @@ def test_a_removal_that_a_kill_interrupted_is_made_durable(seed: int) -> None:
     store = open_store(env)
     furnish(env, store)
     assert read_all(store) == 40
-    store.checkpoint()
+    store.admin.checkpoint()
     remove_slices(store)
     killed = env.kill()
     assert list_ids(killed, LTDS) == []
     store = open_store(killed)
     remove_slices(store)
-    store.checkpoint()
+    store.admin.checkpoint()
     assert list_ids(killed.crash(outcome="lost"), LTDS) == []
 
 
@@ -152,12 +152,12 @@ def test_a_checkpoint_beside_a_removal_leaves_the_sync_to_the_next_one(seed: int
         if call.kind == "remove" and call.path == f"{LTDS}/{adopted:016x}.ltds":
             env.before_call = None
             beside.append(call)
-            store.checkpoint()
+            store.admin.checkpoint()
 
     env.before_call = checkpoint_beside
     remove_slices(store)
     assert len(beside) == 1
-    store.checkpoint()
+    store.admin.checkpoint()
     assert list_ids(env.crash(outcome="lost"), LTDS) == []
 
 
@@ -168,11 +168,11 @@ def test_a_removal_whose_sync_failed_is_made_again(seed: int, sliced: bool) -> N
     store = open_store(env)
     _, adopted = furnish(env, store)
     assert read_all(store) == 40
-    store.checkpoint()
+    store.admin.checkpoint()
     remove_slices(store)
     env.fail("sync_directory", LTDS)
     with pytest.raises(StoreFailed):
-        store.checkpoint()
+        store.admin.checkpoint()
     env = env.kill()
     assert list_ids(env, LTDS) == []
     store = open_store(env)
@@ -180,7 +180,7 @@ def test_a_removal_whose_sync_failed_is_made_again(seed: int, sliced: bool) -> N
         remove_slices(store)
     else:
         store._context.places.sweep()
-    store.checkpoint()
+    store.admin.checkpoint()
     assert adopted not in list_ids(env.crash(outcome="lost"), LTDS)
 
 
@@ -200,11 +200,11 @@ def work(env: SimEnv, noted: Noted) -> None:
     _, noted.adopted = furnish(env, store)
     read_all(store)
     noted.read = True
-    store.checkpoint()
+    store.admin.checkpoint()
     store._maintenance.step()
     store.put("q", b"more")
     read_all(store)
-    store.checkpoint()
+    store.admin.checkpoint()
     store.close()
     open_store(env).close()
 
@@ -216,7 +216,7 @@ def check(env: SimEnv, noted: Noted) -> None:
     store = open_store(env)
     txn = store.transaction()
     with pytest.raises((PositionLost, StoreCorrupt)):  # refused, or missing
-        txn.adopt("q", noted.adopted)
+        txn.integration.adopt("q", noted.adopted)
     txn.rollback()
     left = store.queue("q").messages
     assert left in ((0, 1) if noted.read else (0, 40))
@@ -230,8 +230,8 @@ def open_and_remove(env: SimEnv, noted: Noted) -> None:
     make_room(env)
     store = open_store(env)
     remove_slices(store)
-    store.checkpoint()
-    store.checkpoint()
+    store.admin.checkpoint()
+    store.admin.checkpoint()
     store.close()
 
 

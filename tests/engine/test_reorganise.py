@@ -88,7 +88,7 @@ def burst(store: Store, files: int) -> None:
     for number in range(100):
         store.put(("topic", "work")[number % 2], payload(number))
         if number == 60:
-            store.checkpoint()
+            store.admin.checkpoint()
     assert len(take(store, "topic/fast", 50)) == 50
     assert len(take(store, "topic/slow", 48)) == 48
     assert len(take(store, "work", 47)) == 47
@@ -98,7 +98,7 @@ def check_left(store: Store) -> None:
     """What the burst left is there, and every file is as small as it should be."""
     assert store.browse("work").payloads() == [payload(number) for number in (95, 97, 99)]
     assert store.browse("topic/slow").payloads() == [payload(number) for number in (96, 98)]
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
 
 
@@ -126,7 +126,7 @@ def test_a_burst_that_is_not_all_read(
         assert before["data"]["bytes"] > 99_000_000
         for _ in range(4):
             if way == "checkpoint":
-                store.checkpoint()
+                store.admin.checkpoint()
             else:
                 store._maintenance.step()
         check_sizes(store, store_path)
@@ -202,14 +202,14 @@ def test_online(store_path: str) -> None:
                 store.put("work", b"x" * 1_000_000)
             with store.transaction() as transaction:
                 transaction.read_to("topic/fast", store.queue("topic").end_position)
-            store.checkpoint()
+            store.admin.checkpoint()
         stop.set()
         for thread in threads:
             thread.join(WAIT)
         assert not wrong, wrong
         assert store.status()["checkpoints"]["reorganised_bytes"] > 5_000_000
         check_left_payloads(store)
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
 
 
@@ -268,7 +268,7 @@ class Scenario:
                     lambda: held.transaction.prepare("x1"),  # noqa: B023
                 )
             if number == 13:
-                store.checkpoint()  # a full page of each is left, and of the topic more
+                store.admin.checkpoint()  # a full page of each is left, and of the topic more
         self.take("w0", "", 12 - LEFT)
         self.take("t0", "a", 48)
         self.take("t0", "b", 48 - 6 * LEFT + 1)
@@ -343,7 +343,7 @@ def test_a_small_store_shrinks(seed: int, options: dict[str, Any]) -> None:
     found = scenario(seed, **options)
     before = sum(sizes(found.store))
     for _ in range(4):
-        found.store.checkpoint()
+        found.store.admin.checkpoint()
     assert found.reorganised() > 20_000
     assert sum(sizes(found.store)) < before // 2
     found.check_all(seed)
@@ -401,7 +401,7 @@ def test_promise_8_recovered_again_and_again(seed: int) -> None:
         model = oracle.match(store)
         check_ids(store, oracle)
         check_space(store, model)
-        store.checkpoint()
+        store.admin.checkpoint()
         moved += store.status()["checkpoints"]["reorganised_bytes"]
         if n == 5:
             drain(store, model)
@@ -416,7 +416,7 @@ def test_promise_11_a_fault_at_every_call(seed: int, fault: str) -> None:
     sound = scenario(seed)
     start = sound.env.calls.last_number
     for _ in range(3):
-        sound.store.checkpoint()
+        sound.store.admin.checkpoint()
     stopped = went_on = 0
     for number in range(start + 1, sound.env.calls.last_number + 1):
         found = scenario(seed)
@@ -427,7 +427,7 @@ def test_promise_11_a_fault_at_every_call(seed: int, fault: str) -> None:
             else:
                 found.env.before_call = fill_up_at(found.env, number)
             for _ in range(3):
-                found.store.checkpoint()
+                found.store.admin.checkpoint()
         except (StoreFailed, DiskFull):
             stopped += 1
         finally:
@@ -437,7 +437,7 @@ def test_promise_11_a_fault_at_every_call(seed: int, fault: str) -> None:
         found.oracle.match(found.store)
         if not found.store.failed:
             for _ in range(3):
-                found.store.checkpoint()
+                found.store.admin.checkpoint()
             went_on += found.reorganised() > 20_000
             found.check()
         check_store(found.env.crash(seed=number), found.oracle, seed=number, **SMALL)
@@ -462,12 +462,12 @@ def test_promise_5_no_room_for_copies(seed: int) -> None:
     env = found.env.kill()
     store = open_store(env, **SMALL)
     fault = env.fail("allocate", "*.dat", error=DiskFull("no room"))
-    store.checkpoint()
+    store.admin.checkpoint()
     assert fault.hits == 1
     assert store.status()["checkpoints"]["reorganised_bytes"] == 0
     check_space(store, found.oracle.match(store))
     for _ in range(4):
-        store.checkpoint()
+        store.admin.checkpoint()
     assert store.status()["checkpoints"]["reorganised_bytes"] > 20_000
     check_space(store, found.oracle.match(store))
 
@@ -487,7 +487,7 @@ def test_changes_while_blocks_are_copied(seed: int, what: str, nth: int) -> None
         found.change(lambda m: m.unsubscribe("t0", "b"), lambda: store.unsubscribe("t0", "b"))
 
     def commit() -> None:
-        found.change(lambda m: m.decide("x1", commit=True), lambda: store.commit_prepared("x1"))
+        found.change(lambda m: m.decide("x1", commit=True), lambda: store.prepared.commit("x1"))
 
     actions: dict[str, Callable[[], None]] = {
         "drop": drop,
@@ -497,13 +497,13 @@ def test_changes_while_blocks_are_copied(seed: int, what: str, nth: int) -> None
         "read a part": lambda: found.take("t0", "b", 1),
     }
     found.env.before_call = in_copies(store, actions[what], nth)
-    store.checkpoint()
+    store.admin.checkpoint()
     found.env.before_call = None
     assert found.reorganised() > 0
     assert model != found.oracle.model  # it has happened
     found.check()
     for _ in range(3):
-        store.checkpoint()
+        store.admin.checkpoint()
         found.check()
     found.check_all(seed)
 
@@ -524,7 +524,7 @@ def test_mixed_workloads(seed: int, rounds: int, options: dict[str, Any]) -> Non
         check_ids(store, oracle)
         check_space(store, model)
         for _ in range(3):
-            store.checkpoint()
+            store.admin.checkpoint()
         moved += store.status()["checkpoints"]["reorganised_bytes"]
         check_space(store, oracle.match(store))
         drain(store, model)
@@ -587,13 +587,13 @@ def test_a_lease_keeps_the_old_places(seed: int) -> None:
     found = scenario(seed)
     store, queue = found.store, found.oracle.model.queues["w0"]
     start, end = 12 - LEFT, 12
-    lease = store.lease("w0", start, end)
+    lease = store.integration.lease("w0", start, end)
     before = sizes(store)
     for _ in range(4):
-        store.checkpoint()
+        store.admin.checkpoint()
     assert found.reorganised() > 20_000
     assert sum(sizes(store)) > sum(before) // 2
-    again = store.lease("w0", start, end)
+    again = store.integration.lease("w0", start, end)
     addresses = [{piece.address for piece in held.pieces} for held in (lease, again)]
     assert not addresses[0] & addresses[1]
     for held in (lease, again):
@@ -601,12 +601,12 @@ def test_a_lease_keeps_the_old_places(seed: int) -> None:
     found.take("w0", "", LEFT)
     for _ in range(3):
         found.put("w0", 9000)
-        store.checkpoint()
+        store.admin.checkpoint()
     for held in (lease, again):
         assert read_pieces(found.env, held.pieces) == queue.payloads[start:end]
-        store.release(held.lease_id)
+        store.integration.end_lease(held.lease_id)
     for _ in range(3):
-        store.checkpoint()
+        store.admin.checkpoint()
     assert sum(sizes(store)) < sum(before) * 2 // 3
     with pytest.raises(PositionLost):
         read_pieces(found.env, lease.pieces)
@@ -622,7 +622,7 @@ def test_a_reader_whose_block_has_moved_looks_it_up_anew(seed: int) -> None:
     with queue.lock:
         pointers = queue.pointers(12 - LEFT, 12)
     for _ in range(3):
-        store.checkpoint()
+        store.admin.checkpoint()
     assert found.reorganised() > 20_000
     for _ in range(3):
         found.put("t0", 9000)
@@ -644,11 +644,11 @@ def test_promise_10_damage_is_not_copied(seed: int) -> None:
         ref = queue.pointers(10, 11)[0].ref
     found.env.corrupt(f"{PATH}/data/0.dat", ref.address + 5000)
     for _ in range(4):
-        store.checkpoint()
+        store.admin.checkpoint()
     assert found.reorganised() > 10_000
     with pytest.raises(StoreCorrupt, match=rf"0\.dat page {ref.address // 4096} "):
         store.browse("w0", max_messages=ALL)
-    assert len(store.verify().findings) == 1
+    assert len(store.admin.verify().findings) == 1
 
 
 @pytest.mark.usefixtures("small_slack")
@@ -662,8 +662,8 @@ def test_what_cannot_move_is_not_tried_for_ever(seed: int, monkeypatch: pytest.M
         store._maintenance.step()
         counts.append(store.status()["checkpoints"]["count"])
     assert counts[-1] == counts[-3] > 1
-    assert store.recover()[0].xid == "x1"
-    found.change(lambda m: m.decide("x1", commit=True), lambda: store.commit_prepared("x1"))
+    assert store.prepared.list()[0].xid == "x1"
+    found.change(lambda m: m.decide("x1", commit=True), lambda: store.prepared.commit("x1"))
     before = sum(sizes(store))
     for _ in range(12):
         store._maintenance.step()
@@ -682,7 +682,7 @@ def test_promise_10_pages_in_use_are_not_overwritten(seed: int, options: dict[st
     found = scenario(seed, **options)
     guard_pages(found.env, PATH)
     for _ in range(4):
-        found.store.checkpoint()
+        found.store.admin.checkpoint()
         found.put("t0", 9000)
         found.take("t0", "b", 1)
     assert found.reorganised() > 20_000
@@ -703,7 +703,7 @@ def test_canary_a_record_page_is_changed_in_place(
     found = scenario(seed)
     guard_pages(found.env, PATH)
     with pytest.raises(AssertionError, match="in use by pages"):
-        found.store.checkpoint()
+        found.store.admin.checkpoint()
 
 
 @pytest.mark.usefixtures("small_slack")
@@ -716,7 +716,7 @@ def test_canary_old_places_are_forgotten(seed: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("quire.engine.checkpoints.checkpoint.spaces_after", forgetful)
     found = scenario(seed)
-    found.store.checkpoint()
+    found.store.admin.checkpoint()
     assert found.reorganised() > 0
     again = open_store(found.env.crash(outcome="lost"), **SMALL)
-    assert any("belong to nobody" in text for text in again.verify().findings)
+    assert any("belong to nobody" in text for text in again.admin.verify().findings)

@@ -125,9 +125,9 @@ def test_it_outlives_its_message_and_the_process(env: SimEnv, once: Store) -> No
     assert once.get("once") is not None
     store = open_store(env.kill())
     assert store.put("once", b"2", request_id="a") == first
-    store.checkpoint()
+    store.admin.checkpoint()
     second = store.put("once", b"2", request_id="b")
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store = open_store(store._env.kill())  # type: ignore[attr-defined]
     assert store.put("once", b"3", request_id="a") == first
     assert store.put("once", b"3", request_id="b") == second
@@ -187,7 +187,7 @@ def test_the_window_is_altered(env: SimEnv, once: Store) -> None:
     assert request_ids(store, "once") == []
     with pytest.raises(InvalidArgument, match="keeps no request ids"):
         store.put("once", b"", request_id="c")
-    store.checkpoint()
+    store.admin.checkpoint()
     store.close()
 
 
@@ -212,11 +212,11 @@ def test_a_prepared_transaction_holds_it(env: SimEnv, once: Store) -> None:
         with pytest.raises(KeyHeld, match="request id"):
             once.put("once", b"other", request_id=xid)
         if commit:
-            once.commit_prepared(xid)
+            once.prepared.commit(xid)
             (message,) = once.get_many("once")
             assert once.put("once", b"other", request_id=xid) == message.id
         else:
-            once.rollback_prepared(xid)
+            once.prepared.rollback(xid)
             once.put("once", b"other", request_id=xid)
             assert once.browse("once").payloads() == [b"other"]
     once.close()

@@ -120,13 +120,13 @@ def test_a_prepared_transaction_that_is_rolled_back(env: SimEnv, is_known: bool)
     assert txn.get("q") is not None
     txn.prepare("x")
     if is_known:
-        store.rollback_prepared("x")
+        store.prepared.rollback("x")
         assert store.get("q") is None
     env = env.kill()
     store.abandon("the machine of before")
     store = open_store(env)
     if not is_known:
-        store.rollback_prepared("x")
+        store.prepared.rollback("x")
     assert store.get("q") is None
     env.advance(3)
     assert store.get("q") is not None
@@ -175,5 +175,5 @@ def test_a_group_does_not_wait_for_what_has_expired(env: SimEnv, is_grouped: boo
     assert store.queue("q").messages == 0
     [info] = store.subscriptions("q")
     assert (info.pending, info.delayed, info.delivered) == (0, 0, 0)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()

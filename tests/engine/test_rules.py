@@ -266,7 +266,7 @@ def test_many_of_mixed_priorities_are_one_commit(env: SimEnv, counted: bool) -> 
             assert 0 < got <= count
             count -= got
     assert store.queue("q").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -331,7 +331,7 @@ def test_a_put_that_is_refused_loses_nothing(env: SimEnv) -> None:
     txn.commit()
     assert store.browse("q").payloads() == [b"before", b"before"]
     assert store.browse("dead").payloads() == [b"elsewhere"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 

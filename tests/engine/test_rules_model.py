@@ -219,7 +219,7 @@ class Machine:
         own = self.rng.choice(self.open)
         source, known, reader = self.rng.choice(self.sources)
         before = self.env.now_us()
-        listed = self.store.scheduled(source)
+        listed = self.store.delayed.list(source)
         due = [message.deliver_at or 0 for message in listed]
         assert due == sorted(due)
         assert not listed or (due[0] > before and known.rules["timed"])
@@ -408,11 +408,11 @@ class Machine:
         xid = self.rng.choice(list(self.prepared))
         own = self.prepared.pop(xid)
         if self.rng.random() < 0.5:
-            self.store.commit_prepared(xid)
+            self.store.prepared.commit(xid)
             self.ended(own, is_read=True)
         else:
             before = self.env.monotonic()
-            self.store.rollback_prepared(xid)
+            self.store.prepared.rollback(xid)
             self.ended(own, is_read=False, before=before)
 
     def alter(self) -> None:
@@ -486,7 +486,7 @@ class Machine:
                 reader.may_be_early |= reader.later.keys()
 
     def checkpoint(self) -> None:
-        self.store.checkpoint()
+        self.store.admin.checkpoint()
 
     def step(self) -> Callable[[], None]:
         weights: dict[Callable[[], None], int] = {
@@ -552,7 +552,7 @@ class Machine:
             if known.readers:
                 assert self.store.queue(name).messages == 0
                 assert self.store.queue(name).used_bytes == 0
-        report = self.store.verify()
+        report = self.store.admin.verify()
         assert report.ok, report.findings
         self.store.close()
 

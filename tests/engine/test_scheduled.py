@@ -34,7 +34,7 @@ def test_given_back_it_is_what_it_would_be(env: SimEnv, seconds: float, grouped:
         env.advance(seconds)
         assert store.get("q") is None
         txn.rollback()
-    assert len(store.scheduled("q")) == (seconds < 10)
+    assert len(store.delayed.list("q")) == (seconds < 10)
     assert len(store.get_many("q")) == (10 < seconds < 20)
     store.create_queue("more")  # what is over is dropped after a commit
     assert store.queue("q").messages == (seconds < 10)
@@ -49,22 +49,22 @@ def test_a_cancellation_is_durable(env: SimEnv, seed: int, way: str) -> None:
     """With its commit, also a prepared one that is decided after a power failure."""
     store, message_id = make(env)
     other = store.put("q", b"other", delay=10.0)
-    assert store.cancel("q", other)
+    assert store.delayed.cancel("q", other)
     txn = store.transaction()
     assert txn.get_scheduled("q", message_id) is not None
     txn.prepare("x")
     env = env.crash(seed=seed)
     store.abandon("the machine of before")
     store = open_store(env)
-    assert len(store.scheduled("q")) == 0
+    assert len(store.delayed.list("q")) == 0
     if way == "commit":
-        store.commit_prepared("x")
+        store.prepared.commit("x")
     else:
-        store.rollback_prepared("x")
-    assert len(store.scheduled("q")) == (way == "rollback")
+        store.prepared.rollback("x")
+    assert len(store.delayed.list("q")) == (way == "rollback")
     env.advance(15)
     assert len(store.get_many("q")) == (way == "rollback")
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -86,9 +86,9 @@ def test_a_clock_that_was_set_back(env: SimEnv) -> None:
     store.get_many("q", 1)
     again = store.put("q", b"again", delay=2.0)
     env.advance(3)
-    assert len(store.scheduled("q")) == 0
-    assert not store.cancel("q", message_id)
-    assert not store.cancel("q", again)
+    assert len(store.delayed.list("q")) == 0
+    assert not store.delayed.cancel("q", message_id)
+    assert not store.delayed.cancel("q", again)
     assert len(store.get_many("q")) == 1
     store.close()
 
@@ -106,7 +106,7 @@ def test_counted_deliveries(env: SimEnv) -> None:
             assert message.delivery_count == number
             txn.rollback()
     store.create_queue("more")
-    assert len(store.scheduled("q")) == 0
+    assert len(store.delayed.list("q")) == 0
     assert store.get_many("dead").payloads() == [b"m"]
     assert store.queue("q").messages == 0
     store.close()

@@ -27,7 +27,7 @@ def make(env: SimEnv, missed: MissedPolicy = "once") -> Store:
     env.advance((MINUTE - env.now_us() % MINUTE) / 1e6 + 1)
     store = open_store(env)
     store.create_queue("q", kind="work")
-    store.create_schedule("s", "q", "* * * * *", b"payload", missed=missed)
+    store.cron.create("s", "q", "* * * * *", b"payload", missed=missed)
     return store
 
 
@@ -64,9 +64,9 @@ def test_a_message_at_each_due_time(seed: int) -> None:
         env.advance(60)
         look(store)
         look(store)
-        store.checkpoint()
+        store.admin.checkpoint()
     assert due(store) == [first + 1, first + 2]
-    [info] = store.schedules()
+    [info] = store.cron.list()
     assert (info.last_us, info.next_us) == ((first + 2) * MINUTE, (first + 3) * MINUTE)
     store.close()
     with open_store(env) as store:
@@ -102,8 +102,8 @@ def test_what_is_late_is_missed(seed: int, missed: MissedPolicy, count: int) -> 
     """By more than a minute: of the last three days, two at midnight are."""
     env = new_machine(seed)
     store = make(env, missed)
-    store.alter_schedule("s", cron="@daily")
-    midnight = store.schedules()[0].next_us
+    store.cron.alter("s", cron="@daily")
+    midnight = store.cron.list()[0].next_us
     assert midnight is not None
     env.advance((midnight - env.now_us()) / 1e6 + 86400 + LATE_SECONDS + 1)
     look(store)
@@ -141,21 +141,21 @@ def test_a_pause_is_not_missed(seed: int) -> None:
     env = new_machine(seed)
     store = make(env, "all")
     first = minute(env)
-    store.alter_schedule("s", paused=True)
-    assert store.schedules()[0].next_us is None
+    store.cron.alter("s", paused=True)
+    assert store.cron.list()[0].next_us is None
     env.advance(600)
     look(store)
-    store.alter_schedule("s", paused=False)
+    store.cron.alter("s", paused=False)
     env.advance(60)
     look(store)
     assert take(store) == [first + 11]
-    store.alter_schedule("s", cron="0 * * * *")
+    store.cron.alter("s", cron="0 * * * *")
     env.advance(36_000)
-    store.alter_schedule("s", cron="* * * * *")
+    store.cron.alter("s", cron="* * * * *")
     env.advance(60)
     look(store)
     assert take(store)[-1] == minute(env)
-    store.alter_schedule("s", payload=b"other", sender="me")  # the rest is as it was
+    store.cron.alter("s", payload=b"other", sender="me")  # the rest is as it was
     env.advance(180)
     look(store)
     assert len(due(store)) == 3
@@ -178,19 +178,19 @@ def test_what_cannot_be_put_waits(seed: int, block: str) -> None:
     store = make(env, "all")
     first = minute(env)
     store.create_queue("other", kind="work")
-    store.create_schedule("t", "other", "* * * * *")
+    store.cron.create("t", "other", "* * * * *")
     if block == "full":
         fill(store)
     elif block == "stopped":
         store.alter_queue("q", puts=False)
     elif block == "store stopped":
-        store.disable(puts=True)
+        store.admin.switch(puts=False)
     else:
         store.alter_queue("q", max_message_bytes=1)
     for _ in range(3):
         env.advance(60)
         look(store)
-    waiting, other = store.schedules()
+    waiting, other = store.cron.list()
     assert waiting.waiting is not None
     assert waiting.last_us is None
     assert waiting.next_us == (first + 1) * MINUTE
@@ -199,14 +199,14 @@ def test_what_cannot_be_put_waits(seed: int, block: str) -> None:
         assert other.last_us == (first + 3) * MINUTE
     assert "s" in str(store._schedules.last_error)
     assert store.status()["schedules"][0]["waiting"] == waiting.waiting
-    store.enable()
+    store.admin.switch(puts=True, gets=True)
     store.alter_queue("q", max_messages=None, puts=True, max_message_bytes=None)
     if block == "full":
         store.get("q")
     env.advance(1)
     look(store)
     assert due(store) == [first + 1, first + 2, first + 3]
-    assert store.schedules()[0].waiting is None
+    assert store.cron.list()[0].waiting is None
     assert store._schedules.last_error is None
     store.close()
 
@@ -243,7 +243,7 @@ def test_queues_that_make_room(seed: int, overflow: OverflowPolicy) -> None:
     fill(store)
     env.advance(60)
     look(store)
-    assert (store.schedules()[0].waiting is None) == (overflow != "wait")
+    assert (store.cron.list()[0].waiting is None) == (overflow != "wait")
     assert store.browse("q").payloads() == [b"full" if overflow == "wait" else b"payload"]
     store.close()
 
@@ -258,7 +258,7 @@ def test_a_full_disk_makes_it_wait(seed: int) -> None:
     """And can be cleared of schedules."""
     env = new_machine(seed)
     store = make(env)
-    store.create_schedule("t", "q", "@daily", b"x" * 9000)
+    store.cron.create("t", "q", "@daily", b"x" * 9000)
     store.create_queue("junk", kind="work")
     env.capacity_bytes = env.used_bytes()
     with pytest.raises(DiskFull):
@@ -266,8 +266,8 @@ def test_a_full_disk_makes_it_wait(seed: int) -> None:
     env.advance(60)
     with suppress(DiskFull):
         look(store)
-    assert store.schedules()[0].waiting is not None
-    store.drop_schedule("t")
+    assert store.cron.list()[0].waiting is not None
+    store.cron.drop("t")
     env.capacity_bytes = None
     env.advance(1)
     look(store)
@@ -280,7 +280,7 @@ def test_a_zone_that_is_not_known_here(seed: int, monkeypatch: pytest.MonkeyPatc
     env = new_machine(seed)
     store = make(env)
     first = minute(env)
-    store.create_schedule("far", "q", "* * * * *", timezone="Asia/Tokyo")
+    store.cron.create("far", "q", "* * * * *", timezone="Asia/Tokyo")
     real = cron._zone
 
     def without_tokyo(name: object) -> Any:
@@ -293,12 +293,12 @@ def test_a_zone_that_is_not_known_here(seed: int, monkeypatch: pytest.MonkeyPatc
     store = open_store(env)
     env.advance(60)
     look(store)
-    far, here = store.schedules()
+    far, here = store.cron.list()
     assert "Asia/Tokyo" in str(far.waiting)
     assert due(store) == [first + 1]
     assert here.waiting is None
-    store.alter_schedule("far", paused=True)
-    store.drop_schedule("far")
+    store.cron.alter("far", paused=True)
+    store.cron.drop("far")
     store.close()
 
 
@@ -308,18 +308,18 @@ def test_a_new_one_begins_anew(seed: int) -> None:
     store = make(env)
     env.advance(60)
     look(store)
-    [info] = store.schedules()
-    assert store.ledger(RAN_KEY.format(info.id)) == info.last_us
-    store.drop_schedule("s")
+    [info] = store.cron.list()
+    assert store.integration.ledger(RAN_KEY.format(info.id)) == info.last_us
+    store.cron.drop("s")
     with pytest.raises(ScheduleNotFound):
-        store.drop_schedule("s")
-    store.checkpoint()
+        store.cron.drop("s")
+    store.admin.checkpoint()
     store.close()
     store = open_store(env)
-    made = store.create_schedule("s", "q", "* * * * *")
+    made = store.cron.create("s", "q", "* * * * *")
     assert made.id > info.id
     assert made.last_us is None
-    store.drop_schedule("s")
+    store.cron.drop("s")
     store.drop_queue("q")
     store.close()
 
@@ -328,10 +328,10 @@ def test_a_due_time_that_another_one_has_noted(seed: int) -> None:
     """It has no message: the ledger decides."""
     env = new_machine(seed)
     store = make(env)
-    [info] = store.schedules()
+    [info] = store.cron.list()
     assert info.next_us is not None
     with store.transaction() as txn:
-        txn.record(RAN_KEY.format(info.id), info.next_us)
+        txn.enter(RAN_KEY.format(info.id), info.next_us)
     env.advance(60)
     look(store)
     assert due(store) == []
@@ -347,12 +347,12 @@ def test_there_is_a_limit(sim_store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     sim_store.create_queue("q")
     monkeypatch.setitem(TYPES, SCHEDULE, replace(TYPES[SCHEDULE], most=2))
     for name in "ab":
-        sim_store.create_schedule(name, "q", "@daily")
+        sim_store.cron.create(name, "q", "@daily")
     with pytest.raises(InvalidArgument, match="at most 2"):
-        sim_store.create_schedule("c", "q", "@daily")
+        sim_store.cron.create("c", "q", "@daily")
     with pytest.raises(InvalidArgument, match=f"at most {MAX_SCHEDULE_ENTRY_BYTES}"):
-        sim_store.alter_schedule("a", payload=b"x" * MAX_SCHEDULE_ENTRY_BYTES)
-    assert sim_store.schedules()[0].payload == b""
+        sim_store.cron.alter("a", payload=b"x" * MAX_SCHEDULE_ENTRY_BYTES)
+    assert sim_store.cron.list()[0].payload == b""
 
 
 def test_many_are_due_at_once(seed: int) -> None:
@@ -360,7 +360,7 @@ def test_many_are_due_at_once(seed: int) -> None:
     env = new_machine(seed)
     store = make(env)
     for number in range(PUT_AT_ONCE + 20):
-        store.create_schedule(f"t{number}", "q", "0 * * * *")
+        store.cron.create(f"t{number}", "q", "0 * * * *")
     env.advance(3600)
     before = store.queue("q").messages
     look(store)
@@ -368,7 +368,7 @@ def test_many_are_due_at_once(seed: int) -> None:
     assert store._schedules.next_us <= env.now_us()
     look(store)
     assert store.queue("q").messages == before + PUT_AT_ONCE + 21
-    assert all(info.last_us is not None for info in store.schedules())
+    assert all(info.last_us is not None for info in store.cron.list())
     store.close()
 
 
@@ -393,13 +393,13 @@ def test_promise_1_2_each_due_time_once_over_any_failure(seed: int) -> None:
         store = open_store(env)
         store.create_queue("q", kind="work", dedup_count=3)
         seen.is_changing = True
-        store.create_schedule("s", "q", "* * * * *", missed="all", priority=3)
+        store.cron.create("s", "q", "* * * * *", missed="all", priority=3)
         seen.first, seen.is_changing = minute(env), False
         for number in range(3):
             env.advance(60)
             look(store)
             if number == 1:
-                store.checkpoint()
+                store.admin.checkpoint()
             seen.getting = due(store)
             store.get_many("q")
             seen.got += seen.getting
@@ -407,7 +407,7 @@ def test_promise_1_2_each_due_time_once_over_any_failure(seed: int) -> None:
         env.advance(120)
         store.put("q", b"has it look", request_id="a")  # who commits does the maintenance's part
         seen.is_changing = True
-        store.drop_schedule("s")
+        store.cron.drop("s")
         seen.is_changing, seen.is_dropped = False, True
         store.close()
 
@@ -415,7 +415,7 @@ def test_promise_1_2_each_due_time_once_over_any_failure(seed: int) -> None:
         if not env.exists("/disk"):
             env.make_directory("/disk")
         with open_store(env) as store:
-            made = store.schedules()
+            made = store.cron.list()
             if not seen.is_changing:
                 assert bool(made) == (seen.first > 0 and not seen.is_dropped)
             if not store.queues():
@@ -445,7 +445,7 @@ def test_an_opening_knows_what_a_dump_shows(seed: int) -> None:
     store = make(env)
     env.advance(60)
     look(store)
-    [info] = store.schedules()
+    [info] = store.cron.list()
     store.close()
     lines = "\n".join(str(item) for item in dump(PATH, journal=True, env=env))
     assert "schedule" in lines

@@ -43,7 +43,7 @@ def prepare(store: Store, xid: str, payload: bytes) -> None:
     txn.put("work", payload, request_id=xid)
     txn.get("work")
     txn.set_state("step", xid, b"held")
-    txn.record(xid, 1)
+    txn.enter(xid, 1)
     txn.prepare(xid)
 
 
@@ -52,7 +52,7 @@ def move(store: Store) -> None:
     with store.transaction() as txn:
         txn.put("topic", b"new")
         txn.get("work")
-        txn.record("key", 1)
+        txn.enter("key", 1)
         txn.seek("topic/s", 4)
 
 
@@ -99,7 +99,7 @@ WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.VALUES: set_values,
     format.ATTACHMENT: place,
     format.HELD: lambda store: prepare(store, "x", b"small"),
-    format.DECIDES: lambda store: store.commit_prepared("before"),
+    format.DECIDES: lambda store: store.prepared.commit("before"),
     format.DELIVERIES: deliver,
     format.FAILURES: fail,
     format.NUMBERS: read_numbered,
@@ -113,7 +113,7 @@ def test_each_kind_of_section_has_its_workload() -> None:
 
 def told(store: Store) -> Told:
     """Number and hash, of a store that is whole."""
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
     return report.checked["number"], report.checked["state_hash"]
 

@@ -132,7 +132,7 @@ def test_promise_9_many_open_transactions_share_one_buffer(store_path: str) -> N
         for transaction in transactions:
             transaction.commit()
         assert store.queue("q").messages == 900
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(9)
@@ -145,7 +145,7 @@ def test_promise_9_a_large_transaction_of_many_queues(store_path: str) -> None:
                 txn.put(names[number % 40], b"x" * 1000)
                 assert in_memory(store) <= 2 * ((1 << 18) + 40 * 4096)
         assert sum(store.queue(name).messages for name in names) == 2000
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_room_is_not_made_at_the_cost_of_who_asks(

@@ -60,7 +60,9 @@ def made(env: SimEnv, options: dict[str, Any]) -> Store:
 def ship(env: SimEnv, store: Store) -> Iterator[Shipped]:
     """All records since the store was made."""
     settings = store._opened.settings
-    geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
+    geometry = Geometry(
+        store.integration.store_id, settings["segment_bytes"], settings["page_size"]
+    )
     read = store._opened.places.data.read
     for group in scan(env, LAYOUT.journal, geometry):
         assert not isinstance(group, Finding), group
@@ -84,7 +86,7 @@ class Built:
         self._env = env
         self._options = options
         with made(env, options) as store:
-            self.store_id = store.store_id
+            self.store_id = store.integration.store_id
 
     def take(self, shipped: Sequence[Shipped], rng: random.Random) -> None:
         """They are there, some in a group: the next opening folds them."""
@@ -166,7 +168,7 @@ def test_promise_8_stores_of_one_journal_are_equal(seed: int) -> None:
         for first, after in zip([0, *moments], [*moments, len(records)], strict=True):
             built.take(records[first:after], rng)
             with Store.open(PATH, env=own, background=False) as store:
-                assert store.verify().checked["number"] == after
-                store.checkpoint()
+                assert store.admin.verify().checked["number"] == after
+                store.admin.checkpoint()
         with Store.open(PATH, env=own, background=False) as store:
             assert told(store, "contents") == expected

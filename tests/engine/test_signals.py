@@ -29,4 +29,4 @@ def test_promise_2_signals_that_raise_at_random_moments(
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     assert threading.active_count() < 20
     with quire.open(store_path, share=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -266,6 +266,6 @@ def test_used_bytes_are_the_same_after_a_reopening(store_path: str) -> None:
         with Store.open(store_path) as store:
             assert store.queue("q") == info
             if checkpoint:
-                store.checkpoint()
+                store.admin.checkpoint()
                 assert store.queue("q") == info
-            assert store.verify().ok
+            assert store.admin.verify().ok

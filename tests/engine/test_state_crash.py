@@ -49,7 +49,7 @@ def prepare(store: Store, xid: str) -> None:
 
 def make(store: Store) -> None:
     """Two queues."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("in", "out")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("in", "out")])
 
 
 def fill(store: Store) -> None:
@@ -62,16 +62,16 @@ STEPS: list[Step] = [
     make,
     fill,
     count,
-    lambda store: store.checkpoint(),
+    lambda store: store.admin.checkpoint(),
     lambda store: count(store, "m"),
     lambda store: prepare(store, "x1"),
     count,
-    lambda store: store.checkpoint(),
-    lambda store: store.commit_prepared("x1"),
+    lambda store: store.admin.checkpoint(),
+    lambda store: store.prepared.commit("x1"),
     lambda store: prepare(store, "x2"),
-    lambda store: store.rollback_prepared("x2"),
-    lambda store: store.drop_state("held"),
-    lambda store: store.checkpoint(),
+    lambda store: store.prepared.rollback("x2"),
+    lambda store: store.states.drop("held"),
+    lambda store: store.admin.checkpoint(),
     lambda store: count(store, "m"),
 ]
 
@@ -79,9 +79,9 @@ STEPS: list[Step] = [
 def view(store: Store) -> dict[str, Any]:
     """What is to be seen of it."""
     return {
-        "state": {name: store.state_items(name) for name in store.state_names()},
+        "state": {name: store.states.items(name) for name in store.states.names()},
         "queues": {info.name: store.browse(info.name).payloads() for info in store.queues()},
-        "prepared": [info.xid for info in store.recover()],
+        "prepared": [info.xid for info in store.prepared.list()],
         "sums": store.status()["state"],
     }
 
@@ -128,7 +128,7 @@ def test_promise_1_2_7_power_failure_at_every_call(seed: int, spread: int) -> No
             with open_store(env) as store:
                 found = view(store)
                 assert found in expected[len(done) : len(done) + 2]
-                assert store.verify().ok
+                assert store.admin.verify().ok
             assert kept(folded(env, PATH)) == kept(store._context.state.durable)
 
     assert enumerate_crashes(run, check, list, seed=seed, rounds=2, every=spread) > 30
@@ -176,11 +176,11 @@ def test_a_full_disk(seed: int) -> None:
                 refused += 1
         assert refused
         assert store.get("in") is not None
-        assert store.drop_state("step") == 1
+        assert store.states.drop("step") == 1
         env.capacity_bytes = None
         count(store)
-        assert store.state_items("step") == {"bb": b"seen", "n": b"2"}
-        assert store.verify().ok
+        assert store.states.items("step") == {"bb": b"seen", "n": b"2"}
+        assert store.admin.verify().ok
 
 
 def test_keys_do_not_rewrite_each_other() -> None:
@@ -190,7 +190,7 @@ def test_keys_do_not_rewrite_each_other() -> None:
         with store.transaction() as txn:
             for number in range(2000):
                 txn.set_state("step", f"key {number}", bytes(100))
-        store.checkpoint()
+        store.admin.checkpoint()
         with store.transaction() as txn:
             txn.set_state("step", "key 7", bytes(90))
         records = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
@@ -225,7 +225,7 @@ def test_within_one_group() -> None:
         ])  # fmt: skip
         assert store.status()["groups"] == groups + 1
         assert sorted(outcomes) == ["committed"] * 3 + ["refused"]
-        assert store.state_items("s") == {"k": b"3"}
+        assert store.states.items("s") == {"k": b"3"}
         assert store.status()["state"]["keys"] == 1
 
 
@@ -237,8 +237,8 @@ def test_those_who_look_are_told() -> None:
     fill(store)
     count(store)
     prepare(store, "x1")
-    assert {item.type for item in store.catalog()} == {"queue"}
-    assert [item.body["key"] for item in store.catalog(STATE)] == ["n", "a"]
+    assert {item.type for item in store.admin.catalog()} == {"queue"}
+    assert [item.body["key"] for item in store.admin.catalog(STATE)] == ["n", "a"]
     store._lock.release()
     items = list(dump(PATH, env=env.kill(), journal=True))
     records = [record for item in items if "sets" in (record := as_json(item))]

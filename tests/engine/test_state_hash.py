@@ -47,7 +47,7 @@ class Clock(SimEnv):
 
 def told(store: Store, *names: str) -> tuple[Any, ...]:
     """Number and hash, and what else is named."""
-    report = store.verify(contents=bool(names))
+    report = store.admin.verify(contents=bool(names))
     assert report.ok, report.findings
     return tuple(report.checked[name] for name in ("number", "state_hash", *names))
 
@@ -70,7 +70,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
     for number in range(40):
         if chance.random() < checkpoints:
             follower.catch_up()  # its segments are taken away
-            store.checkpoint()
+            store.admin.checkpoint()
         with store.transaction(large=rng.random() < 0.1) as txn:
             txn.put_many("topic", [b"%d" % number * rng.randrange(1, 900) for _ in range(5)])
             txn.put("work", b"once", request_id=f"{number % 8}")
@@ -79,7 +79,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             txn.put_many("rows", [{"id": number, "at": at, "tags": ["a"]}, {"id": None}])
             txn.put("memory", b"nobody's")
             txn.get_many("topic/a", rng.randrange(1, 8))
-            txn.record("key", number)
+            txn.enter("key", number)
             if number % 5 == 0:
                 txn.set_state("step", f"{number % 3}", b"%d" % number)
             if number % 9 == 8:
@@ -100,7 +100,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             prepared.set_state("held", f"{number}", b"")
             prepared.prepare(f"x{number}")
             if number % 20 == 9:
-                store.commit_prepared(f"x{number}")
+                store.prepared.commit(f"x{number}")
 
 
 class Follower:
@@ -109,7 +109,9 @@ class Follower:
     def __init__(self, env: SimEnv, store: Store) -> None:
         self._env = env
         settings = store._opened.settings
-        self._geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
+        self._geometry = Geometry(
+            store.integration.store_id, settings["segment_bytes"], settings["page_size"]
+        )
         self._state = DurableState()
         self._fold = Fold(self._state, Alone(lambda where, text: pytest.fail(text)))
         self._number = self._lsn = self._behind = 0
@@ -144,7 +146,7 @@ def test_promise_8_state_and_number_are_of_the_records_alone(
     work(store, follower, random.Random(seed), checkpoints=checkpoints)
     live = told(store)
     assert live == follower.catch_up()
-    store.checkpoint()
+    store.admin.checkpoint()
     assert told(store) == live
     crashed = env.kill()
     store.abandon("its machine has crashed")
@@ -176,7 +178,7 @@ def test_promise_8_state_and_contents_depend_on_no_place(
         store = Store.open(PATH, env=env, background=False, **options)
         work(store, Follower(env, store), random.Random(seed), checkpoints=checkpoints)
         found.add(told(store, "contents"))
-        store.checkpoint()
+        store.admin.checkpoint()
         found.add(told(store, "contents"))
         store.close()
         with Store.open(PATH, env=env, background=False) as store:
@@ -216,7 +218,7 @@ def test_the_digest_is_of_one_moment(seed: int, monkeypatch: pytest.MonkeyPatch)
         for large in (False, True, False):
             with store.transaction(large=large) as txn:
                 txn.put_many("q", [bytes([number]) * 900 for number in range(50)])
-        store.checkpoint()
+        store.admin.checkpoint()
         before = told(store, "contents")
         digest = Contents.digest
 
@@ -233,7 +235,7 @@ def test_the_digest_is_of_one_moment(seed: int, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(Contents, "digest", busy)
         assert told(store, "contents") == before
         monkeypatch.undo()
-        store.checkpoint()
+        store.admin.checkpoint()
         assert told(store, "contents")[2] != before[2]
         assert not store._opened.places._ltds_pins
         assert store.status()["large_transactions"]["files"] == 0
@@ -248,7 +250,7 @@ def test_what_is_damaged_has_no_digest(seed: int) -> None:
         [queue] = store._state().by_name()
         [ref] = queue.records
         env.corrupt(f"{PATH}/data/0.dat", ref.address + 100)
-        report = store.verify(contents=True)
+        report = store.admin.verify(contents=True)
         assert any("contents have no digest" in text for text in report.findings)
         assert "contents" not in report.checked
         env.corrupt(f"{PATH}/data/0.dat", ref.address + 100)
@@ -296,5 +298,5 @@ def test_a_number_is_of_one_record(seed: int) -> None:
         ids: list[int] = []
         store.together([lambda: ids.append(store.put("q", b"1"))] * 2)
         assert told(store)[0] == before + 3
-        store.drop_state("s")
+        store.states.drop("s")
         assert told(store)[0] == before + 4

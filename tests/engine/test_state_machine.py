@@ -304,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(xid=XIDS, commit=st.booleans(), by_xid=st.booleans())
     def decide(self, xid: str, commit: bool, by_xid: bool) -> None:
-        decide = self.store.commit_prepared if commit else self.store.rollback_prepared
+        decide = self.store.prepared.commit if commit else self.store.prepared.rollback
         txn = self.prepared.pop(xid, None)
         if txn is None:
             with pytest.raises(TransactionNotFound):
@@ -338,7 +338,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.store.checkpoint()
+        self.store.admin.checkpoint()
 
     @rule()
     def close_and_open(self) -> None:
@@ -355,7 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Whatever it leaves: no commit is uncertain, so the next process finds all of them."""
         fault = self.env.fail_at(self.env.calls.last_number + nth)
         with contextlib.suppress(StoreFailed):
-            self.store.checkpoint()
+            self.store.admin.checkpoint()
         fault.cancel()
         self.env = self.env.kill()
         self.opened_again()
@@ -402,8 +402,8 @@ class StoreMachine(RuleBasedStateMachine):
     def the_queues_agree(self) -> None:
         infos = {info.name: info for info in self.store.queues()}
         assert set(infos) == set(self.queues)
-        assert self.store.ledger("key") == self.ledger
-        assert {info.xid: info.messages for info in self.store.recover()} == {
+        assert self.store.integration.ledger("key") == self.ledger
+        assert {info.xid: info.messages for info in self.store.prepared.list()} == {
             xid: sum(map(len, txn.puts.values())) for xid, txn in self.prepared.items()
         }
         for name, queue in self.queues.items():
@@ -425,7 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        report = self.store.verify()
+        report = self.store.admin.verify()
         assert report.ok, report.findings
         self.store.close()
 

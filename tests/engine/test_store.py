@@ -42,7 +42,7 @@ def test_a_store_is_made_where_there_is_none(tmp_path: Path) -> None:
             assert store.queues() == []
             assert store.role == "owner"
         with Store.open(str(path), create=False) as store:
-            assert store.verify().ok
+            assert store.admin.verify().ok
 
 
 @pytest.mark.promise(1)
@@ -58,7 +58,7 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
             txn.put_moved("t", b"1", FIELDS)
             txn.put_many("t", [b"2", b"3"])
             txn.put_many("w", [b"x" * 1000] * 400)
-            txn.record("key", 7)
+            txn.enter("key", 7)
         with store.transaction(large=True) as txn:
             txn.put_many("w", [b"y" * 1000] * 6000)
         assert take(store, "t/a", 2) == [b"1", b"2"]
@@ -69,18 +69,18 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
         assert idle.get("t/a") is not None
         messages = list(store.browse("t"))
         if checkpoint:
-            store.checkpoint()
+            store.admin.checkpoint()
         idle.rollback()
         infos, subscriptions = store.queues(), store.subscriptions("t")
     with Store.open(store_path) as store:
         assert store.queues() == infos
         assert store.subscriptions("t") == subscriptions
         assert list(store.browse("t")) == messages
-        assert (store.ledger("key"), store.ledger("other")) == (7, None)
+        assert (store.integration.ledger("key"), store.integration.ledger("other")) == (7, None)
         assert take(store, "t/a") == [b"3", b"4"]
         assert take(store, "w") == [b"y" * 1000] * 1400
         assert store.put("t", b"5") > last
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_an_open_store_without_changes_is_reopened_unchanged(store_path: str) -> None:
@@ -145,11 +145,11 @@ def test_bad_options(store_path: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Store.open(store_path, **options)
     with Store.open(store_path) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Store.open(store_path, **options)
     with Store.open(store_path) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_what_is_fixed_at_creation(store_path: str) -> None:
@@ -266,9 +266,9 @@ def use_in_child(store: Store, txn: Any) -> int:
             lambda: store.put("q", b"child", group=1),
             store.transaction,
             store.queues,
-            store.checkpoint,
+            store.admin.checkpoint,
             store.status,
-            store.verify,
+            store.admin.verify,
             lambda: store.browse("q"),
             lambda: store.create_queue("r"),
             lambda: txn.put("q", b"child"),
@@ -319,14 +319,14 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
         lambda: store.unsubscribe("t", "s"),
         lambda: store.subscriptions("t"),
         lambda: store.browse("q"),
-        lambda: store.positions("q"),
-        lambda: store.ledger("key"),
-        lambda: store.lease("q", 0, 0),
-        lambda: store.renew(1),
-        lambda: store.release(1),
-        store.checkpoint,
+        lambda: store.integration.positions("q"),
+        lambda: store.integration.ledger("key"),
+        lambda: store.integration.lease("q", 0, 0),
+        lambda: store.integration.renew_lease(1),
+        lambda: store.integration.end_lease(1),
+        store.admin.checkpoint,
         store.status,
-        store.verify,
+        store.admin.verify,
     ):
         with pytest.raises(StoreClosed, match="open it again"):
             use()
@@ -339,7 +339,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     assert message.payload == b"x"  # what was returned stays readable
     with Store.open(store_path) as store:
         assert take(store, "q") == [b"x"]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_a_failure_to_open_lets_go_of_the_lock(store_path: str) -> None:
@@ -357,7 +357,7 @@ def test_messages_outlive_the_store(store_path: str) -> None:
         store.create_queue("q", kind="work")
         with store.transaction() as txn:
             txn.put_many("q", [b"%d" % n * 100 for n in range(5000)])
-        store.checkpoint()
+        store.admin.checkpoint()
         with store.transaction() as txn:
             messages = txn.get_many("q", 5000)
             batch = messages.to_arrow()
@@ -377,4 +377,4 @@ def test_without_threads_maintenance_happens_within_commits() -> None:
         assert status["checkpoints"]["count"] >= 3
         assert status["journal"]["since_checkpoint_bytes"] <= 150_000
         assert status["maintenance_error"] is None
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -187,4 +187,4 @@ def test_nearly_full_queues_under_contention(name: str, tmp_path: Path, rng: Ran
         assert contention.got == contention.put
         for info in store.queues():
             assert (info.open_transactions, info.reserving, info.used_bytes) == (0, 0, 0)
-        assert store.verify().findings == []
+        assert store.admin.verify().findings == []

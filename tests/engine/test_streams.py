@@ -70,12 +70,12 @@ def run(env: SimEnv, known: Known) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         known.made = True
         put(store, known)
         put(store, known)
         take(store, known)
-        store.checkpoint()
+        store.admin.checkpoint()
         put(store, known)
         take(store, known)
         txn = store.transaction()
@@ -83,8 +83,8 @@ def run(env: SimEnv, known: Known) -> None:
         txn.put("titles", b"%6d" % known.end)
         txn.prepare("both")
         known.prepared = True
-        store.checkpoint()
-        store.commit_prepared("both")
+        store.admin.checkpoint()
+        store.prepared.commit("both")
         known.prepared = False
         known.end += 1
 
@@ -94,8 +94,8 @@ def check(env: SimEnv, known: Known) -> None:
     if not known.made:
         return
     with open_store(env) as store:
-        for info in store.recover():
-            store.commit_prepared(info.xid)
+        for info in store.prepared.list():
+            store.prepared.commit(info.xid)
         films = [message.open().read() for message in store.browse("films")]
         titles = [int(payload) for payload in store.browse("titles").payloads()]
         assert films == [film(number) for number in titles]
@@ -103,7 +103,7 @@ def check(env: SimEnv, known: Known) -> None:
         assert titles == list(range(first, end))
         assert first in (known.first, known.first + 1)
         assert end in (known.end, known.end + 1)
-        report = store.verify()
+        report = store.admin.verify()
         assert report.ok, report.findings
         store._opened.places.sweep()
         assert len(list_ids(env, f"{PATH}/ltds")) == len(films)
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_transaction_as_it_was() -> None:
     for chunks in range(1, 14, 3):
         env = new_machine(chunks)
         with open_store(env) as store:
-            store.create_queues(QUEUES)
+            store.admin.create_queues(QUEUES)
             with store.transaction() as txn:
                 txn.put("films", b"before")
                 used = store.queue("films").used_bytes
@@ -148,18 +148,18 @@ def test_it_is_compressed_like_large_transactions() -> None:
     """Chunk by chunk; each is read without the others."""
     env = new_machine(1)
     with open_store(env, ltds_compression="zstd") as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         payload = b"ha" * 10 * CHUNK
         store.put_stream("films", payload)
         (ltds_id,) = list_ids(env, f"{PATH}/ltds")
-        with LtdsReader(env, f"{PATH}/ltds", ltds_id, store.store_id) as reader:
+        with LtdsReader(env, f"{PATH}/ltds", ltds_id, store.integration.store_id) as reader:
             assert reader.chunk_count == 20
             assert reader.version == 3
         payload_reader = store.browse("films")[0].open()
         payload_reader.seek(11 * CHUNK + 1)
         assert payload_reader.read(5) == b"ahaha"
         assert store.browse("films")[0].payload == payload
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_many_streams_at_a_time_keep_few_files_open() -> None:
@@ -167,7 +167,9 @@ def test_many_streams_at_a_time_keep_few_files_open() -> None:
     env = new_machine(2)
     count = LTDS_WRITERS + 6
     with open_store(env) as store:
-        store.create_queues([{"name": f"q{number}", "kind": "work"} for number in range(count)])
+        store.admin.create_queues(
+            [{"name": f"q{number}", "kind": "work"} for number in range(count)]
+        )
         with store.transaction() as txn:
             writers = [txn.put_writer(f"q{number}") for number in range(count)]
             for start in range(4):
@@ -178,14 +180,14 @@ def test_many_streams_at_a_time_keep_few_files_open() -> None:
         for number in range(count):
             (message,) = store.browse(f"q{number}")
             assert message.open().read() == film(number)[: 4 * CHUNK]
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_a_transaction_that_ends_while_its_source_is_slow_leaves_nothing() -> None:
     """Its time is over, and it holds nobody up meanwhile."""
     env = new_machine(3)
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
 
         def slow() -> Iterator[bytes]:
             yield film(1)
@@ -205,7 +207,7 @@ def test_several_threads_put_and_read_streams(store_path: str) -> None:
     """Each message is read whole, by one of them."""
     count, threads = 8, 4
     with Store.open(store_path, segment_bytes=4 << 20) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         found: list[int] = []
 
         def work(number: int) -> None:
@@ -225,7 +227,7 @@ def test_several_threads_put_and_read_streams(store_path: str) -> None:
         for thread in running:
             thread.join()
         assert sorted(found) == list(range(count * threads))
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert store.queue("films").used_bytes == 0
 
 
@@ -233,7 +235,7 @@ def test_an_earlier_release_says_that_it_cannot_read_it(monkeypatch: pytest.Monk
     """It knows files of large transactions up to version 2."""
     env = new_machine(4)
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         store.put_stream("films", film(1))
     monkeypatch.setattr("quire.ltds.reader.STREAMED_VERSION", 2)
     with open_store(env) as store, pytest.raises(StoreVersion, match="version 3"):
@@ -254,4 +256,4 @@ def test_nothing_is_put_between_the_chunks_of_a_stream() -> None:
                 writer.write(b"y")
             txn.put("q", b"last")
         assert [len(message.payload) for message in store.browse("q")] == [5, 6, (1 << 20) + 1, 4]
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -91,7 +91,7 @@ class Stress:
         if rng.random() < 0.15:
             transaction.rollback()
             return
-        transaction.record(f"writer {threading.current_thread().name}", number)
+        transaction.enter(f"writer {threading.current_thread().name}", number)
         transaction.commit()
         with self.lock:
             for topic in TOPICS:
@@ -129,14 +129,14 @@ class Stress:
     def lease(self, rng: random.Random) -> None:
         """Pieces are read past the store, while all else goes on."""
         topic = rng.choice(TOPICS)
-        first, end = self.store.positions(topic)
+        first, end = self.store.integration.positions(topic)
         if first == end:
             time.sleep(0.002)
             return
         start = rng.randrange(first, end)
         stop = min(end, start + rng.randint(1, 40))
         try:
-            lease = self.store.lease(topic, start, stop, seconds=60)
+            lease = self.store.integration.lease(topic, start, stop, seconds=60)
         except PositionLost:
             return
         reader = PieceReader(self.store.path)
@@ -145,14 +145,14 @@ class Stress:
             assert rows == stop - start
         finally:
             reader.close()
-            self.store.release(lease.lease_id)
+            self.store.integration.end_lease(lease.lease_id)
 
     def care(self, rng: random.Random) -> None:
         """Checkpoints and verify."""
         if rng.random() < 0.7:
-            self.store.checkpoint()
+            self.store.admin.checkpoint()
         else:
-            report = self.store.verify()
+            report = self.store.admin.verify()
             assert report.ok, report.findings
         time.sleep(0.01)
 
@@ -219,11 +219,11 @@ def test_promise_2_3_everything_at_once(seed: int, rounds: int, store_path: str)
         for info in store.queues():
             assert (info.used_bytes, info.messages) == (0, 0), info
             assert (info.open_transactions, info.reserving) == (0, 0), info
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert store.status()["maintenance_error"] is None
         assert stress.works > 20
     finally:
         store.close()
     with Store.open(store_path, **OPTIONS) as again:
-        assert again.verify().ok
+        assert again.admin.verify().ok
         assert not any(info.messages for info in again.queues())

@@ -47,7 +47,7 @@ def test_times_hold_over_a_restart(seed: int) -> None:
     store.put("q", b"for an hour", expires_at=now + HOUR)
     store.put("q", b"in two hours", deliver_at=now + 2 * HOUR)
     store.put("q", b"between", deliver_at=now + HOUR // 2, expires_at=now + HOUR)
-    store.checkpoint()
+    store.admin.checkpoint()
     store.put("q", b"in the journal", deliver_at=now + HOUR)
     env = env.crash(seed=seed)
     env.advance(3601)
@@ -112,7 +112,7 @@ def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
         for name in "ab":
             assert set(store.get_many(f"q/{name}").payloads()) == {b"stays"}
         assert store.queue("q").messages == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def work(env: SimEnv, seen: Seen) -> None:
@@ -139,7 +139,7 @@ def work(env: SimEnv, seen: Seen) -> None:
                 seen.read.add(seen.reading)
             seen.reading = None
         if number % 10 == 9:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.close()
 
 
@@ -161,7 +161,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     dead = store.browse("dead").payloads()
     assert not [payload for payload in dead if int(payload) % 3 != 1]
     assert sorted([*got, *dead]) == sorted(there)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 

@@ -23,7 +23,7 @@ def store() -> Any:
     """A store with two queues, on a simulated disk."""
     files: dict[str, Any] = {"segment_bytes": 4 << 20, "grow_bytes": 1 << 19}  # it fills them
     with Store.open("/store", env=SimEnv(1), background=False, **files) as store:
-        store.create_queues([{"name": name, "kind": "work"} for name in "ab"])
+        store.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
         yield store
 
 
@@ -55,7 +55,7 @@ def transaction(store: Store, payload: bytes, key: str = "", version: int = 0) -
     txn.put("a", payload)
     txn.put("b", payload)
     if key:
-        txn.record(key, version)
+        txn.enter(key, version)
     return txn
 
 
@@ -90,7 +90,7 @@ def test_one_that_is_refused_takes_no_other_along(store: Store) -> None:
     ]  # fmt: skip
     assert isinstance(found[1], QuireError)
     assert store.browse("a").payloads() == [b"1", b"4"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize("error", [StoreFailed, DiskFull])
@@ -162,4 +162,4 @@ def test_promise_2_dead_letters_go_between_them(
     ids = [int(message.id) for message in found]
     assert ids == sorted(set(ids))
     assert store.queue("counted").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok

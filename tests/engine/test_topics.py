@@ -78,7 +78,7 @@ def do(store: Store, model: Model, number: int, operation: Operation) -> None:
     """One operation, whose transaction enters its number into the ledger."""
     kind, count = operation
     if kind == "checkpoint":
-        store.checkpoint()
+        store.admin.checkpoint()
         return
     with store.transaction() as txn:
         if kind == "put":
@@ -89,7 +89,7 @@ def do(store: Store, model: Model, number: int, operation: Operation) -> None:
             if count % 2:  # what it has got besides is where it goes to
                 txn.get("t/a")
             txn.seek("t/a", min(count, len(model.messages)))
-        txn.record("operation", number)
+        txn.enter("operation", number)
 
 
 def make(store: Store) -> None:
@@ -120,7 +120,7 @@ def test_moves_against_a_model(seed: int) -> None:
             check_left(store, model)
     with store.transaction() as txn:
         assert txn.get_many("t/a").payloads() == model.left()
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -154,21 +154,21 @@ def check(env: SimEnv, seen: Seen) -> None:
     if not seen.is_made:
         return
     store = open_store(env)
-    last = store.ledger("operation")
+    last = store.integration.ledger("operation")
     count = 0 if last is None else last + 1
     known = max((n + 1 for n, made in enumerate(seen.done) if made[0] != "checkpoint"), default=0)
     assert known <= count <= len(seen.done) + 1
     model = Model()
     for operation in PLAN[:count]:
         model.do(operation)
-    assert store.positions("t") == (0, len(model.messages))
+    assert store.integration.positions("t") == (0, len(model.messages))
     check_left(store, model)
     with store.transaction() as txn:
         assert txn.get_many("t/a").payloads() == model.left()
     with store.transaction() as txn:
         txn.seek("t/a", 0)
     assert store.browse("t/a").payloads() == model.messages
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -205,7 +205,7 @@ def keep(env: SimEnv, seen: Seen) -> None:
             with store.transaction() as txn:
                 txn.get_many("t/a", 5)
         if number % 7 == 6:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.close()
 
 
@@ -216,7 +216,7 @@ def check_kept(env: SimEnv, seen: Seen) -> None:
     store = open_store(env)
     if not store.subscriptions("t"):
         return  # the power failed before
-    end = store.positions("t")[1]
+    end = store.integration.positions("t")[1]
     assert len(seen.done) <= end <= len(seen.done) + 1
     unread = [int(payload) for payload in store.browse("t/a").payloads()]
     assert unread == list(range(end - len(unread), end))
@@ -224,11 +224,11 @@ def check_kept(env: SimEnv, seen: Seen) -> None:
     kept = [int(payload) for payload in store.browse("t").payloads()]
     assert kept == list(range(max(min(end - 4, end - len(unread)), 0), end))
     assert store.queue("lone").used_bytes <= 1000
-    assert len(store.browse("lone")) >= min(4, store.positions("lone")[1])
+    assert len(store.browse("lone")) >= min(4, store.integration.positions("lone")[1])
     env.advance(101)
     store.create_queue("evenmore")
     assert store.queue("lone").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -252,16 +252,16 @@ def test_positions_are_found_whatever_holds_the_messages(seed: int) -> None:
                 txn.put("t", bytes(rng.randrange(200)))
         env.advance(rng.choice((0, 0.001, 2)))
         if number % 50 == 49:
-            store.checkpoint()
+            store.admin.checkpoint()
     for _ in range(2):
         messages = list(store.browse("t", max_messages=1000))
         times = [message.time for message in messages]
         assert times == sorted(times)
         for position in rng.sample(range(len(messages)), 60):
             message = messages[position]
-            assert store.position_at("t", message.time / 1e6) == times.index(message.time)
+            assert store.admin.position_at("t", message.time / 1e6) == times.index(message.time)
             later = sum(time <= message.time for time in times)
-            assert store.position_at("t", (message.time + 1) / 1e6) == later
+            assert store.admin.position_at("t", (message.time + 1) / 1e6) == later
             name = f"s{position}"
             assert store.subscribe("t", name, start=message).position == position
             store.unsubscribe("t", name)
@@ -279,13 +279,13 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
         with store.transaction(large=number % 2 == 1) as txn:
             txn.put("t", bytes(9000))  # no small ones, which would be packed together
         env.advance(0.1)
-    store.checkpoint()
+    store.admin.checkpoint()
     start = next(iter(store.browse("t"))).time
     assert len(store._context.state.queue("t").records.directory) > 4
     env = env.crash(seed=seed)
     store = open_store(env)
     before = env.calls.count("read", "*.dat")
-    assert 100 < store.position_at("t", start / 1e6 + 15) < 200
+    assert 100 < store.admin.position_at("t", start / 1e6 + 15) < 200
     assert env.calls.count("read", "*.dat") - before < 12
     store.close()
 
@@ -345,12 +345,12 @@ def test_a_move_that_is_not_possible_any_more_is_refused(seed: int) -> None:
             store.subscribe("t", "a")
         txn = store.transaction()
         txn.seek("t/a", 0)
-        txn.record("moved", 1)
+        txn.enter("moved", 1)
         remove()
         with pytest.raises(KeyError):
             txn.commit()
         txn.rollback()
-    assert store.ledger("moved") is None
+    assert store.integration.ledger("moved") is None
     store.close()
 
 
@@ -401,7 +401,7 @@ def test_a_full_disk_lets_go(seed: int) -> None:
         txn.read_to("t/a", 1)
     store._maintenance.step()
     assert store.queue("t").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -429,7 +429,7 @@ def test_promise_5_moves_on_a_full_disk_never_end(seed: int) -> None:
     with store.transaction() as txn:
         txn.seek("t/a", "latest")
     assert store.queue("t").messages == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -483,7 +483,7 @@ def temporary(env: SimEnv, seen: Seen) -> None:
             txn.get("t/goes")
         store.let_go_of(client)
         if number % 2:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.close()
 
 
@@ -500,7 +500,7 @@ def check_temporary(env: SimEnv, seen: Seen) -> None:
     assert messages[:-1] == [b"%d" % number for number in range(len(messages) - 1)]
     assert len(seen.done) < len(messages) <= len(seen.done) + 2
     assert store.queue("t").messages == info.pending == len(messages)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -563,7 +563,7 @@ def test_a_client_that_ends_makes_room_on_a_full_disk(seed: int) -> None:
     store.let_go_of("client")
     store._maintenance.step()
     assert store.queue("t").messages == 0
-    store.checkpoint()
+    store.admin.checkpoint()
     store.put("t", b"1")
     assert store.browse("t/a").payloads() == [b"1"]
     store.close()
@@ -609,7 +609,7 @@ def test_many_threads_read_while_one_moves(seed: int) -> None:
     assert last == list(range(100, 200))
     assert store.subscriptions("t")[0].delivered == 0
     assert store.subscriptions("t")[0].pending == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -666,21 +666,21 @@ def test_promise_2_11_a_move_whose_write_failed_is_whole_or_not_there(
     txn = store.transaction()
     txn.put("t", b"3")
     txn.seek("t/a", 1)
-    txn.record("moved", 1)
+    txn.enter("moved", 1)
     with pytest.raises(StoreFailed):
         txn.commit()
     assert txn.state == "in doubt"
     env = env.kill()
     store = open_store(env)
-    is_there = store.ledger("moved") == 1
+    is_there = store.integration.ledger("moved") == 1
     expected = [b"1", b"2", b"3"] if is_there else []
     assert lands is None or is_there == (lands or kind == "sync")
     store.put("t", b"4")
     for after in machines(env):
         again = open_store(after)
-        assert again.ledger("moved") == (1 if is_there else None)
+        assert again.integration.ledger("moved") == (1 if is_there else None)
         assert again.browse("t/a").payloads() == [*expected, b"4"]
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.crash
@@ -709,7 +709,7 @@ def test_promise_1_11_what_is_kept_when_its_going_could_not_be_written(
         assert again.browse("t/a").payloads() == [b"2"]
         again.put("t", b"3")
         assert again.browse("t").payloads() == [b"2", b"3"]
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_a_move_behind_what_went_in_its_own_group_is_refused(seed: int) -> None:
@@ -737,5 +737,5 @@ def test_a_move_behind_what_went_in_its_own_group_is_refused(seed: int) -> None:
         assert store.browse("t/a").payloads() == [b"0", b"1"]
     else:
         mover.rollback()
-        assert store.positions("t") == (2, 2)
+        assert store.integration.positions("t") == (2, 2)
     store.close()

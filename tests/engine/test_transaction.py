@@ -204,15 +204,15 @@ def test_nothing_of_an_open_transaction_is_seen(store: Store, topic: str, work: 
     assert txn.get(work) is not None
     txn.put(topic, b"out")
     txn.put_many(work, [b"more"])
-    txn.record("key", 4)
+    txn.enter("key", 4)
     assert store.browse(topic).payloads() == []
     assert take(store, "topic/a") == take(store, work) == []
     assert store.queue(work).messages == 1  # in flight is not read
-    assert store.ledger("key") is None
+    assert store.integration.ledger("key") is None
     txn.commit()
     assert store.browse(topic).payloads() == [b"out"]
     assert take(store, work) == [b"more"]
-    assert store.ledger("key") == 4
+    assert store.integration.ledger("key") == 4
 
 
 @pytest.mark.promise(2)
@@ -227,7 +227,7 @@ def test_a_rollback_leaves_nothing(store: Store, topic: str, work: str, way: str
         assert txn.get(work) is not None
         txn.put(topic, b"out", attributes={"a": "b"})
         txn.put_many(work, [b"more"] * 10)
-        txn.record("key", 4)
+        txn.enter("key", 4)
         if then is not None:
             raise then
 
@@ -263,7 +263,7 @@ def test_an_ended_transaction_refuses_everything(store: Store, topic: str, work:
             lambda t: t.get_many(work),
             lambda t: t.get_arrow("topic/a", timeout=1.0),
             lambda t: t.read_to(work, 0),
-            lambda t: t.record("key", 1),
+            lambda t: t.enter("key", 1),
             lambda t: t.commit(),
         ]
         for use in uses:
@@ -315,7 +315,7 @@ def test_a_forgotten_transaction_is_rolled_back(sim: SimEnv, sim_store: Store) -
         lambda: short.put("work", b"x"),
         lambda: short.get("work"),
         lambda: short.put_many("work", [b"x"]),
-        lambda: short.record("key", 1),
+        lambda: short.enter("key", 1),
     ):
         with pytest.raises(TransactionTimeout, match="open for too long"):
             use()
@@ -384,21 +384,21 @@ def test_the_ledger_lets_a_version_commit_once(store: Store, work: str) -> None:
     for version in (0, 3):
         with store.transaction() as txn:
             txn.put(work, b"%d" % version)
-            txn.record("key", version)
+            txn.enter("key", version)
     for version in (0, 2, 3):
         txn = store.transaction()
         txn.put(work, b"again")
-        txn.record("key", version)
-        txn.record("other", 9)
+        txn.enter("key", version)
+        txn.enter("other", 9)
         with pytest.raises(AlreadyCommitted, match="version 3"):
             txn.commit()
         assert txn.state == "rolled back"
-    assert (store.ledger("key"), store.ledger("other")) == (3, None)
+    assert (store.integration.ledger("key"), store.integration.ledger("other")) == (3, None)
     assert take(store, work) == [b"0", b"3"]
     assert store.queue(work).used_bytes == 0
     with store.transaction() as txn:
-        txn.record("other", 2**63 - 1)
-    assert store.ledger("other") == 2**63 - 1
+        txn.enter("other", 2**63 - 1)
+    assert store.integration.ledger("other") == 2**63 - 1
 
 
 @pytest.mark.promise(2)
@@ -410,7 +410,7 @@ def test_one_of_two_commits_of_a_version_wins(store: Store, work: str) -> None:
     def commit(n: int) -> None:
         txn = store.transaction()
         txn.put(work, b"%d" % n)
-        txn.record("key", 1)
+        txn.enter("key", 1)
         barrier.wait()
         try:
             txn.commit()

@@ -43,7 +43,7 @@ def test_small_blocks_are_packed_by_a_checkpoint(seed: int) -> None:
     """Rows that were put one by one are read as columns of one block, each with its id and time."""
     env = new_machine(seed)
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         made = [store.put("work", {"id": each}, group=each % 3) for each in range(40)]
         store.alter_queue("dead", schema=LATER)
         store.alter_queue("work", schema=LATER)
@@ -51,13 +51,13 @@ def test_small_blocks_are_packed_by_a_checkpoint(seed: int) -> None:
         before = store.browse("work").to_arrow()
         used = store.queue("work").used_bytes
         assert len(store.browse("work").slices) == 50
-        store.checkpoint()
+        store.admin.checkpoint()
         messages = store.browse("work")
         assert len(messages.slices) == 1
         assert messages.to_arrow() == before
         assert messages.ids == made
         assert store.queue("work").used_bytes == used
-        assert store.verify().ok
+        assert store.admin.verify().ok
     with open_store(env) as store:
         assert store.browse("work").to_arrow() == before
         with store.transaction() as txn:
@@ -68,7 +68,11 @@ def test_small_blocks_are_packed_by_a_checkpoint(seed: int) -> None:
 def file_of(store: Store, words: str, table: pa.Table, codec: Codec = Codec.NONE) -> int:
     """A file of rows that another process wrote."""
     writer = LtdsWriter(
-        OsEnv(), f"{store.path}/ltds", store.store_id, new_id(OsEnv(), foreign=True), codec
+        OsEnv(),
+        f"{store.path}/ltds",
+        store.integration.store_id,
+        new_id(OsEnv(), foreign=True),
+        codec,
     )
     builder = RowBuilder()
     for rows in rows_of(words, table):
@@ -82,16 +86,16 @@ def file_of(store: Store, words: str, table: pa.Table, codec: Codec = Codec.NONE
 def test_files_of_rows_are_adopted_where_they_fit(store_path: str, codec: Codec) -> None:
     """By their schema; others are refused, and bytes among rows too."""
     with Store.open(store_path, background=False) as store:
-        store.create_queues([*QUEUES, "bytes"])
+        store.admin.create_queues([*QUEUES, "bytes"])
         table = pa.table({"id": np.arange(5000), "name": ["x"] * 5000})
         good = file_of(store, WORDS, table, codec)
         other = file_of(store, "id bigint, name string", table, codec)
         with store.transaction() as txn:
             with pytest.raises(InvalidArgument, match="column 1"):
-                txn.adopt("work", other)
+                txn.integration.adopt("work", other)
             with pytest.raises(InvalidArgument, match="holds bytes"):
-                txn.adopt("bytes", good)
-            assert len(txn.adopt("work", good)) == 5000
+                txn.integration.adopt("bytes", good)
+            assert len(txn.integration.adopt("work", good)) == 5000
             txn.put("work", {"id": -1})
         assert ids(store, "work") == [*range(5000), -1]
         builder = RowBuilder()
@@ -99,17 +103,17 @@ def test_files_of_rows_are_adopted_where_they_fit(store_path: str, codec: Codec)
         [block] = builder.build(1 << 20)
         with store.transaction() as txn:
             with pytest.raises(InvalidArgument, match="column 1"):
-                txn.put_block("work", block.data)
+                txn.integration.put_block("work", block.data)
             with pytest.raises(InvalidArgument, match="holds bytes"):
-                txn.put_block("bytes", block.data)
-        assert store.verify().ok
+                txn.integration.put_block("bytes", block.data)
+        assert store.admin.verify().ok
 
 
 @pytest.mark.promise(10)
 def test_damaged_rows_are_never_returned(store_path: str) -> None:
     """A byte of a file changed below: an error that names it, by a get, `verify` and the dump."""
     with Store.open(store_path, background=False, large_flush_bytes=4096) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         with store.transaction(large=True) as txn:
             txn.put_many("work", pa.table({"id": np.arange(5000)}))
     [path] = Path(store_path, "ltds").glob("*.ltds")
@@ -119,15 +123,15 @@ def test_damaged_rows_are_never_returned(store_path: str) -> None:
     with Store.open(store_path, background=False) as store:
         with store.transaction() as txn, pytest.raises(StoreCorrupt, match="checksum"):
             txn.get_arrow("work")
-        assert not store.verify().ok
+        assert not store.admin.verify().ok
 
 
 def test_a_dump_shows_rows(store_path: str) -> None:
     """Their columns, from the files alone."""
     with Store.open(store_path, background=False) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         store.put("work", {"id": 1, "name": "one"})
-        store.checkpoint()
+        store.admin.checkpoint()
         store.put("work", {"id": 2})
     found = dump(store_path, queue="work", messages=True)
     assert [told(item)["payload_start"] for item in found if item.item == "message"] == [
@@ -164,17 +168,17 @@ def run(env: SimEnv, done: dict[str, list[int]]) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     with open_store(env) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         done |= {"work": [], "topic": []}
         put(store, done, 2)
         store.alter_queue("topic", schema=LATER)
-        store.checkpoint()
+        store.admin.checkpoint()
         put(store, done, 3)
 
 
 def check(store: Store, done: dict[str, list[int]]) -> None:
     """All that was acknowledged is there, in order, and of what was not, a whole transaction."""
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
     for name in ("work", "topic"):
         found = ids(store, name)
@@ -222,7 +226,7 @@ def test_a_full_disk_and_a_full_queue_refuse_rows(seed: int) -> None:
 def test_many_threads_put_and_get_rows() -> None:
     """Each row is got once."""
     with open_store(new_machine(5)) as store:
-        store.create_queues(QUEUES)
+        store.admin.create_queues(QUEUES)
         got: list[int] = []
         errors: list[BaseException] = []
 
@@ -246,4 +250,4 @@ def test_many_threads_put_and_get_rows() -> None:
         assert not errors, errors
         assert sorted(got) == sorted(t * 1000 + n for t in range(4) for n in range(15))
         assert store.queue("topic").messages == 180
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -68,7 +68,7 @@ def test_promise_1_a_group_whose_write_failed_lasts_once_it_was_recovered(
     for after in (env.crash(outcome="lost"), *(env.crash(seed=n) for n in range(5))):
         again = open_store(after)
         assert again.browse("work").payloads() == shown
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.promise(1, 8)
@@ -98,7 +98,7 @@ def checkpointed(seed: int) -> tuple[SimEnv, EmbeddedStore, list[bytes]]:
     payloads = [b"%d" % n * 3000 for n in range(6)]
     for payload in payloads[:3]:
         store.put("work", payload)
-    store.checkpoint()
+    store.admin.checkpoint()
     for payload in payloads[3:]:
         store.put("work", payload)
     assert take(store, "work", 1) == payloads[:1]
@@ -115,7 +115,7 @@ def test_promise_1_8_a_checkpoint_whose_name_is_uncertain_lasts_once_it_was_reco
         env, store, payloads = checkpointed(seed + n)
         env.fail("sync_directory", "checkpoint")
         with pytest.raises(StoreFailed):
-            store.checkpoint()
+            store.admin.checkpoint()
         shown = list_checkpoints(env, CHECKPOINTS)
         assert len(shown) == 2
         env, store = opened_again(env, store, killed=killed)
@@ -126,7 +126,7 @@ def test_promise_1_8_a_checkpoint_whose_name_is_uncertain_lasts_once_it_was_reco
             assert list_checkpoints(after, CHECKPOINTS)[-1] == shown[-1]
             again = open_store(after)
             assert again.browse("work").payloads() == payloads
-            assert again.verify().ok
+            assert again.admin.verify().ok
 
 
 @pytest.mark.promise(8)
@@ -135,7 +135,7 @@ def test_promise_8_the_older_checkpoint_counts_until_the_newer_is_certain(seed: 
     env, store, payloads = checkpointed(seed)
     env.fail("sync_directory", "checkpoint")
     with pytest.raises(StoreFailed):
-        store.checkpoint()
+        store.admin.checkpoint()
     sound = env.kill()
     open_store(sound)
     assert sound.calls.count("rename", "*.qck") == 1
@@ -147,7 +147,7 @@ def test_promise_8_the_older_checkpoint_counts_until_the_newer_is_certain(seed: 
         for after in (machine.crash(outcome="lost"), *(machine.crash(seed=s) for s in range(4))):
             again = open_store(after)
             assert again.browse("work").payloads() == payloads, number
-            assert again.verify().ok
+            assert again.admin.verify().ok
 
 
 @pytest.mark.promise(1, 8)
@@ -157,15 +157,15 @@ def test_promise_1_8_a_checkpoint_of_the_same_lsn_is_uncertain_too(seed: int) ->
     store = new_store(env)
     adopted = foreign(env, store)
     with store.transaction() as transaction:
-        transaction.adopt("work", adopted)
+        transaction.integration.adopt("work", adopted)
     assert len(take(store, "work")) == 20
-    store.checkpoint()  # it names the file, which is still to be removed
+    store.admin.checkpoint()  # it names the file, which is still to be removed
     store._maintenance.step()
     (lsn,) = list_checkpoints(env, CHECKPOINTS)
     before = env.contents(path_of(CHECKPOINTS, lsn))
     env.fail("sync_directory", "checkpoint")
     with pytest.raises(StoreFailed):
-        store.checkpoint()
+        store.admin.checkpoint()
     shown = env.contents(path_of(CHECKPOINTS, lsn))
     assert list_checkpoints(env, CHECKPOINTS) == [lsn]
     assert shown != before
@@ -179,7 +179,7 @@ def test_a_checkpoint_that_is_certain_is_not_written_again(seed: int) -> None:
     """An opening writes no checkpoint, after a close and after a kill."""
     for killed in (True, False):
         env, store, _ = checkpointed(seed)
-        store.checkpoint()
+        store.admin.checkpoint()
         store.close()
         env.calls.clear()
         env, _ = opened_again(env, store, killed=killed)
@@ -200,7 +200,7 @@ def test_promise_1_a_creation_is_begun_anew_after_a_failed_sync(seed: int, patte
     store.put("work", b"acknowledged")
     with store.transaction(large=True) as transaction:
         transaction.put("work", b"large")
-    store.checkpoint()
+    store.admin.checkpoint()
     again = open_store(env.crash(outcome="lost"))
     assert again.browse("work").payloads() == [b"acknowledged", b"large"]
 

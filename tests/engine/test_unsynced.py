@@ -202,7 +202,7 @@ def weak_store(env: SimEnv) -> Store:
 def left(env: SimEnv) -> list[bytes]:
     """What the work queue holds once the store is recovered."""
     store = open_store(env)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     found = store.browse("work").payloads()
     store.close()
     return found
@@ -275,7 +275,7 @@ def test_what_is_read_and_not_durable_yet_is_not_given_away(sim: SimEnv) -> None
     with store.transaction(durable=False) as txn:
         assert txn.get("work") is not None
     assert store.status()["data"]["free_bytes"] == free
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.sync()
     assert store.status()["data"]["free_bytes"] > free
     store.close()

@@ -31,7 +31,7 @@ PERSISTENT = ("p", "dead")
 
 def make(store: Store) -> None:
     """Queues of both types; one volatile topic, and one queue that a restart ends."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "p", "kind": "work"},
@@ -74,10 +74,10 @@ def test_a_volatile_queue_comes_back_empty(sim: SimEnv, is_sealed: bool) -> None
         seen |= numbers
         assert take(store, "v", 1) == [b"a"]
         assert take(store, "t/s") == take(store, "t/late") == [b"c"] * 3
-        ends = {name: store.positions(name)[1] for name in ends}
+        ends = {name: store.integration.positions(name)[1] for name in ends}
         if is_sealed:
-            store.checkpoint()
-        assert store.verify().ok
+            store.admin.checkpoint()
+        assert store.admin.verify().ok
         if number % 2:
             store.close()
         else:
@@ -87,7 +87,7 @@ def test_a_volatile_queue_comes_back_empty(sim: SimEnv, is_sealed: bool) -> None
     with pytest.raises(QueueNotFound):
         store.queue("gone")
     assert store.create_queue("gone").end_position == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -170,7 +170,7 @@ def work(env: SimEnv, seen: Seen) -> None:
         for number in range(12):
             one_step(store, seen, number)
             if number % 5 == 4:
-                store.checkpoint()
+                store.admin.checkpoint()
         store.close()
 
 
@@ -186,7 +186,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     again = Seen(True, there, highest=seen.highest)
     for number in range(4):
         one_step(store, again, number)
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
 
 
@@ -321,7 +321,7 @@ def test_many_threads_pass_messages_on(store_path: str) -> None:
             thread.join(WAIT)
         assert Counter(take(store, "end")) == Counter(b"%d" % n for n in range(messages))
         assert store.status()["volatile"]["blocks"] == 0
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_every_strategy_commits_them(store_path: str, strategy: str) -> None:
         with store.transaction() as txn:
             assert [len(txn.get_many(name, 10)) for name in ("v", "p", "gone")] == [3, 3, 3]
         assert [q.used_bytes for q in store.queues()] == [0] * 5
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_who_reads_past_messages_lets_go_of_them(store: Store) -> None:
@@ -364,7 +364,7 @@ def test_an_interrupted_rollback_and_a_time_out(store: Store) -> None:
     txn = store.transaction()
     assert txn.get("v") is not None
     txn.put_many("v", [b"y"] * 3)
-    store.abort(txn.id)
+    store.admin.abort(txn.id)
     with pytest.raises(QuireError):
         txn.commit()
     assert store.browse("v").payloads() == [b"x"]
@@ -387,7 +387,7 @@ def test_prepared_transactions_stand_beside_them(tmp_path: Path) -> None:
             store.transaction(owner="me").prepare("")
     with Store.open(path, **options) as store:
         store.put("v", b"there")
-        store.commit_prepared("x")
+        store.prepared.commit("x")
         assert take(store, "p") == [b"prepared"]
         assert take(store, "v") == [b"there"]
-        assert store.verify().ok
+        assert store.admin.verify().ok

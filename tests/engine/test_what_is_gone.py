@@ -39,7 +39,7 @@ def furnish(store: Store) -> None:
     for _ in range(40):
         with store.transaction() as transaction:
             transaction.put_many("data", [b"d" * 1000] * 10)
-    store.checkpoint()
+    store.admin.checkpoint()
     store.put("journal", b"j" * 3000)
     store._context.places.cache.close()  # what is in memory would hide what is gone
     store._context.state.pages._cache.clear()
@@ -51,13 +51,13 @@ def calls_of(store: Store) -> Iterator[Callable[[], object]]:
         yield lambda name=name: [bytes(m.payload) for m in store.browse(name)]  # type: ignore[misc]
         yield lambda name=name: read_open(store, name)  # type: ignore[misc]
         yield lambda name=name: take(store, name)  # type: ignore[misc]
-        yield lambda name=name: store.lease_many([(name, 0, 1)])  # type: ignore[misc]
+        yield lambda name=name: store.integration.lease_many([(name, 0, 1)])  # type: ignore[misc]
     yield store.status
-    yield store.verify
+    yield store.admin.verify
     yield lambda: store.put("journal", b"more")
     yield lambda: store.put("data", bytes(400_000))
-    yield store.checkpoint
-    yield store.verify
+    yield store.admin.checkpoint
+    yield store.admin.verify
     yield store.close
 
 
@@ -144,7 +144,7 @@ def test_what_the_disk_does_not_give(kind: str, pattern: str) -> None:
         Store.open("/store", env=env, background=False).close()
     fault.cancel()
     with Store.open("/store", env=env, background=False) as again:
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_what_is_damaged_is_told_with_its_queue(store_path: str) -> None:
@@ -187,7 +187,7 @@ def test_what_an_opening_cuts_is_told(caplog: pytest.LogCaptureFixture) -> None:
         with Store.open("/store", env=env, background=False) as again:
             assert again.queue("q").messages == 1
             words = again.status()["journal"]["cut"]
-            report = again.verify()
+            report = again.admin.verify()
             assert report.ok
             assert report.checked["journal_cut"] == words
             logged = [r.getMessage() for r in caplog.records if r.name == "quire.recovery"]

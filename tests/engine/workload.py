@@ -266,8 +266,8 @@ def view_of(store: Store) -> dict[str, Any]:
             "in_flight": in_flight,
         }
     return {
-        "ledger": {key: store.ledger(key) for key in KEYS},
-        "prepared": {info.xid: info.messages for info in store.recover()},
+        "ledger": {key: store.integration.ledger(key) for key in KEYS},
+        "prepared": {info.xid: info.messages for info in store.prepared.list()},
         "queues": queues,
     }
 
@@ -354,7 +354,7 @@ def check_adopted(store: Store, oracle: Oracle) -> None:
         for info in store.queues()[:1]:
             transaction = store.transaction()
             with pytest.raises((PositionLost, StoreCorrupt)):
-                transaction.adopt(info.name, ltds_id)
+                transaction.integration.adopt(info.name, ltds_id)
             transaction.rollback()
 
 
@@ -373,7 +373,7 @@ def check_space(store: Store, model: Model, *, at_rest: bool = True) -> None:
                 assert info.used_bytes == sum(map(prepared_bytes, writers)), info
         kept = [p for i, p in enumerate(queue.payloads) if i not in queue.released]
         assert info.used_bytes >= sum(map(len, kept)) * (not queue.released), info
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok, report.findings
 
 
@@ -391,8 +391,8 @@ def drain(store: Store, model: Model) -> None:
 
 def drain_all(store: Store) -> None:
     """The same for any store, without a model."""
-    for info in store.recover():
-        store.rollback_prepared(info.xid)
+    for info in store.prepared.list():
+        store.prepared.rollback(info.xid)
     names = [info.name for info in store.queues()]
     for name in names:
         if not store.subscriptions(name):
@@ -404,13 +404,13 @@ def drain_all(store: Store) -> None:
                     if not transaction.get_many(source, max_messages=100):
                         break
     assert [info.used_bytes for info in store.queues()] == [0] * len(names)
-    store.checkpoint()  # record pages go out of use with it
-    store.checkpoint()  # and may be used again with the next
+    store.admin.checkpoint()  # record pages go out of use with it
+    store.admin.checkpoint()  # and may be used again with the next
     numbers = store.status()
     data = numbers["data"]
     assert {f["bytes"] - f["free_bytes"] for f in data["files"]} == {data["page_size"]}, data
     assert numbers["large_transactions"]["files"] == 0
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def make_room(env: SimEnv) -> None:
@@ -450,7 +450,7 @@ def check_store(
     going_on = Oracle(True, model.copy(), None, oracle.ids, set(oracle.adopted))
     store = more.run(env, store, going_on)
     if seed % 2:
-        store.checkpoint()
+        store.admin.checkpoint()
     again = env.crash(outcome="lost", seed=seed)
     store = open_store(again, **options)
     model = going_on.match(store)
@@ -825,7 +825,7 @@ class Runner:
         commit, by_xid = self.rng.random() < 0.6, self.rng.random() < 0.5
         held = self.prepared.get(xid)
         if held is None or by_xid:
-            call = self.store.commit_prepared if commit else self.store.rollback_prepared
+            call = self.store.prepared.commit if commit else self.store.prepared.rollback
             action: Callable[[], None] = partial(call, xid)
         else:
             action = held.transaction.commit if commit else held.transaction.rollback
@@ -848,14 +848,16 @@ class Runner:
         payloads = [self.payload(self.rng.choice([30, 2000])) for _ in range(5)]
         builder = BlockBuilder()
         builder.add_many(payloads)
-        writer = LtdsWriter(env, f"{PATH}/ltds", store.store_id, new_id(env, foreign=True))
+        writer = LtdsWriter(
+            env, f"{PATH}/ltds", store.integration.store_id, new_id(env, foreign=True)
+        )
         writer.add(builder)
         info = writer.finish()
         held = Held(store.transaction())
         uid = self.oracle.model.queues[name].uid
         try:
             self.put_some(held)
-            held.effects.ids.append((held.transaction.adopt(name, info.id), payloads))
+            held.effects.ids.append((held.transaction.integration.adopt(name, info.id), payloads))
         except (QueueFull, DiskFull):
             held.transaction.rollback()
             return
@@ -868,7 +870,7 @@ class Runner:
         """A checkpoint, with other changes between its calls."""
         self.env.before_call = self.step_beside
         try:
-            self.store.checkpoint()
+            self.store.admin.checkpoint()
         finally:
             self.env.before_call = None
 
@@ -921,7 +923,7 @@ class Runner:
                 else:
                     key = self.rng.choice(KEYS)
                     version = self.oracle.model.ledger.get(key, -1) + self.rng.randint(1, 3)
-                    held.transaction.record(key, version)
+                    held.transaction.enter(key, version)
                     held.effects.entries[key] = version
         except (QueueFull, DiskFull):
             held.transaction.rollback()

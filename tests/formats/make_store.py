@@ -83,10 +83,10 @@ def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
         store.put("topic", b"single %d" % number)
     with store.transaction() as txn:
         txn.put_many("topic", [b"data block %d" % number * 20 for number in range(100)])
-        txn.record("ledger key", 7)
+        txn.enter("ledger key", 7)
     with store.transaction(large=True) as txn:
         txn.put_many("work", [b"large %d" % number for number in range(1000)])
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction() as txn:
         txn.get_many("topic/some", max_messages=60)
         txn.get_many("work", max_messages=10)
@@ -98,7 +98,7 @@ def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
         }  # fmt: skip
         txn.put_moved("topic", b"all fields", header)  # taken whatever the queue obeys
         txn.put("work", b"tail")
-        txn.record("ledger key", 8)
+        txn.enter("ledger key", 8)
     store.drop_queue("dropped")
 
 
@@ -107,21 +107,21 @@ def fill_prepared(store: Store) -> None:
     txn = store.transaction()
     txn.put_many("work", [b"checkpoint %d" % number for number in range(3)])
     txn.get_many("topic/all", max_messages=5)
-    txn.record("held key", 3)
+    txn.enter("held key", 3)
     txn.prepare("in the checkpoint")
-    store.checkpoint()
+    store.admin.checkpoint()
     txn = store.transaction(large=True)
     txn.put_many("topic", [b"journal %d" % number for number in range(500)])
     txn.get_many("work", max_messages=4)
     txn.prepare("in the journal")
     txn = store.transaction()
-    txn.record("decided key", 1)
+    txn.enter("decided key", 1)
     txn.prepare("decided")
-    store.commit_prepared("decided")
+    store.prepared.commit("decided")
     txn = store.transaction()
     txn.put("work", b"undone")
     txn.prepare("undone")
-    store.rollback_prepared("undone")
+    store.prepared.rollback("undone")
 
 
 def fill_definitions(store: Store) -> None:
@@ -151,7 +151,7 @@ def fill_properties(store: Store) -> None:
             txn.get_many("tried", 2 + number)
             txn.rollback()
         if not number:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.alter_queue("tried", priority=True, capacity=1 << 20, text="altered")
     store.alter_queue("dead", puts=False)
     store.put("tried", b"4")
@@ -171,22 +171,22 @@ def fill_topics(store: Store) -> None:
             txn.seek("kept/alone", position + 2)
             txn.seek("kept/reader", position)
         if position == 7:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def fill_names(store: Store) -> None:
     """A queue that was renamed and aliases, in checkpoint and journal; the store is stopped."""
     store.create_queue("before", kind="work")
-    store.create_alias("first", "before")
-    store.create_alias("moved", "work")
+    store.admin.create_alias("first", "before")
+    store.admin.create_alias("moved", "work")
     store.put("first", b"by an alias")
-    store.checkpoint()
-    store.rename_queue("before", "renamed")
-    store.create_alias("moved", "topic", replace=True)
-    store.create_alias("second", "moved")
-    store.create_alias("gone", "topic")
-    store.drop_alias("gone")
-    store.disable(gets=True)
+    store.admin.checkpoint()
+    store.admin.rename_queue("before", "renamed")
+    store.admin.create_alias("moved", "topic", replace=True)
+    store.admin.create_alias("second", "moved")
+    store.admin.create_alias("gone", "topic")
+    store.admin.drop_alias("gone")
+    store.admin.switch(gets=False)
 
 
 def fill_streams(store: Store) -> None:
@@ -194,7 +194,7 @@ def fill_streams(store: Store) -> None:
     store.create_queue("films", kind="work", max_stream_bytes=5 << 20)
     film = b"film" * (600 << 10)
     store.put_stream("films", film, sender="sealed", attributes={"ü": ""})
-    store.checkpoint()
+    store.admin.checkpoint()
     store.put_stream("films", film[::-1])
     txn = store.transaction()
     txn.put_stream("films", film, sender="prepared")
@@ -206,11 +206,11 @@ def fill_requests(store: Store) -> None:
     store.create_queue("once", kind="work", dedup_count=3)
     for name in ("forgotten", "sealed", "ü"):
         store.put("once", name.encode(), request_id=name)
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction() as txn:
         txn.put("once", b"before it")
         txn.put("once", b"late", request_id="late")
-        txn.record("other key", 1)
+        txn.enter("other key", 1)
     txn = store.transaction()
     txn.put("once", b"prepared", request_id="prepared")
     txn.prepare("once")
@@ -221,18 +221,18 @@ def fill_schedules(store: Store) -> None:
     store.create_queue("puts", kind="work")
     every_second = "* * * * * *"
     for name in ("sealed", "late"):
-        store.create_schedule(
+        store.cron.create(
             name, "puts", every_second, b"\x00due", timezone="Europe/Berlin", missed="skip",
             priority=3, attributes={"ü": ""},
         )  # fmt: skip
-        while store.schedules()[0 if name == "late" else -1].last_us is None:
+        while store.cron.list()[0 if name == "late" else -1].last_us is None:
             time.sleep(0.05)
             store._maintenance.step()
-        store.alter_schedule(name, paused=True, cron="@yearly", sender="me")
-        store.create_schedule("gone", "puts", "@daily")
+        store.cron.alter(name, paused=True, cron="@yearly", sender="me")
+        store.cron.create("gone", "puts", "@daily")
         if name == "sealed":
-            store.checkpoint()
-        store.drop_schedule("gone")
+            store.admin.checkpoint()
+        store.cron.drop("gone")
 
 
 def fill_policies(store: Store) -> None:
@@ -256,7 +256,7 @@ def fill_policies(store: Store) -> None:
     store.create_queue("aged", keep_seconds=3600.0)
     store.create_queue("kept", keep_messages=2)
     store.subscribe("kept", "passing", durable=False)
-    store.create_alias("also", "grown")
+    store.admin.create_alias("also", "grown")
     for turn in range(2):
         for number in range(4):
             name = f"{turn}.{number}"
@@ -275,7 +275,7 @@ def fill_policies(store: Store) -> None:
             txn.reject(retried, "not now")
             txn.set_state("golden", "turn", str(turn).encode())
         if not turn:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.alter_queue("coded", priority=False, text="altered")
     store.alter_queue("letters", order="priority")
 
@@ -301,7 +301,7 @@ def fill_states(store: Store) -> None:
             txn.put("stepped", b"with a value")
             txn.get_many("taken", max_messages=2)
             txn.seek("stepped/some", 1 + 2 * turn)
-            txn.record("state key", turn)
+            txn.enter("state key", turn)
             txn.set_state("step", "n", b"%d again" % turn)
             txn.set_state("step", "ü", None)
             txn.set_state("step", "never there", None)
@@ -311,10 +311,10 @@ def fill_states(store: Store) -> None:
             txn.set_state("step", f"{xid} gone {turn}", None)
             txn.put("taken", b"prepared")
             txn.prepare(f"{xid} {turn}")
-        store.commit_prepared(f"set {turn}")
-        store.rollback_prepared(f"unset {turn}")
+        store.prepared.commit(f"set {turn}")
+        store.prepared.rollback(f"unset {turn}")
         if not turn:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def fill_sections(store: Store) -> None:
@@ -337,20 +337,20 @@ def fill_sections(store: Store) -> None:
                 txn.get("counted")
                 txn.set_state("step", f"{xid} {turn}", xid.encode())
                 txn.set_state("step", f"none {xid}", None)
-                txn.record(f"key {xid}", turn)
+                txn.enter(f"key {xid}", turn)
                 if xid == "committed":
                     txn.seek("parts/some", 3 + 2 * turn)
                     continue
                 txn.prepare(f"{xid} {turn}")
             if xid == "held" and not turn:
-                store.rollback_prepared("held 0")
+                store.prepared.rollback("held 0")
         with store.transaction(large=True) as txn:
             txn.put_many("parts", [b"of a large one"] * 100)
             txn.prepare(f"large {turn}")
-        store.commit_prepared(f"set {turn}") if turn else store.rollback_prepared("set 0")
+        store.prepared.commit(f"set {turn}") if turn else store.prepared.rollback("set 0")
         if not turn:
-            store.checkpoint()
-            store.commit_prepared("unset 0")
+            store.admin.checkpoint()
+            store.prepared.commit("unset 0")
 
 
 def fill_failures(store: Store) -> None:
@@ -374,7 +374,7 @@ def fill_failures(store: Store) -> None:
         store.put("numbered", b"%d" % turn, sender="s", attributes={"n": str(turn + 1)})
         assert store.get("numbered") is not None
         if not turn:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def fill_rows(store: Store) -> None:
@@ -384,7 +384,7 @@ def fill_rows(store: Store) -> None:
         with store.transaction() as txn:
             row = {"id": number, "name": f"single {number}"}
             txn.put_moved("rows", row, {"priority": number % 2})
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction(large=True) as txn:
         txn.put_many("rows", [{"id": number} for number in range(5, 1000)])
     store.alter_queue("rows", schema="id bigint not null, name string, at timestamp")
@@ -434,11 +434,14 @@ def main(target: str, kind: str | None = None) -> None:
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:
-                txn.record("in another segment", 1)
+                txn.enter("in another segment", 1)
             store._checkpointer._opened = replace(store._opened, env=FullDisk())
             store._checkpointer._make(sparing=True)
         fragment = LtdsWriter(
-            OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
+            OsEnv(),
+            f"{folder}/store/ltds",
+            store.integration.store_id,
+            new_id(OsEnv(), foreign=True),
         )
         fragment.finish()
         store.abandon("its files are copied as they are")

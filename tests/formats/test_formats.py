@@ -56,7 +56,7 @@ def codecs_of(store: Store) -> set[Codec]:
     directory = f"{store.path}/ltds"
     codecs = set()
     for ltds_id in list_ids(OsEnv(), directory):
-        with LtdsReader(OsEnv(), directory, ltds_id, store.store_id) as reader:
+        with LtdsReader(OsEnv(), directory, ltds_id, store.integration.store_id) as reader:
             if reader.count:
                 codecs.add(reader.codec)
                 first = reader.chunk_count
@@ -74,7 +74,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
     with Store.open(str(tmp_path / "store"), background=False) as store:
         if archive.name != "store-v1.tar.gz":
             assert codecs_of(store) == {codec_named(compression_of(archive))}
-        assert store.verify().findings == []
+        assert store.admin.verify().findings == []
         several = "files" in archive.name
         late = ["late"] * ("definitions" in archive.name)
         late += ["dead"] * ("properties" in archive.name)
@@ -98,10 +98,10 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
             ("work", 2 if several else 0),
         ]
         assert len(store.status()["data"]["files"]) == (3 if several else 1)
-        for info in store.recover():
-            store.rollback_prepared(info.xid)
-        assert store.ledger("ledger key") == 8
-        store.enable()
+        for info in store.prepared.list():
+            store.prepared.rollback(info.xid)
+        assert store.integration.ledger("ledger key") == 8
+        store.admin.switch(puts=True, gets=True)
         with store.transaction() as txn:
             everything = list(txn.get_many("topic/all", max_messages=1000))
             some = txn.get_many("topic/some", max_messages=1000).payloads()
@@ -118,7 +118,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         assert last.expires_at == 4_000_000_000_000_000
         assert dict(last.attributes) == {"key": "value", "": "ü"}
         assert store.put("work", b"goes on") > last.id
-        assert store.verify().findings == []
+        assert store.admin.verify().findings == []
 
 
 @pytest.mark.promise(7, 10)
@@ -127,11 +127,11 @@ def test_prepared_transactions_of_a_released_format(tmp_path: Path) -> None:
     with tarfile.open(Path(__file__).parent / "store-v2-prepared.tar.gz") as file:
         file.extractall(tmp_path, filter="data")
     with Store.open(str(tmp_path / "store"), background=False) as store:
-        assert [(info.xid, info.queues, info.messages) for info in store.recover()] == [
+        assert [(info.xid, info.queues, info.messages) for info in store.prepared.list()] == [
             ("in the checkpoint", ("topic", "work"), 3),
             ("in the journal", ("topic", "work"), 500),
         ]
-        assert store.ledger("decided key") == 1
+        assert store.integration.ledger("decided key") == 1
         assert [(s.name, s.delivered) for s in store.subscriptions("topic")] == [
             ("all", 5),
             ("some", 0),
@@ -139,16 +139,16 @@ def test_prepared_transactions_of_a_released_format(tmp_path: Path) -> None:
         with store.transaction() as txn:
             work = txn.get_many("work", max_messages=2000).payloads()
         assert work == [*(b"large %d" % number for number in range(14, 1000)), b"tail"]
-        for info in store.recover():
-            store.commit_prepared(info.xid)
+        for info in store.prepared.list():
+            store.prepared.commit(info.xid)
         with store.transaction() as txn:
             everything = txn.get_many("topic/all", max_messages=2000).payloads()
             work = txn.get_many("work", max_messages=2000).payloads()
         assert everything[:2] == [b"single 5", b"single 6"]
         assert everything[-500:] == [b"journal %d" % number for number in range(500)]
         assert work == [b"checkpoint %d" % number for number in range(3)]
-        assert store.ledger("held key") == 3
-        assert store.verify().findings == []
+        assert store.integration.ledger("held key") == 3
+        assert store.admin.verify().findings == []
 
 
 @pytest.mark.promise(8)
@@ -165,8 +165,8 @@ def test_definitions_of_a_released_format(version: int, tmp_path: Path) -> None:
             assert late.subscriptions == ("reader",)
             assert store.subscriptions("late")[0].position == 1
             assert store.browse("late/reader").payloads() == [b"after it"]
-            catalogs.append(store.catalog())
-            store.checkpoint()
+            catalogs.append(store.admin.catalog())
+            store.admin.checkpoint()
     assert catalogs[0] == catalogs[1]
     entries = [(item.type, item.key, item.version, item.body["name"]) for item in catalogs[0]]
     assert entries == [
@@ -183,10 +183,14 @@ def test_names_of_a_released_format(tmp_path: Path) -> None:
         file.extractall(tmp_path, filter="data")
     for _ in range(2):
         with Store.open(str(tmp_path / "store"), background=False) as store:
-            assert store.aliases() == {"first": "renamed", "moved": "topic", "second": "topic"}
-            assert store.switch() == {"puts": True, "gets": False}
+            assert store.admin.aliases() == {
+                "first": "renamed",
+                "moved": "topic",
+                "second": "topic",
+            }
+            assert store.admin.switch() == {"puts": True, "gets": False}
             assert store.browse("first").payloads() == [b"by an alias"]
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 @pytest.mark.promise(8)
@@ -207,7 +211,7 @@ def test_properties_of_a_released_format(tmp_path: Path) -> None:
                 found = [(m.payload, m.delivery_count) for m in txn.get_many("tried")]
                 txn.rollback()
             assert [payload for payload, _ in found] == [b"1", b"3", b"0", b"2", b"4"]
-            store.checkpoint()
+            store.admin.checkpoint()
     assert dict(found) == {b"0": 4, b"1": 4, b"2": 3, b"3": 2, b"4": 2}
 
 
@@ -226,8 +230,8 @@ def test_topics_of_a_released_format(tmp_path: Path) -> None:
             assert store.browse("kept").payloads() == kept
             assert store.browse("kept/reader").payloads() == kept
             assert store.browse("kept/alone").payloads() == kept[2:]
-            store.checkpoint()
-            assert store.verify().findings == []
+            store.admin.checkpoint()
+            assert store.admin.verify().findings == []
 
 
 @pytest.mark.promise(8, 10)
@@ -239,23 +243,23 @@ def test_states_of_a_released_format(tmp_path: Path) -> None:
     held = {"held 0", "held 1"}
     for _ in range(2):
         with Store.open(str(tmp_path / "store"), background=False) as store:
-            values = store.state_items("step")
+            values = store.states.items("step")
             assert values == kept | {"set 0": b"set", "set 1": b"set"} | {
                 name: b"held" for name in values if name.startswith("held")
             }
-            assert store.ledger("state key") == 1
-            assert {info.xid for info in store.recover()} == held
+            assert store.integration.ledger("state key") == 1
+            assert {info.xid for info in store.prepared.list()} == held
             for name in held:
                 with pytest.raises(KeyHeld), store.transaction() as txn:
                     txn.set_state("step", name, b"")
             (reader,) = store.subscriptions("stepped")
             assert reader.position == 3
             assert store.browse("taken").payloads()[:4] == [b"1.0", b"1.1", b"1.2", b"prepared"]
-            assert store.verify().findings == []
+            assert store.admin.verify().findings == []
             if len(held) == 2:
-                store.commit_prepared("held 0")
+                store.prepared.commit("held 0")
                 held = {"held 1"}
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 @pytest.mark.promise(8, 10)
@@ -264,18 +268,20 @@ def test_sections_of_a_released_format(tmp_path: Path) -> None:
     with tarfile.open(Path(__file__).parent / "store-v5-sections.tar.gz") as file:
         file.extractall(tmp_path, filter="data")
     with Store.open(str(tmp_path / "store"), background=False) as store:
-        assert [(info.xid, info.queues, info.messages, info.bytes) for info in store.recover()] == [
+        assert [
+            (info.xid, info.queues, info.messages, info.bytes) for info in store.prepared.list()
+        ] == [
             ("large 0", ("parts",), 100, 3128),
             ("held 1", ("counted", "parts"), 11, 21318),
             ("unset 1", ("counted", "parts"), 11, 24319),
             ("large 1", ("parts",), 100, 3128),
         ]
         values = {"committed 0", "committed 1", "set 1", "unset 0"}
-        assert store.state_items("step").keys() == values
+        assert store.states.items("step").keys() == values
         assert [s.position for s in store.subscriptions("parts")] == [5]
         assert [(s.position, s.delivered) for s in store.subscriptions("counted")] == [(3, 2)]
         taken = store.transaction()
-        taken.record("key held", 9)
+        taken.enter("key held", 9)
         with pytest.raises(KeyHeld):
             taken.commit()
         taken.rollback()
@@ -284,14 +290,14 @@ def test_sections_of_a_released_format(tmp_path: Path) -> None:
         with pytest.raises(KeyHeld):
             taken.commit()
         taken.rollback()
-        store.checkpoint()
+        store.admin.checkpoint()
     with Store.open(str(tmp_path / "store"), background=False) as store:
-        assert [info.messages for info in store.recover()] == [100, 11, 11, 100]
-        for info in store.recover()[1:]:
-            store.commit_prepared(info.xid)
-        store.rollback_prepared("large 0")
-        assert store.state_items("step").keys() == values | {"held 1", "unset 1"}
-        assert store.ledger("key held") == store.ledger("key unset") == 1
+        assert [info.messages for info in store.prepared.list()] == [100, 11, 11, 100]
+        for info in store.prepared.list()[1:]:
+            store.prepared.commit(info.xid)
+        store.prepared.rollback("large 0")
+        assert store.states.items("step").keys() == values | {"held 1", "unset 1"}
+        assert store.integration.ledger("key held") == store.integration.ledger("key unset") == 1
         with store.transaction() as txn:
             assert txn.get_many("counted").payloads() == [b"1.2", b"1.3"]
             parts = txn.get_many("parts/some", max_messages=1000).payloads()
@@ -300,7 +306,7 @@ def test_sections_of_a_released_format(tmp_path: Path) -> None:
                 payload for payload in parts if payload.startswith(xid)
             ][-10:]
         assert parts[-100:] == [b"of a large one"] * 100
-        assert store.verify().findings == []
+        assert store.admin.verify().findings == []
 
 
 @pytest.mark.promise(8, 10)
@@ -334,11 +340,11 @@ def test_request_ids_of_a_released_format(tmp_path: Path) -> None:
             if prepared:
                 with pytest.raises(KeyHeld):
                     store.put("once", b"", request_id="prepared")
-                store.commit_prepared("once")
+                store.prepared.commit("once")
             else:
                 assert store.put("once", b"", request_id="prepared") == by_payload["prepared"]
             assert len(store.browse("once")) == 6
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 @pytest.mark.promise(10)
@@ -349,7 +355,7 @@ def test_streams_of_the_archive(tmp_path: Path) -> None:
     film = b"film" * (600 << 10)
     with Store.open(str(tmp_path / "store"), background=False) as store:
         assert store.queue("films").max_stream_bytes == 5 << 20
-        store.commit_prepared("film")
+        store.prepared.commit("film")
         sealed, late, prepared = store.browse("films")
         assert [m.sender for m in (sealed, late, prepared)] == ["sealed", None, "prepared"]
         assert dict(sealed.attributes) == {"ü": ""}
@@ -366,7 +372,7 @@ def test_schedules_of_the_archive(tmp_path: Path) -> None:
     with tarfile.open(Path(__file__).parent / "store-v3-schedules.tar.gz") as file:
         file.extractall(tmp_path, filter="data")
     with Store.open(str(tmp_path / "store"), background=False) as store:
-        late, sealed = store.schedules()
+        late, sealed = store.cron.list()
         assert (late.name, sealed.name) == ("late", "sealed")
         first, second = store.get_many("puts")[:2]
         assert (first.attributes["quire.schedule"], first.payload) == ("sealed", b"\x00due")
@@ -376,10 +382,10 @@ def test_schedules_of_the_archive(tmp_path: Path) -> None:
             assert (info.queue, info.cron, info.timezone) == ("puts", "@yearly", "Europe/Berlin")
             assert (info.missed, info.paused, info.payload) == ("skip", True, b"\x00due")
             assert info.message == {"priority": 3, "attributes": {"ü": ""}, "sender": "me"}
-            assert store.ledger(f"quire.schedule:{info.id}") == info.last_us
-        assert store.alter_schedule("late", paused=False).next_us is not None
-        store.drop_schedule("sealed")
-        assert store.create_schedule("new", "puts", "@daily").id > late.id
+            assert store.integration.ledger(f"quire.schedule:{info.id}") == info.last_us
+        assert store.cron.alter("late", paused=False).next_us is not None
+        store.cron.drop("sealed")
+        assert store.cron.create("new", "puts", "@daily").id > late.id
 
 
 @pytest.mark.promise(8)
@@ -407,8 +413,8 @@ def test_policies_of_a_released_format(tmp_path: Path) -> None:
             assert found["retried"].retry == retry
             assert (found["aged"].keep_seconds, found["kept"].keep_messages) == (3600.0, 2)
             assert [s.durable for s in store.subscriptions("kept")] == [False]
-            assert store.aliases() == {"also": "grown"}
-            assert store.get_state("golden", "turn") == b"1"
+            assert store.admin.aliases() == {"also": "grown"}
+            assert store.states.get("golden", "turn") == b"1"
             orders = {info.name: info.order for info in found.values() if info.order != "commit"}
             assert orders == {
                 "coded": "golden",
@@ -420,8 +426,8 @@ def test_policies_of_a_released_format(tmp_path: Path) -> None:
             if is_first:  # as each get counts
                 counts = [message.delivery_count for message in store.get_many("retried")]
                 assert sorted(counts) == [1, 1, 1, 1, 1, 1, 2, 2]
-            store.checkpoint()
-            assert store.verify().findings == []
+            store.admin.checkpoint()
+            assert store.admin.verify().findings == []
 
 
 def check_policies(store: Store) -> None:
@@ -461,5 +467,5 @@ def test_failures_of_a_released_format(tmp_path: Path) -> None:
             assert all(row[4] > 0 for rows in tried.values() for row in rows)
             numbered = store._context.state.queue("numbered").durable
             assert [list(s.numbers.values()) for s in numbered.ring] == [[3]]
-            assert store.verify().findings == []
-            store.checkpoint()
+            assert store.admin.verify().findings == []
+            store.admin.checkpoint()

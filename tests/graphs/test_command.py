@@ -54,7 +54,7 @@ def path(store_path: str) -> Iterator[str]:
     """Of a store in which the graph has done two batches; nobody has it open."""
     with Store.open(store_path, background=False) as store:
         store.create_queue("in", keep_forever=True)
-        store.create_queues(["out", {"name": "dead", "kind": "work"}])
+        store.admin.create_queues(["out", {"name": "dead", "kind": "work"}])
         store.subscribe("in", "shop.check")
         store.subscribe("out", "shop.windows")
         save_graph(store, GRAPH)
@@ -64,12 +64,12 @@ def path(store_path: str) -> Iterator[str]:
             txn.read_to("in/shop.check", 7)
             txn.put_many("out", [b"x"] * 6)
             txn.put("dead", b"y")
-            txn.record("graph/shop/check", 1)
+            txn.enter("graph/shop/check", 1)
             txn.set_state(step_state_name("shop", "check"), "seen", b"7")
         assert store.status()["state"]["keys"] == 2
     yield store_path
     with Store.open(store_path, background=False) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_a_step_is_reset(quire: Command, path: str) -> None:
     assert "Spark's checkpoint" in quire("reset", "shop", "windows", "--yes", status=1)
     assert "from position 0 on" in quire("reset", "shop", "check", "--yes")
     with Store.open(path, background=False) as store:
-        assert store.state_items(step_state_name("shop", "check")) == {}
+        assert store.states.items(step_state_name("shop", "check")) == {}
         assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 10
         held = OsEnv().lock_names(f"{path}/run/readers", ["in/shop.check"])
         assert not isinstance(held, str)

@@ -35,7 +35,7 @@ def transact(queue, payload, key=None, version=0):
     with store.transaction() as txn:
         txn.put(queue, payload)
         if key:
-            txn.record(key, version)
+            txn.enter(key, version)
     return txn.state
 
 def do(*calls):

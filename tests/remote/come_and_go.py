@@ -113,7 +113,7 @@ class Worker:
                 for index in range(puts):
                     txn.put(rng.choice(TOPICS), f"{name} {index + 1}/{puts}".encode())
             if version is not None:
-                txn.record(self._name, version)
+                txn.enter(self._name, version)
             how = rng.random()
             if how < 0.1:
                 txn.rollback()

@@ -60,7 +60,7 @@ def owner(store_path: str, clock: Clock) -> Iterator[Store]:
         assert isinstance(store, Store)
         yield store
         with suppress(StoreClosed):  # a test may have closed it
-            report = store.verify()
+            report = store.admin.verify()
             assert report.ok, report.findings
 
 

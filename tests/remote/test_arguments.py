@@ -68,23 +68,23 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     ),
     "create_queues": (
         ["ab", b"ab", 5, None, {"name": "a"}, [5], [None], [{"size": 1}], [{"kind": "work"}]],
-        lambda store, bad: store.create_queues(bad),
+        lambda store, bad: store.admin.create_queues(bad),
     ),
-    "create_queues name": (NAMES, lambda store, bad: store.create_queues(["new", bad])),
+    "create_queues name": (NAMES, lambda store, bad: store.admin.create_queues(["new", bad])),
     "create_queues data_file": (
         [*FROM_ZERO, 2],
-        lambda store, bad: store.create_queues(["new", {"name": "b", "data_file": bad}]),
+        lambda store, bad: store.admin.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
-    "catalog": (["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.catalog(bad)),
+    "catalog": (["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)),
     "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
     "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
     "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
-    "positions": (NAMES, lambda store, bad: store.positions(bad)),
-    "positions_many": (NAMES, lambda store, bad: store.positions_many([bad])),
-    "records name": (NAMES, lambda store, bad: store.records(bad)),
-    "records start": (FROM_ZERO, lambda store, bad: store.records("work", start=bad)),
-    "records limit": (COUNTS, lambda store, bad: store.records("work", limit=bad)),
+    "positions": (NAMES, lambda store, bad: store.integration.positions(bad)),
+    "positions_many": (NAMES, lambda store, bad: store.integration.positions_many([bad])),
+    "records name": (NAMES, lambda store, bad: store.admin.queue_records(bad)),
+    "records start": (FROM_ZERO, lambda store, bad: store.admin.queue_records("work", start=bad)),
+    "records limit": (COUNTS, lambda store, bad: store.admin.queue_records("work", limit=bad)),
     "subscribe queue": (NAMES, lambda store, bad: store.subscribe(bad, "b")),
     "subscribe name": (NAMES, lambda store, bad: store.subscribe("topic", bad)),
     "subscribe start": (
@@ -93,23 +93,23 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     ),
     "subscribe_many": (
         ["topic", [("topic", 0)], None, {"topic": -1}, {5: 0}],
-        lambda store, bad: store.subscribe_many("b", bad),
+        lambda store, bad: store.integration.subscribe_many("b", bad),
     ),
     "subscribe_many start": (
         ["", "middle", -1, -1.0, "id:x", True, None, [], 99],
-        lambda store, bad: store.subscribe_many("b", {"topic": bad}),
+        lambda store, bad: store.integration.subscribe_many("b", {"topic": bad}),
     ),
     "subscribe_many name": (
-        NAMES, lambda store, bad: store.subscribe_many(bad, {"topic": "earliest"})
+        NAMES, lambda store, bad: store.integration.subscribe_many(bad, {"topic": "earliest"})
     ),
     "subscribe exclusive": (
         FLAGS, lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
     ),
     "subscribe durable": (FLAGS, lambda store, bad: store.subscribe("topic", "b", durable=bad)),
-    "position_at name": (NAMES, lambda store, bad: store.position_at(bad, 0.0)),
+    "position_at name": (NAMES, lambda store, bad: store.admin.position_at(bad, 0.0)),
     "position_at time": (
         ["", -1, NAN, math.inf, True, None, []],
-        lambda store, bad: store.position_at("topic", bad),
+        lambda store, bad: store.admin.position_at("topic", bad),
     ),
     "unsubscribe queue": (NAMES, lambda store, bad: store.unsubscribe(bad, "a")),
     "unsubscribe name": (NAMES, lambda store, bad: store.unsubscribe("topic", bad)),
@@ -117,35 +117,35 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "transaction timeout": (LIFETIMES, lambda store, bad: store.transaction(timeout=bad)),
     "transaction large": (FLAGS, lambda store, bad: store.transaction(large=bad)),
     "transaction owner": ([5, b"", [], "\ud800"], lambda store, bad: store.transaction(owner=bad)),
-    "transaction_info": (NUMBERS, lambda store, bad: store.transaction_info(bad)),
-    "abort": (NUMBERS, lambda store, bad: store.abort(bad)),
-    "commit_prepared": (XIDS, lambda store, bad: store.commit_prepared(bad)),
-    "rollback_prepared": (XIDS, lambda store, bad: store.rollback_prepared(bad)),
+    "transaction_info": (NUMBERS, lambda store, bad: store.admin.transaction(bad)),
+    "abort": (NUMBERS, lambda store, bad: store.admin.abort(bad)),
+    "commit_prepared": (XIDS, lambda store, bad: store.prepared.commit(bad)),
+    "rollback_prepared": (XIDS, lambda store, bad: store.prepared.rollback(bad)),
     "store.put queue": (NAMES, lambda store, bad: store.put(bad, b"x")),
     "store.put payload": (PAYLOADS, lambda store, bad: store.put("work", bad)),
     "store.put field": ([-1, "1", True], lambda store, bad: store.put("work", b"", group=bad)),
     "browse source": (SOURCES, lambda store, bad: store.browse(bad)),
     "browse start": (FROM_ZERO, lambda store, bad: store.browse("work", start=bad)),
     "browse max_messages": (COUNTS, lambda store, bad: store.browse("work", max_messages=bad)),
-    "ledger": (KEYS, lambda store, bad: store.ledger(bad)),
-    "ledger_many": (KEYS, lambda store, bad: store.ledger_many([bad])),
-    "lease queue": (NAMES, lambda store, bad: store.lease(bad, 0, 0)),
-    "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
-    "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),
-    "lease seconds": (SECONDS, lambda store, bad: store.lease("work", 0, 0, bad)),
-    "lease gaps": (FLAGS, lambda store, bad: store.lease("work", 0, 0, gaps=bad)),
+    "ledger": (KEYS, lambda store, bad: store.integration.ledger(bad)),
+    "ledger_many": (KEYS, lambda store, bad: store.integration.ledger_many([bad])),
+    "lease queue": (NAMES, lambda store, bad: store.integration.lease(bad, 0, 0)),
+    "lease start": ([-1, *NUMBERS], lambda store, bad: store.integration.lease("work", bad, 0)),
+    "lease end": ([-1, *NUMBERS], lambda store, bad: store.integration.lease("work", 0, bad)),
+    "lease seconds": (SECONDS, lambda store, bad: store.integration.lease("work", 0, 0, bad)),
+    "lease gaps": (FLAGS, lambda store, bad: store.integration.lease("work", 0, 0, gaps=bad)),
     "lease_many": (
         ["work", {"work": (0, 0)}, 5, None, [5], ["work"], [("work", 0)], [("work", 0, 0, 0)]],
-        lambda store, bad: store.lease_many(bad),
+        lambda store, bad: store.integration.lease_many(bad),
     ),
     "lease_many end": (
-        [-1, *NUMBERS], lambda store, bad: store.lease_many([("work", 0, 0), ("work", 0, bad)])
+        [-1, *NUMBERS], lambda store, bad: store.integration.lease_many([("work", 0, 0), ("work", 0, bad)])
     ),
-    "lease_many seconds": (SECONDS, lambda store, bad: store.lease_many([("work", 0, 0)], bad)),
-    "lease_many gaps": (FLAGS, lambda store, bad: store.lease_many([("work", 0, 0)], gaps=bad)),
-    "renew": (NUMBERS, lambda store, bad: store.renew(bad)),
-    "renew seconds": (SECONDS, lambda store, bad: store.renew(1, bad)),
-    "release": (NUMBERS, lambda store, bad: store.release(bad)),
+    "lease_many seconds": (SECONDS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], bad)),
+    "lease_many gaps": (FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)),
+    "renew": (NUMBERS, lambda store, bad: store.integration.renew_lease(bad)),
+    "renew seconds": (SECONDS, lambda store, bad: store.integration.renew_lease(1, bad)),
+    "release": (NUMBERS, lambda store, bad: store.integration.end_lease(bad)),
 }  # fmt: skip
 
 IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
@@ -154,14 +154,14 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "put field": (["\ud800", 5, b"x"], lambda txn, bad: txn.put("work", b"", sender=bad)),
     "put_many queue": (NAMES, lambda txn, bad: txn.put_many(bad, [b"x"])),
     "put_many payload": (PAYLOADS, lambda txn, bad: txn.put_many("work", [b"good", bad])),
-    "put_block queue": (NAMES, lambda txn, bad: txn.put_block(bad, BLOCK)),
-    "put_block": (BLOCKS, lambda txn, bad: txn.put_block("work", bad)),
-    "put_blocks queue": (NAMES, lambda txn, bad: txn.put_blocks([(bad, BLOCK)])),
+    "put_block queue": (NAMES, lambda txn, bad: txn.integration.put_block(bad, BLOCK)),
+    "put_block": (BLOCKS, lambda txn, bad: txn.integration.put_block("work", bad)),
+    "put_blocks queue": (NAMES, lambda txn, bad: txn.integration.put_blocks([(bad, BLOCK)])),
     "put_blocks pairs": (
         [5, None, [5], [None], ["work"], [("work",)], [("work", BLOCK, 5)], {"work": BLOCK}],
-        lambda txn, bad: txn.put_blocks(bad),
+        lambda txn, bad: txn.integration.put_blocks(bad),
     ),
-    "put_blocks": (BLOCKS, lambda txn, bad: txn.put_blocks([("work", bad)])),
+    "put_blocks": (BLOCKS, lambda txn, bad: txn.integration.put_blocks([("work", bad)])),
     "put_stream queue": (NAMES, lambda txn, bad: txn.put_stream(bad, b"x")),
     "put_stream source": (PAYLOADS, lambda txn, bad: txn.put_stream("work", bad)),
     "put_stream field": (["\ud800", 5], lambda txn, bad: txn.put_stream("work", b"", sender=bad)),
@@ -170,8 +170,8 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "put_writer size": ([*FROM_ZERO, 1 << 60], lambda txn, bad: txn.put_writer("work", size=bad)),
     "put_writer timeout": (TIMEOUTS, lambda txn, bad: txn.put_writer("work", timeout=bad)),
     "write": (PAYLOADS, lambda txn, bad: txn.put_writer("work").write(bad)),
-    "adopt queue": (NAMES, lambda txn, bad: txn.adopt(bad, FOREIGN)),
-    "adopt": (FILES, lambda txn, bad: txn.adopt("work", bad)),
+    "adopt queue": (NAMES, lambda txn, bad: txn.integration.adopt(bad, FOREIGN)),
+    "adopt": (FILES, lambda txn, bad: txn.integration.adopt("work", bad)),
     "get source": (SOURCES, lambda txn, bad: txn.get(bad)),
     "get timeout": (TIMEOUTS, lambda txn, bad: txn.get("work", timeout=bad)),
     "get_many source": (SOURCES, lambda txn, bad: txn.get_many(bad)),
@@ -182,11 +182,11 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "read_to position": ([*FROM_ZERO, None, 99], lambda txn, bad: txn.read_to("work", bad)),
     "read_to_many": (
         ["work", 5, None, [("work", 0)], {"work": 99}, {5: 0}],
-        lambda txn, bad: txn.read_to_many(bad),
+        lambda txn, bad: txn.integration.read_to_many(bad),
     ),
     "read_to_many position": (
         [*FROM_ZERO, None, 99],
-        lambda txn, bad: txn.read_to_many({"work": bad}),
+        lambda txn, bad: txn.integration.read_to_many({"work": bad}),
     ),
     "seek source": (SOURCES, lambda txn, bad: txn.seek(bad, 0)),
     "seek to": (
@@ -194,8 +194,8 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda txn, bad: txn.seek("work", bad),
     ),
     "seek timeout": (TIMEOUTS, lambda txn, bad: txn.seek("topic/a", 0, bad)),
-    "record key": (KEYS, lambda txn, bad: txn.record(bad, 1)),
-    "record version": (VERSIONS, lambda txn, bad: txn.record("key", bad)),
+    "record key": (KEYS, lambda txn, bad: txn.enter(bad, 1)),
+    "record version": (VERSIONS, lambda txn, bad: txn.enter("key", bad)),
     "commit timeout": (TIMEOUTS, lambda txn, bad: txn.commit(timeout=bad)),
     "prepare xid": (XIDS, lambda txn, bad: txn.prepare(bad)),
     "prepare timeout": (TIMEOUTS, lambda txn, bad: txn.prepare("x1", timeout=bad)),
@@ -215,7 +215,7 @@ def pair(
         owner.put("work", b"kept")
         with FORMS[request.param](owner) as store:
             yield owner, store
-            assert owner.verify().ok
+            assert owner.admin.verify().ok
 
 
 @pytest.fixture
@@ -226,8 +226,8 @@ def both(pair: tuple[Store, AnyStore]) -> Iterator[tuple[Store, AnyStore]]:
     yield pair
     assert (owner.queues(), owner.subscriptions("topic")) == before
     assert owner.browse("work").payloads() == [b"kept"]
-    assert owner.recover() == []
-    assert owner.ledger("key") is None
+    assert owner.prepared.list() == []
+    assert owner.integration.ledger("key") is None
 
 
 def refusal(call: Callable[[Any, Any], object], of: Any, bad: Any) -> str:
@@ -270,9 +270,9 @@ def test_what_is_odd_but_right(both: tuple[Store, AnyStore]) -> None:
     for store in both:
         txn = store.transaction(timeout=math.inf)
         assert txn.get("work", timeout=math.inf) is not None
-        [info] = owner.transactions()
+        [info] = owner.admin.transactions()
         assert info.seconds_left is None
         txn.rollback()
         with store.transaction(timeout=1e9) as txn:
-            txn.record("k" * MAX_LEDGER_KEY_BYTES, int(store is other))
+            txn.enter("k" * MAX_LEDGER_KEY_BYTES, int(store is other))
             txn.commit(timeout=math.inf)

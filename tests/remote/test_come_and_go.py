@@ -141,9 +141,9 @@ def come_and_go(path: str, logs: Path, rng: random.Random, rounds: int) -> int:
         assert set(workers.statuses.values()) <= {0, -signal.SIGKILL}, workers.statuses
     events = read_logs(logs)
     with quire.open(path, **OPTIONS) as store:
-        for info in store.recover():  # of workers that were killed before their decision
-            store.commit_prepared(info.xid)
-        assert store.verify().ok
+        for info in store.prepared.list():  # of workers that were killed before their decision
+            store.prepared.commit(info.xid)
+        assert store.admin.verify().ok
         counts = reconcile(events, look(store))
     times = take_over_times(events, workers.ends[: -len(last)])
     print(f"\n{rounds} rounds, {dict(counts)}; {len(times)} hand-overs", end="")

@@ -85,7 +85,7 @@ def test_one_message_is_taken_for_good(store: AnyStore, work: str) -> None:
     message = store.get(work)
     assert message is not None
     assert (message.payload, message.group, message.delivery_count) == (b"1", 3, 1)
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
     assert store.queue(work).messages == 0
     assert store.get(work) is None
 
@@ -99,7 +99,7 @@ def test_many_messages_are_taken_for_good(store: AnyStore, work: str) -> None:
     nothing = store.get_many(work, 1)
     assert isinstance(nothing, Messages)
     assert (nothing.queue, list(nothing)) == (work, [])
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_call_that_takes_waits(store: AnyStore, work: str) -> None:
@@ -134,7 +134,7 @@ def test_of_many_messages_all_are_put_or_none(store: AnyStore) -> None:
     assert store.queue("small").messages == 0
     with pytest.raises(QueueNotFound):
         store.put_many("nowhere", [b"1"])
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_topic_is_taken_from_by_a_subscription(store: AnyStore) -> None:
@@ -206,7 +206,7 @@ def test_a_loop_handles_each_message_in_a_transaction(store: AnyStore, work: str
     assert seen == [b"1", b"2", b"3"]
     assert store.get_many("done").payloads() == [b"1!", b"2!", b"3!"]
     assert left(store, work) == []
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_loop_takes_batches(store: AnyStore, work: str) -> None:
@@ -252,7 +252,7 @@ def test_a_block_that_is_left_has_its_message_there_again(
     assert again is not None
     assert again.payload == [b"1", b"2", b"3"][len(done)]
     assert again.delivery_count == (1 if (ack, leaves) == ("session", "break") else 2)
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 @pytest.mark.parametrize("leaves", ["break", "raise", "return"])
@@ -280,7 +280,7 @@ def test_a_bare_loop_that_is_left_has_its_message_there_again(
         run()
     if leaves != "break":
         assert left(store, work) == [b"2", b"3"]
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_bare_loop_that_ends_has_committed(plain_store: AnyStore, plain_work: str) -> None:
@@ -295,7 +295,7 @@ def test_a_loop_waits(store: AnyStore, work: str) -> None:
     """For the next message, with no transaction open; its end comes when none does."""
 
     def put_when_free(payload: bytes) -> None:
-        until(lambda: store.transactions() == [])
+        until(lambda: store.admin.transactions() == [])
         store.put(work, payload)
 
     with store.consume(work, timeout=SECONDS) as messages:
@@ -359,7 +359,7 @@ def test_a_session_commits_when_it_is_told_to(store: AnyStore, work: str) -> Non
     def fail() -> None:
         with store.consume(work, timeout=0.0, ack="session") as messages:
             for message in messages:
-                assert len(store.transactions()) == 1
+                assert len(store.admin.transactions()) == 1
                 if message.payload == b"2":
                     messages.acknowledge()
                     assert store.queue(work).messages == 2
@@ -395,8 +395,8 @@ def test_a_loop_whose_transaction_was_ended_by_others_raises(store: AnyStore, wo
     store.put(work, b"1")
     with store.consume(work, timeout=0.0) as messages:
         next(messages)
-        [info] = store.transactions()
-        store.abort(info.id)
+        [info] = store.admin.transactions()
+        store.admin.abort(info.id)
         with pytest.raises(TransactionAborted):
             next(messages)
     assert left(store, work) == [b"1"]

@@ -18,7 +18,7 @@ SECONDS = 120.0
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue whose messages are delivered twice."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "work", "kind": "work", "max_deliveries": 2, "dead_letter": "dead"},
@@ -140,7 +140,7 @@ def test_what_cannot_be_rejected(store: AnyStore, work: str) -> None:
 
 def test_a_full_dead_letter_queue_makes_it_wait(store: AnyStore) -> None:
     """Visibly, and hidden from consumers; it moves when there is room."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "capacity": 4096},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -161,7 +161,7 @@ def test_a_full_dead_letter_queue_makes_it_wait(store: AnyStore) -> None:
 
 def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
     """The others get the message all the same."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "t", "max_deliveries": 1, "dead_letter": "dead"},
@@ -218,7 +218,7 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
             for message in list(txn.get_many(work, 10)):
                 txn.reject(message, "not yet")
     assert store.queue("dead").messages == 3
-    assert store.redrive("dead", lambda letter: letter.group != 1) == 2
+    assert store.admin.redrive("dead", lambda letter: letter.group != 1) == 2
     assert [letter.payload for letter in store.browse("dead")] == [b"1"]
     with store.transaction() as txn:
         back = list(txn.get_many(work, 10))
@@ -228,16 +228,16 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
         assert {m.delivery_count for m in back} == {1}
     store.create_queue("other", kind="work")
     store.put("dead", b"none")
-    assert store.redrive("dead", max_messages=10) == 1
-    assert store.redrive("dead", to="other") == 1
+    assert store.admin.redrive("dead", max_messages=10) == 1
+    assert store.admin.redrive("dead", to="other") == 1
     assert [m.payload for m in got(store, "other")] == [b"none"]
     with pytest.raises(InvalidArgument):
-        store.redrive("dead", "all")  # type: ignore[arg-type]
+        store.admin.redrive("dead", "all")  # type: ignore[arg-type]
 
 
 def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:
     """Neither what is larger than the queue takes, nor what is larger than the queue."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "capacity": 8192, "max_message_bytes": 6000},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -261,7 +261,7 @@ def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:
 
 def test_a_dead_letter_is_no_larger_than_its_queue_takes(store: AnyStore) -> None:
     """Where what tells where it comes from is too much, it goes without."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "max_message_bytes": 100},
             {"name": "work", "kind": "work", "max_message_bytes": 100},
@@ -279,7 +279,7 @@ def test_a_dead_letter_is_no_larger_than_its_queue_takes(store: AnyStore) -> Non
 
 def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
     """Also where their queue has a retry policy."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work", "retry": {"delay": 600.0}},
             {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
@@ -289,5 +289,5 @@ def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
     with store.transaction() as txn:
         for message in txn.get_many("work"):
             txn.reject(message, "bad")
-    assert store.redrive("dead", lambda letter: letter.payload == b"1") == 1
+    assert store.admin.redrive("dead", lambda letter: letter.payload == b"1") == 1
     assert [m.payload for m in got(store, "dead")] == [b"0"]

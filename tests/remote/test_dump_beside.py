@@ -27,7 +27,7 @@ store.share(store._env).wait_started()
 store.create_queue("q", kind="work")
 store.create_queue("other", kind="work")
 store.put("q", b"sealed")
-store.checkpoint()
+store.admin.checkpoint()
 store.put("q", b"single")
 stays, ends, goes = (store.transaction() for _ in range(3))
 for number in range(3):
@@ -58,7 +58,9 @@ def told(store_path: str) -> Iterator[list[tuple[Any, ...]]]:
     """What the owner at `store_path`, another process, tells of its queue."""
     with child(SPILLING, store_path) as owner:
         assert owner.line() == "ready"
-        owner.say("[(r.kind, r.transaction_id, r.messages) for r in store.records('q')]")
+        owner.say(
+            "[(r.kind, r.transaction_id, r.messages) for r in store.admin.queue_records('q')]"
+        )
         yield eval(owner.line())
 
 
@@ -131,7 +133,7 @@ def test_pages_of_open_transactions(told: list[tuple[Any, ...]], store_path: str
 
 def answers(store: Store) -> Owner:
     """What the owner would tell over the socket."""
-    records = {name: store.records(name, limit=100_000) for name in ("a", "b")}
+    records = {name: store.admin.queue_records(name, limit=100_000) for name in ("a", "b")}
     status = store.status()
     return Owner(status["journal"]["end_lsn"], tuple(status["transactions"]), records)
 
@@ -162,7 +164,7 @@ class Busy:
         elif draw < 0.97 and self._prepared:
             rng.choice([Transaction.commit, Transaction.rollback])(self._prepared.pop())
         else:
-            self._store.checkpoint()
+            self._store.admin.checkpoint()
 
     def _end(self, transaction: Transaction) -> None:
         draw = self._rng.random()

@@ -55,7 +55,7 @@ def owner(store_path: str) -> Iterator[SharedStore]:
         store.create_queue("work", kind="work")
         store.put("work", b"1")
         yield store
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_an_owner_that_failed_gives_way(owner: Actor, store: ElectedStore, store
     assert owner.ask("exec('store = open(sys.argv[1])', globals())") == "None"
     assert owner.ask("store.role") == "'joined'"
     assert owner.ask("store.put('work', b'4')") == "4" or store.queue("work").messages >= 3
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(11)
@@ -95,7 +95,7 @@ def test_reads_go_on_while_nobody_else_is_there(owner: Actor, store_path: str) -
         store.put("work", b"3")
         assert owner.ask('store.browse("work")').startswith("StoreFailed")
         owner.end()  # which writes, cuts and removes nothing
-        assert store.verify().ok
+        assert store.admin.verify().ok
         assert store.browse("work").payloads()[-1] == b"3"
 
 
@@ -115,13 +115,13 @@ def test_a_joined_commit_with_an_entry(owner: Actor, store: ElectedStore) -> Non
     """The next owner's ledger tells whether it took effect."""
     txn = store.transaction()
     txn.put("work", b"1")
-    txn.record("mine", 1)
+    txn.enter("mine", 1)
     fail(owner)
     committed = False
     with suppress(ConnectionLost):
         txn.commit()
         committed = True
-    assert (store.ledger("mine") == 1) == committed
+    assert (store.integration.ledger("mine") == 1) == committed
     assert store.queue("work").messages == committed
     assert txn.state == ("committed" if committed else "rolled back")
 
@@ -149,7 +149,7 @@ def test_one_takes_over_after_the_other(store_path: str) -> None:
             found = store.browse("work").payloads()
             assert [p for p in found if p not in maybe] == known
             assert len(set(found)) == len(found)
-            assert store.verify().ok
+            assert store.admin.verify().ok
 
 
 BROKEN = """
@@ -192,7 +192,7 @@ def test_a_disk_that_fails_for_all(owner: Actor, store_path: str) -> None:
         two.kill()
     owner.end()
     with open_store(store_path) as store:
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def test_waiting_calls_find_the_next_owner(owner: Actor, store: ElectedStore) -> None:
@@ -241,7 +241,7 @@ def work():
             txn = store.transaction()
             txn.put("work", one.encode())
             if entry:
-                txn.record(one, 1)
+                txn.enter(one, 1)
             txn.commit()
             known.append(one)
         except QuireError:
@@ -312,7 +312,7 @@ def test_rounds_of_failed_owners(store_path: str, round_number: int) -> None:
         found = {*taken, *left}
         assert found <= {*known, *maybe}
         assert {*known} - found <= {*perhaps}  # what went, went to who does not know
-        assert store.verify().ok
+        assert store.admin.verify().ok
 
 
 def _wait_for_more(workers: list[Child]) -> None:

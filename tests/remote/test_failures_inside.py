@@ -30,7 +30,7 @@ def _plain(txn: Transaction, payload: bytes) -> None:
 def _large_record(txn: Transaction, payload: bytes) -> None:
     txn.put("work", payload)
     for number in range(40):
-        txn.record(f"{payload.decode()}-{number}" + "x" * 80, 1)
+        txn.enter(f"{payload.decode()}-{number}" + "x" * 80, 1)
 
 
 def _states(txn: Transaction, payload: bytes) -> None:
@@ -139,12 +139,12 @@ def test_promise_2_a_failure_inside_the_owner_tells_the_state_as_it_is(
                 assert txn.state == "rolled back"
         told = moment, txn.state, failing.where
         names = pair.names()
-        listed = [info.xid for info in pair.owner.recover()]
+        listed = [info.xid for info in pair.owner.prepared.list()]
         is_there = name in listed if prepare else name in names
         stands = "prepared" if prepare else "committed"
         assert is_there is (txn.state == stands) or txn.state == "in doubt", told
         for xid in listed:
-            pair.owner.rollback_prepared(xid)
+            pair.owner.prepared.rollback(xid)
 
 
 @pytest.mark.promise(2)

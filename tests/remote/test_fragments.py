@@ -40,7 +40,9 @@ def block(*payloads: bytes) -> bytes:
 def file(store: AnyStore, *payloads: bytes) -> int:
     """A file as another process writes it; its id."""
     env = OsEnv()
-    writer = LtdsWriter(env, f"{store.path}/ltds", store.store_id, new_id(env, foreign=True))
+    writer = LtdsWriter(
+        env, f"{store.path}/ltds", store.integration.store_id, new_id(env, foreign=True)
+    )
     builder = BlockBuilder()
     builder.add_many(payloads)
     writer.add(builder)
@@ -70,7 +72,7 @@ def requests(joined: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
     monkeypatch.setattr(Channel, "request", request)
     monkeypatch.setattr(Channel, "exchange", exchange)
     yield seen
-    assert joined.verify().ok
+    assert joined.admin.verify().ok
 
 
 def mixed(store: AnyStore, queue: str) -> tuple[list[object], Callable[[], list[int]]]:
@@ -78,11 +80,11 @@ def mixed(store: AnyStore, queue: str) -> tuple[list[object], Callable[[], list[
     txn = store.transaction()
     ids = [
         [txn.put(queue, b"0")],
-        txn.put_block(queue, block(b"1", b"2")),
-        txn.adopt(queue, file(store, b"3", b"4", b"5")),
+        txn.integration.put_block(queue, block(b"1", b"2")),
+        txn.integration.adopt(queue, file(store, b"3", b"4", b"5")),
         txn.put_many(queue, [b"6", b"7"]),
-        txn.adopt(queue, file(store, b"8")),
-        txn.adopt(queue, file(store, b"9", b"a")),
+        txn.integration.adopt(queue, file(store, b"8")),
+        txn.integration.adopt(queue, file(store, b"9", b"a")),
         [txn.put(queue, b"b")],
     ]
     return [txn, ids], lambda: [int(each) for some in ids for each in some]
@@ -105,7 +107,7 @@ def test_prepared_and_decided(store: AnyStore, work: str, by_xid: bool) -> None:
     (txn, _), ids = mixed(store, work)
     txn.prepare("x1")  # type: ignore[attr-defined]
     if by_xid:
-        store.commit_prepared("x1")
+        store.prepared.commit("x1")
     else:
         txn.commit()  # type: ignore[attr-defined]
     assert store.browse(work).payloads() == PAYLOADS
@@ -120,15 +122,15 @@ def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -
     requests.clear()
     with joined.transaction() as txn:
         for n, ltds_id in enumerate(files):
-            txn.adopt("ab"[n % 2], ltds_id)
-            txn.put_block("ab"[n % 2], block(b"block %d" % n))
-        txn.record("query", 1)
+            txn.integration.adopt("ab"[n % 2], ltds_id)
+            txn.integration.put_block("ab"[n % 2], block(b"block %d" % n))
+        txn.enter("query", 1)
     assert requests == ["queues", "queues", "exchange"]
     expected = [[b"%d" % n, b"block %d" % n] for n in range(0, 40, 2)]
     assert joined.browse("a").payloads() == [each for pair in expected for each in pair]
     requests.clear()
     with joined.transaction() as txn:
-        txn.put_block("a", block(b"again"))
+        txn.integration.put_block("a", block(b"again"))
     assert requests == ["exchange"]
 
 
@@ -143,15 +145,17 @@ def test_blocks_that_are_put_together(store: AnyStore) -> None:
 
     with store.transaction() as txn:
         txn.put("a", b"0")
-        made = txn.put_blocks([("a", block(b"1", b"2")), ("b", block(b"3")), ("a", block(b"4"))])
-        assert txn.put_blocks([]) == []
+        made = txn.integration.put_blocks(
+            [("a", block(b"1", b"2")), ("b", block(b"3")), ("a", block(b"4"))]
+        )
+        assert txn.integration.put_blocks([]) == []
         with pytest.raises(RuntimeError, match="no more"):
-            txn.put_blocks(failing())
+            txn.integration.put_blocks(failing())
         with pytest.raises(InvalidArgument):
-            txn.put_blocks([("b", block(b"6")), ("a", b"none")])
-        txn.put_block("b", block(b"7"))
+            txn.integration.put_blocks([("b", block(b"6")), ("a", b"none")])
+        txn.integration.put_block("b", block(b"7"))
         with pytest.raises(QueueNotFound):
-            txn.put_blocks([("b", block(b"8")), ("c", block(b"9"))])
+            txn.integration.put_blocks([("b", block(b"8")), ("c", block(b"9"))])
     assert store.browse("a").payloads() == [b"0", b"1", b"2", b"4"]
     in_b = store.browse("b").payloads()
     before_errors = {b"5", b"6", b"8"}  # of which some may be there
@@ -159,7 +163,7 @@ def test_blocks_that_are_put_together(store: AnyStore) -> None:
     a, b = store.browse("a").ids, store.browse("b").ids
     assert [[int(each) for each in ids] for ids in made] == [a[1:3], b[:1], a[3:]]
     with pytest.raises(TransactionClosed):
-        txn.put_blocks([("a", block(b"10"))])
+        txn.integration.put_blocks([("a", block(b"10"))])
 
 
 def test_the_first_puts_of_many_queues_are_told_together(
@@ -167,7 +171,7 @@ def test_the_first_puts_of_many_queues_are_told_together(
 ) -> None:
     """In frames of some size, and none is put off to the commit."""
     queues = [f"q{n}" for n in range(100)]
-    joined.create_queues(queues)
+    joined.admin.create_queues(queues)
     told: list[int] = []
     real = Channel.tell
 
@@ -178,17 +182,17 @@ def test_the_first_puts_of_many_queues_are_told_together(
     monkeypatch.setattr(Channel, "tell", tell)
     content = block(b"x" * (TELL_BYTES // 40))
     with joined.transaction() as txn:
-        txn.put_blocks((queue, content) for queue in queues)
+        txn.integration.put_blocks((queue, content) for queue in queues)
         assert len(told) == 3
         assert sum(told) > len(queues) * len(content)
-        until(lambda: [len(info.queues) for info in joined.transactions()] == [len(queues)])
+        until(lambda: [len(info.queues) for info in joined.admin.transactions()] == [len(queues)])
     assert len(told) == 3
     assert [info.messages for info in joined.queues(queues)] == [1] * len(queues)
 
 
 def test_many_queues_are_asked_for_at_once(joined: RemoteStore, requests: list[object]) -> None:
     """And once: those that are known are not asked for again."""
-    joined.create_queues(["a", "b", "c"])
+    joined.admin.create_queues(["a", "b", "c"])
     requests.clear()
     joined.own_names(["a", "b"])
     joined.own_names(["b", "a"])
@@ -202,8 +206,8 @@ def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object])
     joined.create_queue("work", kind="work")
     large = block(b"x" * 1_000_000)
     with joined.transaction() as txn:
-        ids = [txn.put_block("work", large) for _ in range(20)]
-        adopted = txn.adopt("work", file(joined, b"1", b"2"))
+        ids = [txn.integration.put_block("work", large) for _ in range(20)]
+        adopted = txn.integration.adopt("work", file(joined, b"1", b"2"))
         last = txn.put("work", b"last")
     assert requests.count("puts") >= 20 * len(large) // SEND_AHEAD_BYTES
     first = joined.browse("work").ids[0]
@@ -216,7 +220,7 @@ def test_the_ids_of_a_file_before_the_commit(store: AnyStore) -> None:
     """How many they are is not known yet, which is said."""
     store.create_queue("work", kind="work")
     with store.transaction() as txn:
-        ids = txn.adopt("work", file(store, b"1", b"2"))
+        ids = txn.integration.adopt("work", file(store, b"1", b"2"))
         assert repr(ids) == "AdoptedIds(not committed)"
         for look in (lambda: len(ids), lambda: ids[0], lambda: list(ids)):
             with pytest.raises(TransactionError, match="has committed"):
@@ -251,24 +255,24 @@ def test_what_is_refused(store: AnyStore, work: str, name: str, error: type[Quir
     store.create_queue("dropped", kind="work")
     taken = file(store, b"x")
     with store.transaction() as other:
-        other.adopt(work, taken)
-        other.put_block("dropped", block(b"known"))
+        other.integration.adopt(work, taken)
+        other.integration.put_block("dropped", block(b"known"))
     store.drop_queue("dropped")
     txn = store.transaction()
     txn.put(work, b"never")
     puts: dict[str, Callable[[], object]] = {
-        "taken": lambda: txn.adopt(work, taken),
-        "missing": lambda: txn.adopt(work, 1 << 62),
-        "full": lambda: txn.put_block("small", block(b"x" * 5000)),
-        "full of a file": lambda: txn.adopt("small", file(store, b"x" * 5000)),
-        "dropped": lambda: txn.put_block("dropped", block(b"x")),
-        "nowhere": lambda: txn.adopt("nowhere", file(store, b"x")),
+        "taken": lambda: txn.integration.adopt(work, taken),
+        "missing": lambda: txn.integration.adopt(work, 1 << 62),
+        "full": lambda: txn.integration.put_block("small", block(b"x" * 5000)),
+        "full of a file": lambda: txn.integration.adopt("small", file(store, b"x" * 5000)),
+        "dropped": lambda: txn.integration.put_block("dropped", block(b"x")),
+        "nowhere": lambda: txn.integration.adopt("nowhere", file(store, b"x")),
     }
     assert type(refused(store, puts[name], txn)) is error
     assert txn.state == "rolled back"
     assert store.browse(work).payloads() == [b"x"]
     assert store.queue("small").used_bytes == 0
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_refused_file_is_its_writers_again(store: AnyStore) -> None:
@@ -277,7 +281,7 @@ def test_a_refused_file_is_its_writers_again(store: AnyStore) -> None:
     store.create_queue("work", kind="work")
     ltds_id = file(store, b"x" * 5000)
     with pytest.raises(QueueFull), store.transaction() as txn:
-        txn.adopt("small", ltds_id)
+        txn.integration.adopt("small", ltds_id)
     with store.transaction() as txn:
-        txn.adopt("work", ltds_id)
+        txn.integration.adopt("work", ltds_id)
     assert store.browse("work").payloads() == [b"x" * 5000]

@@ -134,7 +134,7 @@ def test_a_prepared_transaction_keeps_its_groups(store: AnyStore) -> None:
     assert txn.get("q") is not None
     txn.prepare("x")
     assert store.get_many("q").payloads() == [b"b0", b"b1", b"alone"]
-    store.rollback_prepared("x")
+    store.prepared.rollback("x")
     assert store.get_many("q").payloads() == [b"a0", b"a1"]
 
 
@@ -149,7 +149,7 @@ def test_a_dead_letter_keeps_its_group(store: AnyStore) -> None:
         txn.reject(order, "bad")
     [letter] = store.browse("dead")
     assert letter.group_key == "g"
-    assert store.redrive("dead") == 1
+    assert store.admin.redrive("dead") == 1
     [again] = store.browse("q")
     assert again.attributes == {"quire.group_key": "g"}
 

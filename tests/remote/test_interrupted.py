@@ -210,11 +210,11 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
                 count += 1
             if owner is None:  # nobody has it
                 with once_let_go(store_path) as store:
-                    assert store.verify().ok
+                    assert store.admin.verify().ok
     finally:
         signal.signal(signal.SIGALRM, handler)
     if owner is not None:
-        assert owner.verify().ok
+        assert owner.admin.verify().ok
         owner.close()
         before -= 1
     assert count

@@ -48,7 +48,7 @@ def test_promise_5_what_is_full_leaves_it_open(store: AnyStore, ending: str) -> 
     store.put("small", b"in the way" * 5000)
     txn, ids = too_much(store, "small")
     if ending == "with records":
-        txn.record("key", 1)
+        txn.enter("key", 1)
     end: Callable[[], object] = (lambda: txn.prepare("x1")) if ending == "prepare" else txn.commit
     for _ in range(3):
         with pytest.raises(QueueFull):
@@ -100,13 +100,13 @@ def test_a_put_is_known_to_the_owner_at_once(owner: Store, store: AnyStore) -> N
     txn = store.transaction(owner="the importer")
     txn.put("a", b"1")
     txn.put("b", b"2", attributes={"k": "v"})
-    until(lambda: [info.queues for info in owner.transactions()] == [("a", "b")])
-    [info] = store.transactions()
+    until(lambda: [info.queues for info in owner.admin.transactions()] == [("a", "b")])
+    [info] = store.admin.transactions()
     assert (info.owner, info.messages) == ("the importer", 2)
     assert [store.queue(name).open_transactions for name in "ab"] == [1, 1]
     with pytest.raises(QueueInUse):
         store.drop_queue("a")
-    store.abort(info.id)
+    store.admin.abort(info.id)
     with pytest.raises(QuireError, match="on demand"):
         txn.commit()
     assert [store.queue(name).open_transactions for name in "ab"] == [0, 0]
@@ -119,7 +119,7 @@ def ended_by_the_store(owner: Store, store: AnyStore, clock: Clock) -> None:
     txn.put("work", b"x")
     until(lambda: owner.queue("work").open_transactions == 1)
     clock.forward(600)
-    until(lambda: not owner.transactions())
+    until(lambda: not owner.admin.transactions())
     for call in (txn.commit, lambda: txn.put("work", b"y"), lambda: txn.prepare("x1")):
         with pytest.raises(TransactionTimeout) as caught:
             call()
@@ -155,7 +155,7 @@ def test_a_dropped_transaction_is_rolled_back(owner: Store, store: AnyStore) -> 
 def _let_go(owner: Store, held: list[Any]) -> None:
     """Perhaps another thread does so last."""
     held.clear()
-    until(lambda: not owner.transactions())
+    until(lambda: not owner.admin.transactions())
 
 
 def test_the_transaction_after_a_rollback_is_clean(store: AnyStore, small: str) -> None:

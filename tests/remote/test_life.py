@@ -45,7 +45,7 @@ from quire.block import encode_one
 from quire.opening import open
 store = open(sys.argv[1])
 txn = store.transaction()
-txn.put_block("small", encode_one(b"1"))
+txn.integration.put_block("small", encode_one(b"1"))
 txn._inner._send_ahead()
 print("opened", flush=True)
 sys.stdin.readline()
@@ -125,7 +125,7 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
     put_at_owner(named, work, b"12345")
     plain = store.transaction(large=True)
     assert plain.get(work) is None
-    first, second = store.transactions()
+    first, second = store.admin.transactions()
     assert (first.owner, first.queues, first.messages, first.in_flight) == (
         "the importer", ("work",), 1, 1,
     )  # fmt: skip
@@ -139,24 +139,24 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
         else f"thread {thread} of the store's process"
     )
     assert second.large
-    one = store.transaction_info(first.id)
+    one = store.admin.transaction(first.id)
     assert (one.owner, one.queues, one.bytes, one.in_flight, one.sources) == (
         "the importer", ("work",), 21, 1, ("work",),
     )  # fmt: skip
     assert 0 <= first.age_seconds <= one.age_seconds
     assert one.seconds_left is not None
     assert one.seconds_left <= first.seconds_left
-    assert store.transaction_info(second.id).large
+    assert store.admin.transaction(second.id).large
     named.commit()
     plain.rollback()
-    assert store.transactions() == []
+    assert store.admin.transactions() == []
 
 
 def test_a_time_without_end(owner: Store, store: AnyStore) -> None:
     """It can be told to others too, as JSON has no infinity."""
     owner.create_queue("work", kind="work")
     txn = owner.transaction(timeout=math.inf)
-    [info] = store.transactions()
+    [info] = store.admin.transactions()
     assert (info.id, info.seconds_left) == (txn.id, None)
     if store.role == "joined":
         assert store.status()["transactions"][0]["seconds_left"] is None
@@ -168,7 +168,7 @@ def test_a_client_of_an_earlier_release(owner: Store, joined: RemoteStore) -> No
     owner.create_queue("work", kind="work")
     stream = RawStream(joined.url)
     stream.ask(get(1, "work"))
-    assert [info.owner for info in joined.transactions()] == ["a process over the socket"]
+    assert [info.owner for info in joined.admin.transactions()] == ["a process over the socket"]
     stream.close()
 
 
@@ -180,7 +180,7 @@ def test_the_process_of_a_client_is_told(store_path: str) -> None:
             store.create_queue("work", kind="work")
             with child(CLIENT, store_path, "1000") as client:
                 assert client.line() == ""
-                names = {info.owner for info in store.transactions()}
+                names = {info.owner for info in store.admin.transactions()}
                 assert names == {f"process {client.process.pid} over the socket"}
 
 
@@ -202,7 +202,7 @@ def test_an_aborted_transaction(store: AnyStore, work: str, call: str) -> None:
     }
     assert txn.get(work) is not None
     txn.put(work, b"put")
-    store.abort(store.transactions()[0].id)
+    store.admin.abort(store.admin.transactions()[0].id)
     with pytest.raises(TransactionAborted, match="on demand"):
         calls[call]()
     assert txn.state == "rolled back"
@@ -210,7 +210,7 @@ def test_an_aborted_transaction(store: AnyStore, work: str, call: str) -> None:
         with pytest.raises(TransactionAborted, match="on demand"):
             later()
     txn.rollback()
-    assert store.recover() == []
+    assert store.prepared.list() == []
     assert take(store, work) == [b"got"]
     assert store.queue(work).used_bytes == 0
 
@@ -219,9 +219,9 @@ def test_only_what_is_open_can_be_shown_and_aborted(store: AnyStore, work: str) 
     """And an id is an int."""
     txn = store.transaction()
     txn.get(work)
-    number = store.transactions()[0].id
+    number = store.admin.transactions()[0].id
     txn.commit()
-    for call in (store.abort, store.transaction_info):
+    for call in (store.admin.abort, store.admin.transaction):
         with pytest.raises(TransactionNotFound, match=r"transactions\(\) lists them"):
             call(number)
         with pytest.raises(InvalidArgument):
@@ -233,8 +233,8 @@ def test_a_get_that_waits_can_be_aborted(store: AnyStore, work: str) -> None:
     """It returns at once."""
     txn = store.transaction()
     thread, errors = beside(lambda: txn.get(work, timeout=1000))
-    until(store.transactions)
-    store.abort(store.transactions()[0].id)
+    until(store.admin.transactions)
+    store.admin.abort(store.admin.transactions()[0].id)
     thread.join(SECONDS)
     assert [type(error) for error in errors] == [TransactionAborted]
 
@@ -261,7 +261,7 @@ def test_promise_5_a_commit_waits_for_space(owner: Store, store: AnyStore) -> No
 def test_promise_5_a_commit_gives_up_waiting(store: AnyStore, timeout: float) -> None:
     """After its time the transaction is open: it can be tried again."""
     first, second = nearly_full(store)
-    first.record("key", 1)
+    first.enter("key", 1)
     start = time.monotonic()
     with pytest.raises(QueueFull, match="commit records"):
         first.commit(timeout=timeout)
@@ -269,7 +269,7 @@ def test_promise_5_a_commit_gives_up_waiting(store: AnyStore, timeout: float) ->
     assert first.state == "open"
     second.rollback()
     first.commit()
-    assert store.ledger("key") == 1
+    assert store.integration.ledger("key") == 1
     assert take(store, "small") == [b"old" * 1000, b"1"]
 
 
@@ -283,7 +283,7 @@ def test_a_prepare_waits_for_space(owner: Store, store: AnyStore) -> None:
     second.rollback()
     thread.join(SECONDS)
     assert not errors
-    assert (first.state, [info.xid for info in store.recover()]) == ("prepared", ["x1"])
+    assert (first.state, [info.xid for info in store.prepared.list()]) == ("prepared", ["x1"])
     first.commit()
     assert take(store, "small") == [b"old" * 1000, b"1"]
 
@@ -297,7 +297,7 @@ def test_the_owners_default_holds_for_its_clients(store_path: str) -> None:
             first.commit()
         second.rollback()
         first.commit()
-        assert owner.verify().ok
+        assert owner.admin.verify().ok
 
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
@@ -320,7 +320,7 @@ def test_a_bad_timeout_on_the_wire(owner: Store, joined: RemoteStore) -> None:
     with pytest.raises(InvalidArgument):
         raise_error(answer.header)
     assert owner.queue("work").messages == 0
-    assert owner.transactions()[0].state == "open"
+    assert owner.admin.transactions()[0].state == "open"
     stream.close()
 
 
@@ -329,7 +329,7 @@ def test_a_commit_that_waits_can_be_aborted(owner: Store, store: AnyStore) -> No
     first, second = nearly_full(store)
     thread, errors = beside(lambda: first.commit(timeout=1000))
     waits(owner)
-    store.abort(store.transactions()[0].id)
+    store.admin.abort(store.admin.transactions()[0].id)
     thread.join(SECONDS)
     assert [type(error) for error in errors] == [TransactionAborted]
     assert first.state == "rolled back"
@@ -351,7 +351,7 @@ def test_the_store_is_closed_while_a_commit_waits(owner: Store, store: AnyStore)
     assert isinstance(errors[0], (StoreClosed, ConnectionLost))
     with open_store(owner.path) as again:
         assert take(again, "small") == [b"old" * 1000]
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: RemoteStore) -> None:
@@ -367,7 +367,7 @@ def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: Re
     thread.join(SECONDS)
     assert errors
     assert first.state == "in doubt"
-    until(lambda: [info.id for info in owner.transactions()] == [filler.id])
+    until(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
     filler.rollback()
     assert take(owner, "small") == [b"old" * 1000]
 
@@ -382,7 +382,7 @@ def test_a_client_dies_while_its_commit_waits(owner: Store) -> None:
         client.say("commit")
         waits(owner)
         client.kill()
-        until(lambda: [info.id for info in owner.transactions()] == [filler.id])
+        until(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
     filler.rollback()
     assert take(owner, "small") == [b"old" * 1000]
 
@@ -394,24 +394,24 @@ def test_records_of_a_queue(store: AnyStore, work: str) -> None:
     """In queue order, those of open transactions too; a part of them, if that is asked for."""
     txn = store.transaction()
     put_at_owner(txn, work, b"first")
-    [info] = store.transactions()
+    [info] = store.admin.transactions()
     with store.transaction() as other:
         other.put(work, b"second")
-    opened = store.records(work)
+    opened = store.admin.queue_records(work)
     assert [(r.kind, r.position) for r in opened] == [
         ("OPEN", None), ("OPEN", None), ("MESSAGES", 0), ("COMMIT", None),
     ]  # fmt: skip
     assert opened[0] == QueueRecord("OPEN", info.id)
     txn.commit()
-    records = store.records(work)
+    records = store.admin.queue_records(work)
     assert [(r.kind, r.messages) for r in records[-2:]] == [("MESSAGES", 1), ("COMMIT", 0)]
     assert records[-1].transaction_id == info.id
-    assert store.records(work, 1, 2) == records[1:3]
-    assert store.records(work, start=1 << 70) == []
-    store.checkpoint()
-    assert store.records(work) == []
+    assert store.admin.queue_records(work, 1, 2) == records[1:3]
+    assert store.admin.queue_records(work, start=1 << 70) == []
+    store.admin.checkpoint()
+    assert store.admin.queue_records(work) == []
     for arguments in ({"start": -1}, {"limit": 0}, {"limit": True}, {"start": "1"}):
         with pytest.raises(InvalidArgument):
-            store.records(work, **arguments)
+            store.admin.queue_records(work, **arguments)
     with pytest.raises(QueueNotFound):
-        store.records("nowhere")
+        store.admin.queue_records("nowhere")

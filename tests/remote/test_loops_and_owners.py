@@ -52,7 +52,9 @@ class Beside(threading.Thread):
 def owner(store_path: str) -> Iterator[Actor]:
     """A process that owns the store, with the queues that the loops use."""
     with actor(store_path) as process:
-        process.ask('store.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])')
+        process.ask(
+            'store.admin.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])'
+        )
         yield process
 
 
@@ -98,7 +100,7 @@ def test_workers_of_an_owner_that_failed_end(store_path: str, *, others: bool) -
     handled: list[bytes] = []
     with ExitStack() as held:
         store = held.enter_context(open_store(store_path))
-        store.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
+        store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
         store.put_many("work", payloads(10))
         joined = held.enter_context(open_store(store_path)) if others else None
         workers = Workers(store)
@@ -118,7 +120,7 @@ def test_workers_of_an_owner_that_failed_end(store_path: str, *, others: bool) -
     with open_store(store_path) as again:
         left, done = (again.get_many(name).payloads() for name in ("work", "done"))
         assert sorted(left + done) == payloads(10)
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.promise(2)

@@ -84,7 +84,7 @@ def test_columns_of_what_is_new_are_kept(store: AnyStore, once: str) -> None:
         assert [(m.payload, m.priority) for m in store.browse(once)][1:] == [(b"0", 7), (b"2", 9)]
     count = 5000
     array = pa.chunked_array([[b"x"] * 3, [b"x"] * (count - 3)])
-    store.purge(once)
+    store.admin.purge(once)
     ids = store.put_many(once, array, request_ids=["r2", *map(str, range(1, count))])
     assert store.queue(once).messages == count - 1
     assert ids[1:] == list(range(ids[1], ids[1] + count - 1))

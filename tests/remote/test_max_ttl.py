@@ -87,7 +87,7 @@ def test_every_form_of_a_put_is_cut(store: AnyStore, limited: str) -> None:
                 *txn.put_many(limited, [b"4"]),
                 *txn.put_many(limited, pa.array([b"5"])),
                 *txn.put_many(limited, batch(None, far, 7)),
-                *txn.put_block(limited, block.data),
+                *txn.integration.put_block(limited, block.data),
             ]
         limits = {message_id.expires_by for message_id in ids}
         assert len(limits) == 1
@@ -98,7 +98,7 @@ def test_every_form_of_a_put_is_cut(store: AnyStore, limited: str) -> None:
         assert dict(store.browse(limited)[2].attributes) == {"a": "b"}
         assert [m.id for m in store.browse(limited)] == [int(i) for i in ids]
         assert len(store.get_many(limited)) == len(ids) - 2  # without what has expired
-        store.purge(limited)
+        store.admin.purge(limited)
 
 
 def test_a_large_array_is_cut(store: AnyStore, limited: str) -> None:
@@ -127,7 +127,7 @@ def test_the_default_may_be_less(store: AnyStore, limited: str) -> None:
     assert isinstance(told, PutId)
     [expires_at] = expiries(store, limited).values()
     assert expires_at == told.expires_by - MOST_US + 60_000_000
-    store.purge(limited)
+    store.admin.purge(limited)
     store.alter_queue(limited, ttl=2 * MOST)
     told = store.put(limited, b"most")
     assert isinstance(told, PutId)
@@ -171,7 +171,7 @@ def test_messages_come_from_elsewhere(store: AnyStore, limited: str) -> None:
     assert set(expiries(store, limited).values()) == {once.expires_by}
     assert type(store.put(limited, b"again", request_id="a")) is int  # the first one was told
     later = store.put(limited, b"later", delay=60.0)
-    made = store.reschedule(limited, later, delay=90.0)
+    made = store.delayed.reschedule(limited, later, delay=90.0)
     assert isinstance(made, int)
     assert None not in expiries(store, limited).values()
     store.create_queue("memory", kind="work", type="volatile", timed=True, max_ttl=MOST)

@@ -82,7 +82,7 @@ WAYS: dict[str, Callable[[AnyStore, str, dict[str, Any]], object]] = {
     "put_stream": lambda store, queue, options: store.put_stream(queue, STREAM, **options),
     "a short put_stream": lambda store, queue, options: store.put_stream(queue, b"m", **options),
     "put_block": lambda store, queue, options: in_transaction(
-        store, lambda txn: txn.put_block(queue, block_of(options))
+        store, lambda txn: txn.integration.put_block(queue, block_of(options))
     ),
 }
 way = pytest.mark.parametrize("way", WAYS)
@@ -124,7 +124,7 @@ def test_a_work_queue_obeys_times_from_the_first_on(store: AnyStore, way: str) -
             payloads = txn.get_many(queue).payloads()
             assert (payloads[-1] in (b"m", STREAM)) is not later
             assert payloads[0] == b"before"
-        assert len(store.scheduled(queue)) == int(later)
+        assert len(store.delayed.list(queue)) == int(later)
 
 
 def test_a_rolled_back_put_leaves_its_queue_timed(store: AnyStore, clock: Clock) -> None:
@@ -138,7 +138,7 @@ def test_a_rolled_back_put_leaves_its_queue_timed(store: AnyStore, clock: Clock)
         txn.put("q", b"first", delay=60)
         txn.put("q", b"second")
     assert store.queue("q").timed is True
-    assert [m.payload for m in store.scheduled("q")] == [b"first"]
+    assert [m.payload for m in store.delayed.list("q")] == [b"first"]
     with store.transaction() as txn:
         assert txn.get_many("q").payloads() == [b"second"]
     clock.forward(60.0)
@@ -161,7 +161,7 @@ def test_rows_are_obeyed_or_refused(store: AnyStore) -> None:
     assert store.queue("topic").messages == store.queue("work").messages == 0
     store.put("work", {"id": 1}, delay=60)
     store.put_many("work", pa.table({"id": [2], "_meta": [{"priority": 0}]}))
-    assert [m.value for m in store.scheduled("work")] == [{"id": 1}]
+    assert [m.value for m in store.delayed.list("work")] == [{"id": 1}]
     with store.transaction() as txn:
         assert [m.value for m in txn.get_many("work")] == [{"id": 2}]
 
@@ -255,12 +255,12 @@ def test_what_is_moved_keeps_its_header(store: AnyStore, clock: Clock) -> None:
         assert message is not None
         txn.reject(message, "why")
     store.alter_queue("from", order="commit", grouped=False)
-    assert store.redrive("letters/s") == 1
+    assert store.admin.redrive("letters/s") == 1
     assert header_of("from") == (7, "g")
     store.alter_queue("from", order="priority")
     later = store.put("from", b"later", priority=7, delay=60)
     store.alter_queue("from", order="commit")
-    assert store.reschedule("from", later, delay=timedelta(0)) is not None
+    assert store.delayed.reschedule("from", later, delay=timedelta(0)) is not None
     assert header_of("from") == (7, None)
 
 
@@ -295,8 +295,8 @@ def test_wrong_moments_are_refused(store: AnyStore, wrong: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.put("q", b"m", deliver_at=wrong),
         lambda: store.put("q", b"m", expires_at=wrong),
-        lambda: store.position_at("q", wrong),
-        lambda: store.reschedule("q", number, deliver_at=wrong),
+        lambda: store.admin.position_at("q", wrong),
+        lambda: store.delayed.reschedule("q", number, deliver_at=wrong),
     ]
     for each in calls:
         with pytest.raises(InvalidArgument, match="datetime") as told:
@@ -306,7 +306,7 @@ def test_wrong_moments_are_refused(store: AnyStore, wrong: Any) -> None:
         assert ("microseconds where seconds are meant?" in str(told.value)) is (
             isinstance(wrong, float) and wrong > 1e12
         )
-    assert len(store.scheduled("q")) == 1
+    assert len(store.delayed.list("q")) == 1
 
 
 def test_moments_are_said_in_three_ways(store: AnyStore) -> None:
@@ -315,14 +315,14 @@ def test_moments_are_said_in_three_ways(store: AnyStore) -> None:
     for moment in (FAR, FAR_US, FAR_US / 1e6, FAR.astimezone()):
         store.put("q", b"m", deliver_at=moment)
         store.put("q", b"m", expires_at=moment)
-    assert {message.deliver_at for message in store.scheduled("q")} == {FAR_US}
-    [number] = [m.id for m in store.scheduled("q")][:1]
-    made = store.reschedule("q", number, deliver_at=FAR + timedelta(microseconds=1))
-    found = [m.deliver_at for m in store.scheduled("q") if m.id == made]
+    assert {message.deliver_at for message in store.delayed.list("q")} == {FAR_US}
+    [number] = [m.id for m in store.delayed.list("q")][:1]
+    made = store.delayed.reschedule("q", number, deliver_at=FAR + timedelta(microseconds=1))
+    found = [m.deliver_at for m in store.delayed.list("q") if m.id == made]
     assert found == [FAR_US + 1]
     store.create_queue("t")
     for moment in (FAR, FAR_US, FAR_US / 1e6):
-        assert store.position_at("t", moment) == 0
+        assert store.admin.position_at("t", moment) == 0
     store.subscribe("t", "s", start=FAR)
     with store.transaction() as txn:
         txn.seek("t/s", FAR)
@@ -338,7 +338,9 @@ def test_spans_are_seconds_or_timedeltas(store: AnyStore, clock: Clock) -> None:
     assert (made.ttl, made.max_ttl, made.dedup_seconds) == (60.0, 120.0, 60.0)
     assert made.retry is not None
     assert (made.retry["delay"], made.retry["cap"]) == (60.0, 60.0)
-    assert store.create_queues([{"name": "t", "keep_seconds": minute}])[0].keep_seconds == 60.0
+    assert (
+        store.admin.create_queues([{"name": "t", "keep_seconds": minute}])[0].keep_seconds == 60.0
+    )
     assert store.alter_queue("t", keep_seconds=2 * minute).keep_seconds == 120.0
     store.put("q", b"m", delay=minute / 2, timeout=minute)
     clock.forward(30)

@@ -92,7 +92,7 @@ def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
 def test_connect_by_url(store_path: str) -> None:
     """The URL of the socket gives the same store; other strings are refused."""
     with open_store(store_path), join(store_path) as joined, connect(joined.url) as again:
-        assert again.store_id == joined.store_id
+        assert again.integration.store_id == joined.integration.store_id
         assert again.path == joined.path
     with pytest.raises(ConnectionLost):
         connect(joined.url)

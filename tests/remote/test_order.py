@@ -408,8 +408,8 @@ def test_orders_meet_the_other_rules(store: AnyStore) -> None:
     txn.prepare("x")
     put_due(store, "9", "8")
     assert store.get_many("q", 1).payloads() in ([b"8"], [b"2"])
-    store.rollback_prepared("x")
-    assert store.purge("q") > 0
+    store.prepared.rollback("x")
+    assert store.admin.purge("q") > 0
     with pytest.raises(QuireError):
         store.alter_queue("q", order="nobody-knows-it")
     put_due(store, "3")

@@ -57,7 +57,7 @@ def test_a_queue_grows(store: AnyStore) -> None:
     put = fill(store, "q")
     assert 3 * 14 <= put <= 3 * 16
     assert store.queue("q").capacity_bytes == 3 * SMALL + 100
-    assert store.catalog("queue")[0].body["capacity"] == 3 * SMALL + 100
+    assert store.admin.catalog("queue")[0].body["capacity"] == 3 * SMALL + 100
     assert numbers(got(store, "q")) == list(range(put))
     store.create_queue("n", kind="work", capacity=SMALL, grow_to=1 << 20, max_messages=3)
     assert fill(store, "n") == 3
@@ -66,7 +66,7 @@ def test_a_queue_grows(store: AnyStore) -> None:
 
 def test_a_transaction_has_its_queues_grow(store: AnyStore) -> None:
     """By messages one by one, by many, as a part of more; it stays so if that is rolled back."""
-    store.create_queues(
+    store.admin.create_queues(
         [{"name": name, "kind": "work", "capacity": SMALL, "grow_to": 1 << 20} for name in "ab"]
     )
     with store.transaction() as txn:
@@ -104,7 +104,7 @@ def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
     with store.transaction() as txn:
         txn.put_many("q", [KIB] * 30)
         txn.prepare("x")
-    store.commit_prepared("x")
+    store.prepared.commit("x")
     assert store.queue("q").messages == 30
 
 
@@ -125,7 +125,7 @@ def test_the_oldest_of_a_topic_are_dropped(store: AnyStore, kind: str) -> None:
         assert left == numbers(txn.get_many("t/b", 100))
     assert left == list(range(40 - info.messages, 40))
     assert info.messages >= 10
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize("kind", ["persistent", "volatile"])
@@ -158,7 +158,7 @@ def test_what_somebody_has_is_not_dropped(store: AnyStore) -> None:
         store.put_many("q", [b"7", b"8", b"9"])
     assert store.queue("q").dropped == 3
     txn.rollback()
-    store.rollback_prepared("x")
+    store.prepared.rollback("x")
     assert [m.payload for m in got(store, "q")] == [b"0", b"1", b"5", b"6"]
 
 
@@ -177,7 +177,7 @@ def test_the_oldest_become_dead_letters(store: AnyStore) -> None:
     assert letters[0].attributes["quire.reason"] == "overflow"
     assert store.queue("q").dropped == 0
     store.put("q", b"6")
-    assert store.redrive("dead") == 1
+    assert store.admin.redrive("dead") == 1
     assert len(store.browse("q")) == 3
 
 
@@ -216,7 +216,7 @@ def test_volatile_queues_without_room(store: AnyStore) -> None:
     assert (store.queue("grows").messages, store.queue("drops").dropped) == (40, 3)
     assert store.browse("drops").payloads() == [b"3", b"4"]
     assert [m.payload for m in got(store, "dead")] == [b"0", b"1", b"2"]
-    assert store.purge("grows") == 40
+    assert store.admin.purge("grows") == 40
 
 
 # Waiting
@@ -391,7 +391,7 @@ def test_what_is_held_in_another_order_stays(store: AnyStore, clock: Clock) -> N
     with pytest.raises(QueueFull):
         store.put("q", b"there is nothing to give way", timeout=0.0)
     other.rollback()
-    store.rollback_prepared("x")
+    store.prepared.rollback("x")
     txn.rollback()
     clock.forward(60)
     got = [store.get("q", timeout=120.0) for _ in range(5)]
@@ -420,7 +420,7 @@ def test_wrong_properties_are_refused(store: AnyStore) -> None:
 
 def test_many_put_at_once(store: AnyStore) -> None:
     """By transactions and alone: each message is there, was dropped or is a dead letter."""
-    store.create_queues(
+    store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
             {"name": "grows", "kind": "work", "capacity": SMALL, "grow_to": 1 << 20},
@@ -497,9 +497,9 @@ def test_a_client_dies_while_its_put_waits(store_path: str, how: str) -> None:
         store.put("q", b"0")
         with child(WAITER, store_path, how) as waiter:
             assert waiter.line() == "joined"
-            eventually(store.transactions)
+            eventually(store.admin.transactions)
             waiter.kill()
-        eventually(lambda: not store.transactions())
+        eventually(lambda: not store.admin.transactions())
         assert [m.payload for m in got(store, "q")] == [b"0"]
         store.put("q", b"2", timeout=0.0)
         assert store.browse("q").payloads() == [b"2"]
@@ -522,7 +522,7 @@ def test_an_owner_ends_while_a_put_waits(store_path: str) -> None:
     with quire.open(store_path) as client:
         thread = threading.Thread(target=put, args=(client,))
         thread.start()
-        eventually(store.transactions)
+        eventually(store.admin.transactions)
         store.close()
         eventually(lambda: client.role == "owner")
         first = client.get("q", timeout=120.0)

@@ -146,7 +146,7 @@ def test_the_owner_dies_during_a_commit(store_path: str, moment: str) -> None:
         store.create_queue("work", kind="work")
         txn = store.transaction()
         txn.put("work", b"x")
-        txn.record("query", 1)
+        txn.enter("query", 1)
         raised: list[BaseException] = []
 
         def commit() -> None:
@@ -167,9 +167,9 @@ def test_the_owner_dies_during_a_commit(store_path: str, moment: str) -> None:
         store.queues()
     store.close()
     with own(store_path) as again:
-        assert again.ledger("query") == (1 if moment == "after" else None)
+        assert again.integration.ledger("query") == (1 if moment == "after" else None)
         assert again.queue("work").messages == (1 if moment == "after" else 0)
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 @pytest.mark.crash
@@ -184,7 +184,7 @@ def test_owners_killed_at_any_moment(store_path: str, rng: random.Random, rounds
                 if not store.queues():
                     store.create_queue("a", kind="work")
                     store.create_queue("b", kind="work")
-                committed = store.ledger("n") or 0
+                committed = store.integration.ledger("n") or 0
                 threading.Timer(rng.uniform(0.05, 0.4), owner.process.kill).start()
                 attempt = committed + 1
                 try:
@@ -192,12 +192,12 @@ def test_owners_killed_at_any_moment(store_path: str, rng: random.Random, rounds
                         with store.transaction() as txn:
                             txn.put("a", b"%d" % attempt)
                             txn.put("b", b"%d" % attempt)
-                            txn.record("n", attempt)
+                            txn.enter("n", attempt)
                         committed, attempt = attempt, attempt + 1
                 except (ConnectionLost, OutcomeUnknown):
                     pass
         with own(store_path) as store:
-            count = store.ledger("n") or 0
+            count = store.integration.ledger("n") or 0
             assert count in (committed, attempt)
             expected = [b"%d" % n for n in range(1, count + 1)]
             for queue in ("a", "b"):

@@ -38,9 +38,9 @@ def test_what_waits_is_purged(store: AnyStore, work: str) -> None:
     """But what another transaction has got; that comes back if it is rolled back."""
     txn = store.transaction()
     assert txn.get_many(work, 3).payloads() == [b"0", b"1", b"2"]
-    assert store.purge(work) == 7
+    assert store.admin.purge(work) == 7
     assert store.queue(work).messages == 3
-    assert store.purge(work) == 0
+    assert store.admin.purge(work) == 0
     store.put(work, b"after")
     txn.rollback()
     assert [m.payload for m in got(store, work)] == [b"0", b"1", b"2", b"after"]
@@ -62,14 +62,14 @@ def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> No
     held = txn.get("q")
     assert held is not None
     store.put("q", b"late")
-    assert store.purge("q") == 10
+    assert store.admin.purge("q") == 10
     txn.rollback()
     assert [m.payload for m in got(store, "q")] == [held.payload]
 
 
 def test_what_is_spent_or_delayed_is_purged(store: AnyStore) -> None:
     """It waits too."""
-    store.create_queues(["dead", {"name": "q", "kind": "work"}])
+    store.admin.create_queues(["dead", {"name": "q", "kind": "work"}])
     store.alter_queue("q", max_deliveries=1, dead_letter="dead")
     store.alter_queue("dead", puts=False)
     store.put_many("q", [b"spent", b"delayed"])
@@ -81,7 +81,7 @@ def test_what_is_spent_or_delayed_is_purged(store: AnyStore) -> None:
         for message in list(txn.get_many("q", 10)):
             txn.reject(message, delay=1000.0)
     store.alter_queue("q", max_deliveries=1)
-    assert store.purge("q") == 2
+    assert store.admin.purge("q") == 2
     [info] = store.subscriptions("q")
     assert (info.pending, info.spent, info.delayed, info.delivered) == (0, 0, 0, 0)
 
@@ -90,23 +90,23 @@ def test_subscriptions_are_purged(store: AnyStore) -> None:
     """One of them, or all; each message counts once."""
     store.create_queue("topic")
     store.put_many("topic", [b"0", b"1"])
-    assert store.purge("topic") == 2  # nobody has subscribed
+    assert store.admin.purge("topic") == 2  # nobody has subscribed
     assert store.queue("topic").messages == 0
     for name in ("a", "b"):
         store.subscribe("topic", name)
     store.put_many("topic", [b"2", b"3", b"4"])
-    assert store.purge("topic", "a") == 3
+    assert store.admin.purge("topic", "a") == 3
     assert [m.payload for m in got(store, "topic/b")] == [b"2", b"3", b"4"]
     store.put_many("topic", [b"5", b"6"])
     assert got(store, "topic/a")
-    assert store.purge("topic") == 2
+    assert store.admin.purge("topic") == 2
     assert store.queue("topic").messages == 0
     with pytest.raises(SubscriptionNotFound):
-        store.purge("topic", "c")
+        store.admin.purge("topic", "c")
     with pytest.raises(QueueNotFound):
-        store.purge("nothing")
+        store.admin.purge("nothing")
     with pytest.raises(InvalidArgument):
-        store.purge("topic/a")
+        store.admin.purge("topic/a")
 
 
 def test_what_a_topic_keeps_is_purged(store: AnyStore) -> None:
@@ -116,20 +116,20 @@ def test_what_a_topic_keeps_is_purged(store: AnyStore) -> None:
     store.put_many("t", [b"0", b"1", b"2"])
     with store.transaction() as txn:
         assert len(txn.get_many("t/a", 2)) == 2
-    assert store.purge("t", "a") == 1
+    assert store.admin.purge("t", "a") == 1
     assert store.queue("t").messages == 3
-    assert store.purge("t") == 3
+    assert store.admin.purge("t") == 3
     assert (store.queue("t").messages, store.queue("t").used_bytes) == (0, 0)
     store.put("t", b"3")
     txn = store.transaction()
     assert txn.get("t/a") is not None
-    assert store.purge("t") == 0
+    assert store.admin.purge("t") == 0
     txn.rollback()
     store.unsubscribe("t", "a")
     assert store.browse("t").payloads() == []  # it went with its last reader
     store.put("t", b"4")
-    assert store.purge("t") == 1
-    assert store.positions("t") == (5, 5)
+    assert store.admin.purge("t") == 1
+    assert store.integration.positions("t") == (5, 5)
 
 
 def test_a_subscription_that_moves_is_not_purged(store: AnyStore) -> None:
@@ -139,14 +139,14 @@ def test_a_subscription_that_moves_is_not_purged(store: AnyStore) -> None:
     store.put_many("t", [b"0", b"1", b"2"])
     with store.transaction() as txn:
         assert txn.get("t/a") is not None
-        assert store.purge("t", "a") == 2
+        assert store.admin.purge("t", "a") == 2
         assert txn.get("t/a") is None
     with store.transaction() as txn:
         txn.seek("t/a", "earliest")
-        store.transactions()
+        store.admin.transactions()
         with pytest.raises(QueueInUse, match="a transaction moves t/a"):
-            store.purge("t", "a")
-    assert store.purge("t", "a") == 3
+            store.admin.purge("t", "a")
+    assert store.admin.purge("t", "a") == 3
 
 
 def test_a_prepared_transaction_keeps_what_it_has(store: AnyStore, work: str) -> None:
@@ -155,17 +155,17 @@ def test_a_prepared_transaction_keeps_what_it_has(store: AnyStore, work: str) ->
         assert len(txn.get_many(work, 2)) == 2
         txn.put(work, b"prepared")
         txn.prepare("x")
-    assert store.purge(work) == 8
-    store.rename_queue(work, "w2")
-    store.commit_prepared("x")
+    assert store.admin.purge(work) == 8
+    store.admin.rename_queue(work, "w2")
+    store.prepared.commit("x")
     assert [m.payload for m in got(store, "w2")] == [b"prepared"]
     store.put("w2", b"more")
     with store.transaction() as txn:
         assert txn.get("w2") is not None
         txn.prepare("y")
-    assert store.purge("w2") == 0
-    store.rename_queue("w2", work)
-    store.rollback_prepared("y")
+    assert store.admin.purge("w2") == 0
+    store.admin.rename_queue("w2", work)
+    store.prepared.rollback("y")
     assert [m.payload for m in got(store, work)] == [b"more"]
 
 
@@ -179,8 +179,8 @@ def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
     txn = store.transaction()
     first = txn.get(work)
     txn.put(work, b"by the old name")
-    store.transactions()
-    after = store.rename_queue(work, "jobs")
+    store.admin.transactions()
+    after = store.admin.rename_queue(work, "jobs")
     assert (after.name, after.id, after.created_us) == ("jobs", before.id, before.created_us)
     assert store.queue("other").dead_letter == "jobs"
     assert [info.name for info in store.queues()] == ["jobs", "other"]
@@ -190,7 +190,7 @@ def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
     store.put("jobs", b"by the new one")
     payloads = [m.payload for m in got(store, "jobs")]
     assert payloads == [b"%d" % n for n in range(10)] + [b"by the old name", b"by the new one"]
-    for call in (store.queue, store.get, store.drop_queue, store.purge):
+    for call in (store.queue, store.get, store.drop_queue, store.admin.purge):
         with pytest.raises(QueueNotFound):
             call(work)
     with pytest.raises(QueueNotFound):
@@ -200,12 +200,12 @@ def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
     store.create_queue(work)
     assert store.queue(work).id != before.id
     with pytest.raises(QueueExists):
-        store.rename_queue("jobs", work)
+        store.admin.rename_queue("jobs", work)
     for wrong in ("a/b", "", 1):
         with pytest.raises(InvalidArgument):
-            store.rename_queue("jobs", wrong)  # type: ignore[arg-type]
+            store.admin.rename_queue("jobs", wrong)  # type: ignore[arg-type]
     with pytest.raises(QueueNotFound):
-        store.rename_queue("none", "some")
+        store.admin.rename_queue("none", "some")
 
 
 def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -> None:
@@ -224,7 +224,7 @@ def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -
     thread.start()
     queue = owner._context.state.source("q")[0]
     eventually(lambda: queue._arrived)  # somebody waits for what does
-    store.rename_queue("q", "r")
+    store.admin.rename_queue("q", "r")
     store.put("r", b"m")
     thread.join(120)
     assert found == (["not found"] if isinstance(store, BehindLoop) else [b"m"])
@@ -233,10 +233,10 @@ def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -
 def test_an_alias_names_a_queue(store: AnyStore, work: str) -> None:
     """For every call that names one."""
     store.create_queue("topic")
-    store.create_alias("w", work)
-    store.create_alias("t", "topic")
-    store.create_alias("tt", "t")
-    assert store.aliases() == {"t": "topic", "tt": "topic", "w": work}
+    store.admin.create_alias("w", work)
+    store.admin.create_alias("t", "topic")
+    store.admin.create_alias("tt", "t")
+    assert store.admin.aliases() == {"t": "topic", "tt": "topic", "w": work}
     assert [info.name for info in store.queues(["w", "tt"])] == [work, "topic"]
     assert [info.name for info in store.queues()] == ["topic", work]
     assert store.subscribe("t", "a").queue == "topic"
@@ -252,11 +252,11 @@ def test_an_alias_names_a_queue(store: AnyStore, work: str) -> None:
         assert plain is not None
         assert plain.queue == "topic"
         txn.reject(plain)
-    assert store.positions("t") == (1, 2)
-    assert store.lease("t", 1, 2).queue == "topic"
-    assert len(store.records("t")) > 0
+    assert store.integration.positions("t") == (1, 2)
+    assert store.integration.lease("t", 1, 2).queue == "topic"
+    assert len(store.admin.queue_records("t")) > 0
     assert store.alter_queue("t", text="words").name == "topic"
-    assert store.purge("t") == 1
+    assert store.admin.purge("t") == 1
     store.unsubscribe("t", "a")
     assert [m.payload for m in got(store, "w")] == [b"%d" % n for n in range(10)]
 
@@ -264,7 +264,7 @@ def test_an_alias_names_a_queue(store: AnyStore, work: str) -> None:
 def test_puts_by_several_names_are_in_order(store: AnyStore) -> None:
     """Those of one transaction; each has its id."""
     store.create_queue("q", kind="work")
-    store.create_alias("a", "q")
+    store.admin.create_alias("a", "q")
     with store.transaction() as txn:
         ids = [txn.put(("q", "a")[number % 2], b"%d" % number) for number in range(12)]
         many = txn.put_many("a", [b"12", b"13"])
@@ -275,75 +275,75 @@ def test_puts_by_several_names_are_in_order(store: AnyStore) -> None:
 
 def test_an_alias_follows_its_queue(store: AnyStore, work: str) -> None:
     """When that is renamed, and to another one when it is given to it."""
-    store.create_alias("w", work)
-    store.rename_queue(work, "jobs")
-    assert store.aliases() == {"w": "jobs"}
+    store.admin.create_alias("w", work)
+    store.admin.rename_queue(work, "jobs")
+    assert store.admin.aliases() == {"w": "jobs"}
     store.put("w", b"first")
     store.create_queue("next", kind="work")
-    store.create_alias("w", "next", replace=True)
+    store.admin.create_alias("w", "next", replace=True)
     store.put("w", b"second")
     with store.transaction() as txn:
         txn.put("w", b"third")
     assert [m.payload for m in got(store, "next")] == [b"second", b"third"]
     assert store.queue("jobs").messages == 11
-    store.create_alias(work, "jobs")  # the old name of a queue may be its alias
+    store.admin.create_alias(work, "jobs")  # the old name of a queue may be its alias
     store.put(work, b"by the old name")
     assert store.queue("jobs").messages == 12
 
 
 def test_names_are_taken_once(store: AnyStore, work: str) -> None:
     """By a queue or by an alias; and what an alias is not for."""
-    store.create_alias("a", work)
+    store.admin.create_alias("a", work)
     store.create_queue("other", kind="work")
     for call in (
         lambda: store.create_queue("a"),
-        lambda: store.create_alias("a", "other"),
-        lambda: store.create_alias("other", work),
-        lambda: store.create_alias("other", work, replace=True),
-        lambda: store.rename_queue("other", "a"),
+        lambda: store.admin.create_alias("a", "other"),
+        lambda: store.admin.create_alias("other", work),
+        lambda: store.admin.create_alias("other", work, replace=True),
+        lambda: store.admin.rename_queue("other", "a"),
     ):
         with pytest.raises(QueueExists):
             call()
-    for call in (lambda: store.drop_queue("a"), lambda: store.rename_queue("a", "b")):
+    for call in (lambda: store.drop_queue("a"), lambda: store.admin.rename_queue("a", "b")):
         with pytest.raises(InvalidArgument, match="alias of queue 'work'"):
             call()
     with pytest.raises(QueueInUse, match="alias 'a'"):
         store.drop_queue(work)
     with pytest.raises(InvalidArgument, match="not an alias"):
-        store.drop_alias(work)
+        store.admin.drop_alias(work)
     with pytest.raises(QueueNotFound):
-        store.drop_alias("none")
+        store.admin.drop_alias("none")
     with pytest.raises(QueueNotFound):
-        store.create_alias("b", "none")
+        store.admin.create_alias("b", "none")
     for wrong in [("a/b", work), ("b", 1), ("b", work, 1)]:
         with pytest.raises(InvalidArgument):
-            store.create_alias(*wrong)  # type: ignore[arg-type]
-    store.drop_alias("a")
+            store.admin.create_alias(*wrong)  # type: ignore[arg-type]
+    store.admin.drop_alias("a")
     with pytest.raises(QueueNotFound):
         store.put("a", b"")
     with pytest.raises(QueueNotFound), store.transaction() as txn:
         txn.put("a", b"")
-    assert store.aliases() == {}
+    assert store.admin.aliases() == {}
     store.drop_queue(work)
 
 
 def test_dead_letters_go_to_an_alias(store: AnyStore) -> None:
     """To whichever queue it means; it stays as long as they go there, and leads in no ring."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("q", "dead", "more")])
-    store.create_alias("letters", "dead")
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("q", "dead", "more")])
+    store.admin.create_alias("letters", "dead")
     store.alter_queue("q", max_deliveries=1, dead_letter="letters")
     for target in ("dead", "more"):
-        store.create_alias("letters", target, replace=True)
+        store.admin.create_alias("letters", target, replace=True)
         store.put("q", b"m")
         with store.transaction() as txn:
             assert txn.get("q") is not None
             txn.rollback()
         eventually(lambda name=target: store.queue(name).messages)  # type: ignore[misc]
     with pytest.raises(QueueInUse, match="dead-letter queue of 'q'"):
-        store.drop_alias("letters")
+        store.admin.drop_alias("letters")
     with pytest.raises(InvalidArgument, match="another queue"):
-        store.create_alias("letters", "q", replace=True)
-    store.create_alias("self", "more")
+        store.admin.create_alias("letters", "q", replace=True)
+    store.admin.create_alias("self", "more")
     with pytest.raises(InvalidArgument, match="another one"):
         store.alter_queue("more", dead_letter="self")
 
@@ -355,14 +355,14 @@ def test_a_queue_of_this_run_has_a_name_too(store: AnyStore) -> None:
     store.create_queue("dead", **made)
     store.create_queue("q", dead_letter="dead", **made)
     store.put_many("q", [b"0", b"1", b"2"])
-    assert store.rename_queue("q", "run").messages == 3
-    store.rename_queue("dead", "letters")
+    assert store.admin.rename_queue("q", "run").messages == 3
+    store.admin.rename_queue("dead", "letters")
     assert store.queue("run").dead_letter == "letters"
     with pytest.raises(InvalidArgument, match="not there after a restart"):
-        store.create_alias("a", "run")
+        store.admin.create_alias("a", "run")
     with store.transaction() as txn:
         assert txn.move("run", "other", 1) == 1
-    assert store.purge("run") == 2
+    assert store.admin.purge("run") == 2
     assert store.browse("other").payloads() == [b"0"]
     store.drop_queue("run")
 
@@ -372,7 +372,7 @@ def test_a_queue_of_this_run_has_a_name_too(store: AnyStore) -> None:
 
 def test_messages_are_moved(store: AnyStore) -> None:
     """With payload, header and attributes, in order, by one commit; and back."""
-    store.create_queues([{"name": "from", "kind": "work"}, {"name": "to", "kind": "work"}])
+    store.admin.create_queues([{"name": "from", "kind": "work"}, {"name": "to", "kind": "work"}])
     store.alter_queue("from", order="priority", timed=True)
     store.put("from", b"0", priority=5, sender="me", attributes={"a": "b"}, expires_at=1 << 55)
     store.alter_queue("from", order="commit")
@@ -394,7 +394,7 @@ def test_messages_are_moved(store: AnyStore) -> None:
         }
         assert second.payload == b"1"
         txn.rollback()
-    assert store.redrive("to") == 2
+    assert store.admin.redrive("to") == 2
     with store.transaction() as txn:
         messages = txn.get_many("from", 10)
         assert messages.payloads() == [b"2", b"0", b"1"]
@@ -467,9 +467,9 @@ def test_the_whole_store_is_stopped(store: AnyStore, work: str) -> None:
     txn = store.transaction()
     assert txn.get(work) is not None
     txn.put(work, b"before")
-    store.transactions()
-    store.disable()
-    assert store.switch() == {"puts": False, "gets": False}
+    store.admin.transactions()
+    store.admin.switch(puts=False, gets=False)
+    assert store.admin.switch() == {"puts": False, "gets": False}
     store.create_queue("new", kind="work")
     for queue in (work, "new"):
         with pytest.raises(QueueDisabled, match="the store is stopped for puts"):
@@ -477,26 +477,26 @@ def test_the_whole_store_is_stopped(store: AnyStore, work: str) -> None:
         with pytest.raises(QueueDisabled, match="the store is stopped for gets"):
             store.get(queue)
     txn.commit()
-    store.enable(puts=True)
+    store.admin.switch(puts=True)
     store.put(work, b"after")
     with pytest.raises(QueueDisabled, match="the store is stopped for gets"):
         store.get_many(work)
     store.alter_queue(work, gets=False)
-    store.enable()
-    assert store.switch() == {"puts": True, "gets": True}
+    store.admin.switch(puts=True, gets=True)
+    assert store.admin.switch() == {"puts": True, "gets": True}
     with pytest.raises(QueueDisabled, match="queue 'work' is stopped for gets"):
         store.get(work)
     store.alter_queue(work, gets=True)
     assert len(got(store, work)) == 11
-    store.disable(puts=True)
+    store.admin.switch(puts=False)
     assert store.get(work) is None
     with pytest.raises(InvalidArgument):
-        store.switch(puts=1)  # type: ignore[arg-type]
+        store.admin.switch(puts=1)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         store.disable(gets="no")  # type: ignore[arg-type]
-    assert [item.body for item in store.catalog("store")] == [{"puts": False, "gets": True}]
-    assert store.switch(puts=True) == {"puts": True, "gets": True}
-    assert store.catalog("store") == []
+    assert [item.body for item in store.admin.catalog("store")] == [{"puts": False, "gets": True}]
+    assert store.admin.switch(puts=True) == {"puts": True, "gets": True}
+    assert store.admin.catalog("store") == []
 
 
 def test_who_waits_is_told_that_the_store_is_stopped(store: AnyStore) -> None:
@@ -513,7 +513,7 @@ def test_who_waits_is_told_that_the_store_is_stopped(store: AnyStore) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     threading.Event().wait(0.2)
-    store.disable(gets=True)
+    store.admin.switch(gets=False)
     thread.join(120)
     assert len(errors) == 1
-    store.enable()
+    store.admin.switch(puts=True, gets=True)

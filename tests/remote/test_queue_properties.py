@@ -16,14 +16,14 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
     made = store.create_queue("q", text="orders, ümlaut", properties={"team": "a"}, priority=True)
     assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
-    plain, other = store.create_queues(["plain", {"name": "r", "default_priority": 7}])
+    plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
     assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
     assert other.default_priority == 7
     altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
     assert altered == store.queue("q")
     assert (altered.capacity_bytes, altered.max_messages, altered.text) == (8192, 2, "")
     assert (altered.properties, altered.priority) == ({"team": "a"}, True)
-    [item] = [item for item in store.catalog("queue") if item.body["name"] == "q"]
+    [item] = [item for item in store.admin.catalog("queue") if item.body["name"] == "q"]
     assert item.version == 2
     assert "text" not in item.body
 
@@ -57,7 +57,7 @@ def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
         with pytest.raises((InvalidArgument, TypeError)):
             store.create_queue("r", **wrong)
         with pytest.raises(InvalidArgument):
-            store.create_queues([{"name": "r", **wrong}])
+            store.admin.create_queues([{"name": "r", **wrong}])
     assert store.queues() == [before]
     with pytest.raises(QueueNotFound):
         store.alter_queue("r", text="")
@@ -93,10 +93,10 @@ def test_limits_change_online(store: AnyStore) -> None:
 
 def test_a_queue_is_stopped_for_puts(store: AnyStore) -> None:
     """Gets go on, and what was put before is committed."""
-    store.create_queues([{"name": "q", "kind": "work"}, "other"])
+    store.admin.create_queues([{"name": "q", "kind": "work"}, "other"])
     txn = store.transaction()
     txn.put("q", b"before")
-    store.transactions()  # a joined transaction's first put has arrived
+    store.admin.transactions()  # a joined transaction's first put has arrived
     store.alter_queue("q", puts=False)
     with pytest.raises(QueueDisabled, match="puts=True"):
         store.put("q", b"refused")

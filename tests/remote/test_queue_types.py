@@ -46,7 +46,7 @@ def test_a_queue_tells_its_type(store: AnyStore, volatile: str) -> None:
     passing = store.create_queue("passing", type="volatile", persistent=False)
     assert (passing.type, passing.persistent) == ("volatile", False)
     assert (store.queue("kept").type, store.queue("kept").persistent) == ("persistent", True)
-    bodies = {item.body["name"]: item.body for item in store.catalog("queue")}
+    bodies = {item.body["name"]: item.body for item in store.admin.catalog("queue")}
     assert (bodies["v"]["type"], bodies["passing"]["persistent"]) == ("volatile", False)
     for wrong in ({"type": "persistent"}, {"persistent": False}):
         with pytest.raises(InvalidArgument, match="as it was made"):
@@ -63,11 +63,11 @@ def test_wrong_types_are_refused(store: AnyStore) -> None:
     """And nothing is made, not even of those beside them."""
     for wrong in ({"type": "unheard-of"}, {"type": 5}, {"type": ""}, {"persistent": "no"}):
         with pytest.raises(InvalidArgument):
-            store.create_queues(["a", {"name": "q", **wrong}])
+            store.admin.create_queues(["a", {"name": "q", **wrong}])
     with pytest.raises(InvalidArgument, match="keeps messages durably"):
-        store.create_queues([{"name": "q", "persistent": False}])
+        store.admin.create_queues([{"name": "q", "persistent": False}])
     with pytest.raises(QueueExists):
-        store.create_queues(["b", {"name": "b", "type": "volatile", "persistent": False}])
+        store.admin.create_queues(["b", {"name": "b", "type": "volatile", "persistent": False}])
     assert store.queues() == []
 
 
@@ -131,7 +131,7 @@ def test_a_get_waits_for_a_volatile_message(store: AnyStore, volatile: str) -> N
 def test_who_waits_by_a_callback_is_called(store: AnyStore, volatile: str) -> None:
     """A commit of volatile queues alone tells them too."""
     called = threading.Event()
-    store.when_ready(volatile, called.set)
+    store.integration.when_ready(volatile, called.set)
     assert not called.is_set()
     store.put(volatile, b"x")
     assert called.wait(120.0)
@@ -155,7 +155,7 @@ def test_topics_have_subscriptions(store: AnyStore) -> None:
     assert held(store) == 0
     with pytest.raises(QueueNotFound):
         store.queue("t")
-    assert [item.body["name"] for item in store.catalog()] == []
+    assert [item.body["name"] for item in store.admin.catalog()] == []
 
 
 def test_a_topic_keeps_what_was_read(store: AnyStore) -> None:
@@ -163,7 +163,7 @@ def test_a_topic_keeps_what_was_read(store: AnyStore) -> None:
     store.create_queue("t", type="volatile", keep_messages=3)
     store.subscribe("t", "a")
     store.put_many("t", [b"%d" % n for n in range(6)])
-    start = store.positions("t")[0]
+    start = store.integration.positions("t")[0]
     assert payloads(store, "t/a") == [b"%d" % n for n in range(6)]
     eventually(lambda: store.queue("t").messages == 3)
     with store.transaction() as txn:
@@ -192,7 +192,7 @@ def test_one_transaction_moves_subscriptions_of_both(store: AnyStore) -> None:
         store.subscribe(name, "s")
         store.put_many(name, [b"1", b"2"])
         assert payloads(store, f"{name}/s") == [b"1", b"2"]
-    start = store.positions("v")[0]
+    start = store.integration.positions("v")[0]
     sources = ("durable/s", "v/s")
 
     def move(*, beside: bool, moved: tuple[str, ...]) -> None:
@@ -237,7 +237,7 @@ def test_read_to_and_reject(store: AnyStore, volatile: str) -> None:
         txn.reject(message)
     assert [message.payload, other.payload] == [b"2", b"3"]
     assert payloads(store, volatile) == [b"2", b"4", b"5"]
-    assert store.positions(volatile) == (6, 6)
+    assert store.integration.positions(volatile) == (6, 6)
 
 
 def test_priorities_and_times(store: AnyStore, clock: Clock) -> None:
@@ -371,11 +371,11 @@ def test_files_are_out_of_reach(store: AnyStore, volatile: str) -> None:
     """Leases, by which Spark reads, and files that other processes wrote are refused in words."""
     store.put(volatile, b"x")
     with pytest.raises(InvalidArgument, match="volatile"):
-        store.lease(volatile, 0, 1)
+        store.integration.lease(volatile, 0, 1)
 
     def adopt() -> None:
         with store.transaction() as txn:
-            txn.adopt(volatile, 1 << 62 | 5)
+            txn.integration.adopt(volatile, 1 << 62 | 5)
 
     with pytest.raises(InvalidArgument, match="volatile"):
         adopt()
@@ -387,7 +387,7 @@ def test_a_transaction_tells_what_it_holds_in_memory(store: AnyStore, volatile: 
     with store.transaction(large=True) as txn:
         txn.put_many(volatile, [b"x" * (1 << 20)] * 8)
         txn.get("kept")  # whatever a client collects has arrived
-        [info] = store.transactions()
+        [info] = store.admin.transactions()
         assert info.buffered_bytes == info.bytes > 8 << 20
         assert (info.file_bytes, info.spilled_bytes) == (0, 0)
         txn.rollback()
@@ -398,5 +398,5 @@ def test_records_are_told(store: AnyStore, volatile: str) -> None:
     """As the patent's figures have them; where the messages are is the memory."""
     with store.transaction() as txn:
         txn.put(volatile, b"x")
-    kinds = [(record.kind, record.where) for record in store.records(volatile)]
+    kinds = [(record.kind, record.where) for record in store.admin.queue_records(volatile)]
     assert kinds == [("OPEN", ""), ("MESSAGES", "memory"), ("COMMIT", "")]

@@ -23,7 +23,7 @@ with_callbacks = pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)
 def awaited(store: AnyStore, source: str) -> threading.Event:
     """Set once something may be got."""
     event = threading.Event()
-    store.when_ready(source, event.set)
+    store.integration.when_ready(source, event.set)
     return event
 
 
@@ -96,8 +96,8 @@ def test_a_drop_calls_back(store: AnyStore, work: str) -> None:
 def test_what_is_withdrawn_is_not_called(store: AnyStore, work: str) -> None:
     """Others that wait for the same source are."""
     first, second = threading.Event(), threading.Event()
-    withdraw = store.when_ready(work, first.set)
-    store.when_ready(work, second.set)
+    withdraw = store.integration.when_ready(work, first.set)
+    store.integration.when_ready(work, second.set)
     withdraw()
     withdraw()
     store.put(work, b"1")
@@ -112,12 +112,12 @@ def test_close_calls_back(store: AnyStore, work: str) -> None:
     store.close()
     assert event.wait(SECONDS)
     with pytest.raises(StoreClosed):
-        store.when_ready(work, event.set)
+        store.integration.when_ready(work, event.set)
 
 
 def test_the_end_of_the_owner_calls_back(joined: RemoteStore, owner: Store) -> None:
     """All that wait in a joined store."""
-    owner.create_queues([{"name": name, "kind": "work"} for name in "ab"])
+    owner.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
     events = [awaited(joined, name) for name in "ab"]
     owner.close()
     assert all(event.wait(SECONDS) for event in events)
@@ -126,14 +126,14 @@ def test_the_end_of_the_owner_calls_back(joined: RemoteStore, owner: Store) -> N
 def test_a_source_that_is_not_there(joined: RemoteStore, owner: Store) -> None:
     """Embedded an error, joined a call back: the get raises it."""
     with pytest.raises(QueueNotFound):
-        owner.when_ready("nowhere", lambda: None)
+        owner.integration.when_ready("nowhere", lambda: None)
     assert awaited(joined, "nowhere").wait(SECONDS)
 
 
 def test_a_thousand_waiters_take_no_threads(joined: RemoteStore, owner: Store) -> None:
     """On as many sources, at the owner and at the client; each is called."""
     names = [f"q{n}" for n in range(WAITERS)]
-    owner.create_queues([{"name": name, "kind": "work"} for name in names])
+    owner.admin.create_queues([{"name": name, "kind": "work"} for name in names])
     before = threading.active_count()
     events = [awaited(joined, name) for name in names for _ in range(2)]
     settle(joined)
@@ -263,7 +263,7 @@ def test_what_is_no_function_is_refused(store: AnyStore, wrong: Any) -> None:
     """When it is given, not in the midst of somebody's commit."""
     store.create_queue("q", kind="work")
     with pytest.raises(InvalidArgument, match="callback"):
-        store.when_ready("q", wrong)
+        store.integration.when_ready("q", wrong)
     store.put("q", b"m")
     assert store.get("q") is not None
 
@@ -279,12 +279,12 @@ def test_a_callback_that_fails_harms_nobody(
     owner.create_queue("q", kind="work")
     told = threading.Event()
     for store in (owner, joined):
-        store.when_ready("q", fail)
-        store.when_ready("q", told.set)
+        store.integration.when_ready("q", fail)
+        store.integration.when_ready("q", told.set)
     owner.put("q", b"m")
     assert told.wait(SECONDS)
     again = threading.Event()
-    joined.when_ready("q", again.set)
+    joined.integration.when_ready("q", again.set)
     assert again.wait(SECONDS)
     assert owner.get("q") is not None
     assert "in a callback" in caplog.text

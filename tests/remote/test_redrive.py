@@ -30,7 +30,7 @@ MANY = 3 * REDRIVEN_AT_ONCE
 @pytest.fixture
 def dead(store: AnyStore) -> str:
     """A queue of letters, and where they come from."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
     return "dead"
 
 
@@ -59,20 +59,20 @@ def got(store: AnyStore, queue: str) -> list[int]:
 def test_all_go_back(store: AnyStore, dead: str) -> None:
     """However many."""
     die(store, range(MANY + 7))
-    assert store.redrive(dead) == MANY + 7
+    assert store.admin.redrive(dead) == MANY + 7
     assert got(store, "work") == list(range(MANY + 7))
     assert payloads(store, dead) == []
-    assert store.redrive(dead) == 0
+    assert store.admin.redrive(dead) == 0
 
 
 def test_all_that_match_go_back(store: AnyStore, dead: str) -> None:
     """Wherever they are; the others were never delivered."""
     die(store, range(MANY))
     wanted = [*range(MANY - 100, MANY), 5]
-    assert store.redrive(dead, lambda letter: int(letter.payload) in wanted) == 101
+    assert store.admin.redrive(dead, lambda letter: int(letter.payload) in wanted) == 101
     assert payloads(store, "work") == sorted(wanted)
     assert payloads(store, dead) == [n for n in range(MANY) if n not in wanted]
-    assert store.redrive(dead, lambda letter: False) == 0
+    assert store.admin.redrive(dead, lambda letter: False) == 0
     assert got(store, dead) == [n for n in range(MANY) if n not in wanted]
 
 
@@ -80,9 +80,9 @@ def test_so_many_are_moved_not_looked_at(store: AnyStore, dead: str) -> None:
     """`max_messages`, in the order of their commits."""
     die(store, range(MANY))
     odd = [n for n in range(MANY) if n % 2]
-    assert store.redrive(dead, lambda letter: int(letter.payload) % 2 == 1, 1200) == 1200
+    assert store.admin.redrive(dead, lambda letter: int(letter.payload) % 2 == 1, 1200) == 1200
     assert payloads(store, "work") == odd[:1200]
-    assert store.redrive(dead, max_messages=3) == 3
+    assert store.admin.redrive(dead, max_messages=3) == 3
     assert payloads(store, "work")[1200:] == [0, 2, 4]
 
 
@@ -95,9 +95,9 @@ def test_what_comes_meanwhile_stays(store: AnyStore, dead: str) -> None:
             die(store, range(5, 8))
         return True
 
-    assert store.redrive(dead, where) == 5
+    assert store.admin.redrive(dead, where) == 5
     assert payloads(store, dead) == [5, 6, 7]
-    assert store.redrive(dead, to=dead) == 3
+    assert store.admin.redrive(dead, to=dead) == 3
     assert payloads(store, dead) == [5, 6, 7]
 
 
@@ -106,9 +106,9 @@ def test_what_others_hold_stays(store: AnyStore, dead: str) -> None:
     die(store, range(6))
     with store.transaction() as other:
         assert other.get_many(dead, 2).payloads() == [b"0", b"1"]
-        assert store.redrive(dead) == 4
+        assert store.admin.redrive(dead) == 4
         other.commit()
-    assert store.redrive(dead) == 0
+    assert store.admin.redrive(dead) == 0
     assert payloads(store, "work") == [2, 3, 4, 5]
 
 
@@ -122,7 +122,7 @@ def test_what_is_read_between_the_looks_is_not_put(store: AnyStore, dead: str) -
             taken.extend(store.get_many(dead, 1000 if not taken else 1).payloads())
         return True
 
-    assert store.redrive(dead, where) == MANY - len(taken)
+    assert store.admin.redrive(dead, where) == MANY - len(taken)
     back = payloads(store, "work")
     assert len(taken) > 1000
     assert sorted([*back, *map(int, taken)]) == list(range(MANY))
@@ -163,7 +163,9 @@ def test_whatever_the_order_of_the_letters(store: AnyStore, options: dict[str, A
         held = txn.get("dead")
         assert held is not None
         number = int(held.payload)
-        assert store.redrive("dead", lambda letter: int(letter.payload) < 10) == 10 - (number < 10)
+        assert store.admin.redrive("dead", lambda letter: int(letter.payload) < 10) == 10 - (
+            number < 10
+        )
         txn.unget()
         txn.rollback()
     back = payloads(store, "work")
@@ -185,11 +187,11 @@ def test_what_is_not_due_and_what_waits_for_a_retry_stays(store: AnyStore, clock
         message = txn.get("dead")
         assert message is not None
         txn.reject(message)
-    assert store.redrive("dead") == 2
+    assert store.admin.redrive("dead") == 2
     clock.forward(61.0)
-    assert store.redrive("dead") == 1
+    assert store.admin.redrive("dead") == 1
     clock.forward(61.0)
-    assert store.redrive("dead") == 1
+    assert store.admin.redrive("dead") == 1
     assert payloads(store, "work") == [2, 3, 1, 0]
 
 
@@ -201,9 +203,9 @@ def test_of_a_topic_one_subscription_s(store: AnyStore) -> None:
         store.subscribe("dead", name)
     die(store, range(3))
     with pytest.raises(SubscriptionNotFound):
-        store.redrive("dead")
-    assert store.redrive("dead/a") == 3
-    assert store.redrive("dead/a") == 0
+        store.admin.redrive("dead")
+    assert store.admin.redrive("dead/a") == 3
+    assert store.admin.redrive("dead/a") == 0
     assert got(store, "dead/b") == [0, 1, 2]
 
 
@@ -212,7 +214,7 @@ def test_a_full_queue_takes_what_it_can(store: AnyStore, dead: str) -> None:
     store.create_queue("small", kind="work", max_messages=REDRIVEN_AT_ONCE + 300)
     die(store, range(MANY), target="small")
     with pytest.raises(QueueFull, match="messages were put back before, and stay so") as caught:
-        store.redrive(dead)
+        store.admin.redrive(dead)
     room = REDRIVEN_AT_ONCE + 300
     back = payloads(store, "small")
     assert str(caught.value).split("; ")[-1].startswith(f"{len(back)} ")
@@ -220,7 +222,7 @@ def test_a_full_queue_takes_what_it_can(store: AnyStore, dead: str) -> None:
     assert REDRIVEN_AT_ONCE < len(back) <= room
     assert payloads(store, dead) == list(range(len(back), MANY))
     with pytest.raises(QueueFull) as caught:
-        store.redrive(dead)
+        store.admin.redrive(dead)
     assert "put back before" not in str(caught.value)
     assert payloads(store, "small") == back
 
@@ -230,13 +232,13 @@ def test_a_target_that_fails_part_way(store: AnyStore, dead: str) -> None:
     die(store, range(REDRIVEN_AT_ONCE))
     die(store, range(REDRIVEN_AT_ONCE, REDRIVEN_AT_ONCE + 2), target="nowhere")
     with pytest.raises(QueueNotFound, match=f"; {REDRIVEN_AT_ONCE} messages were put back before"):
-        store.redrive(dead)
+        store.admin.redrive(dead)
     assert payloads(store, dead) == [REDRIVEN_AT_ONCE, REDRIVEN_AT_ONCE + 1]
     store.alter_queue("work", puts=False)
     with pytest.raises(QueueDisabled):
-        store.redrive(dead, to="work")
+        store.admin.redrive(dead, to="work")
     store.alter_queue("work", puts=True)
-    assert store.redrive(dead, to="work") == 2
+    assert store.admin.redrive(dead, to="work") == 2
 
 
 def test_a_function_that_raises(store: AnyStore, dead: str) -> None:
@@ -247,7 +249,7 @@ def test_a_function_that_raises(store: AnyStore, dead: str) -> None:
         return 1 // (REDRIVEN_AT_ONCE + 3 - int(letter.payload)) >= 0
 
     with pytest.raises(ZeroDivisionError) as caught:
-        store.redrive(dead, where)
+        store.admin.redrive(dead, where)
     assert caught.value.__notes__ == [
         f"{REDRIVEN_AT_ONCE} messages were put back before, and stay so"
     ]
@@ -273,9 +275,9 @@ def test_what_is_refused(store: AnyStore, dead: str) -> None:
     ]
     for each in wrong:
         with pytest.raises(InvalidArgument):
-            store.redrive(*each)
+            store.admin.redrive(*each)
     with pytest.raises(QueueNotFound):
-        store.redrive("nowhere")
+        store.admin.redrive("nowhere")
     assert payloads(store, dead) == [0, 1, 2]
 
 
@@ -287,7 +289,7 @@ def test_several_at_the_same_time(store: AnyStore, dead: str) -> None:
 
     def work(remainder: int) -> None:
         try:
-            counts.append(store.redrive(dead, lambda m: int(m.payload) % 4 != remainder))
+            counts.append(store.admin.redrive(dead, lambda m: int(m.payload) % 4 != remainder))
         except QuireError as error:
             errors.append(error)
 
@@ -306,7 +308,7 @@ def test_streamed_letters(store: AnyStore, dead: str) -> None:
     with store.transaction() as txn, txn.put_writer(dead, attributes={QUEUE: "work"}) as payload:
         for _ in range(20):
             payload.write(b"x" * 100_000)
-    assert store.redrive(dead, lambda letter: letter.size > 0) == 1
+    assert store.admin.redrive(dead, lambda letter: letter.size > 0) == 1
     with store.transaction() as txn:
         message = txn.get("work")
         assert isinstance(message, StreamedMessage)
@@ -316,12 +318,12 @@ def test_streamed_letters(store: AnyStore, dead: str) -> None:
 
 def test_by_asyncio(owner: Store) -> None:
     """The same, in a thread."""
-    owner.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
+    owner.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
     die(owner, range(1500))
 
     async def main() -> int:
         async with aio.open(owner.path) as store:
-            found: int = await store.redrive("dead", lambda letter: letter.payload != b"7")
+            found: int = await store.admin.redrive("dead", lambda letter: letter.payload != b"7")
             return found
 
     assert asyncio.run(main()) == 1499

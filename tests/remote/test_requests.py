@@ -239,4 +239,4 @@ def test_kills_between_puts_of_several_processes(store_path: str) -> None:
         by_payload = {message.payload: message.id for message in messages}
         assert len(messages) == len(by_payload) == 120
         assert [by_payload[b"%d" % number] for number in range(120)] == list(map(int, told))
-        assert store.verify().ok
+        assert store.admin.verify().ok

@@ -112,7 +112,11 @@ def test_a_client_that_does_not_read_is_cut_off(
             txn.put_many("work", [bytes(MIB)] * 8)
         with closing(RawStream(joined.url)) as rude:
             rude.send(call({"op": "get_many", "txn": 1, "source": "work", "max_messages": 8}))
-            until(lambda: not owner.transactions() and joined.status()["sharing"]["clients"] == 1)
+            until(
+                lambda: (
+                    not owner.admin.transactions() and joined.status()["sharing"]["clients"] == 1
+                )
+            )
             with owner.transaction() as txn:
                 assert len(txn.get_many("work", timeout=SECONDS)) == 8
 
@@ -125,7 +129,7 @@ def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: RemoteStore) -
         for frame in frames:
             stack.enter_context(closing(RawStream(joined.url))).send(frame)
         joined.put("work", b"x")
-        assert owner.transactions() == []
+        assert owner.admin.transactions() == []
     until(lambda: joined.status()["sharing"]["connections"] == 2)
 
 
@@ -216,14 +220,14 @@ def test_clients_killed_in_the_middle_of_everything(
                     clients.pop(rng.randrange(3)).close()
             for client in clients:
                 client.close()
-            until(lambda: not store.transactions())
+            until(lambda: not store.admin.transactions())
             until(lambda: store.status()["sharing"]["connections"] == 2)
-            for info in store.recover():
-                store.rollback_prepared(info.xid)
+            for info in store.prepared.list():
+                store.prepared.rollback(info.xid)
             left = [p for name in "ab" for p in store.browse(name, max_messages=2000).payloads()]
             assert sorted(left) == sorted(payloads)
             assert store.queue("junk").used_bytes == 0
-            assert store.verify().ok
+            assert store.admin.verify().ok
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -268,7 +272,7 @@ def test_an_answer_of_another_kind(
     with pytest.raises(ConnectionLost, match="another kind"):
         txn.get("q")
     assert txn.state == "rolled back"
-    until(lambda: not owner.transactions())
+    until(lambda: not owner.admin.transactions())
 
 
 @pytest.mark.parametrize("idle", [True, False])
@@ -291,4 +295,4 @@ def test_a_connection_that_ends_as_a_transaction_begins(
     with pytest.raises(ConnectionLost, match=f"nothing of this operation {told}"):
         getattr(txn, call)("q")
     assert txn.state == "rolled back"
-    assert owner.transactions() == []
+    assert owner.admin.transactions() == []

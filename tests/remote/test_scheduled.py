@@ -22,45 +22,45 @@ def make(store: AnyStore) -> list[int]:
 def test_what_is_scheduled_is_listed(store: AnyStore) -> None:
     """In the order in which it is due; nothing is taken by that."""
     ids = make(store)
-    assert [message.id for message in store.scheduled("q")] == ids
-    assert store.scheduled("q", 2).payloads() == [b"1", b"2"]
+    assert [message.id for message in store.delayed.list("q")] == ids
+    assert store.delayed.list("q", 2).payloads() == [b"1", b"2"]
     assert [s.delayed for s in store.subscriptions("q")] == [3]
     assert store.get_many("q").payloads() == [b"now"]
     store.create_queue("plain", kind="work")
     store.put("plain", b"m")
-    assert len(store.scheduled("plain")) == 0
+    assert len(store.delayed.list("plain")) == 0
 
 
 def test_a_scheduled_message_is_cancelled(store: AnyStore) -> None:
     """Once; and what is due is got, not cancelled."""
     first, second, _ = make(store)
-    assert store.cancel("q", second)
-    assert not store.cancel("q", second)
-    assert not store.cancel("q", second + 1000)
-    assert store.scheduled("q").payloads() == [b"1", b"3"]
+    assert store.delayed.cancel("q", second)
+    assert not store.delayed.cancel("q", second)
+    assert not store.delayed.cancel("q", second + 1000)
+    assert store.delayed.list("q").payloads() == [b"1", b"3"]
     now = store.browse("q")[-1]
     assert now.payload == b"now"
-    assert not store.cancel("q", now.id)
+    assert not store.delayed.cancel("q", now.id)
     with store.transaction() as txn:
         assert txn.get_scheduled("q", first) is not None
-        assert store.scheduled("q").payloads() == [b"3"]
-        assert not store.cancel("q", first)
+        assert store.delayed.list("q").payloads() == [b"3"]
+        assert not store.delayed.cancel("q", first)
         txn.rollback()
-    assert store.scheduled("q").payloads() == [b"1", b"3"]
+    assert store.delayed.list("q").payloads() == [b"1", b"3"]
 
 
 def test_a_scheduled_message_is_rescheduled(store: AnyStore) -> None:
     """It has all that it was put with, but for the time and the id."""
     first, second, third = make(store)
     later = time.time_ns() // 1000 + 900_000_000
-    assert store.reschedule("q", third, deliver_at=later) is not None
-    made = store.reschedule("q", second, delay=300.0)
-    assert store.scheduled("q").payloads() == [b"2", b"1", b"3"]
-    assert [m.deliver_at for m in store.scheduled("q")][2] == later
-    [message, *_] = store.scheduled("q")
+    assert store.delayed.reschedule("q", third, deliver_at=later) is not None
+    made = store.delayed.reschedule("q", second, delay=300.0)
+    assert store.delayed.list("q").payloads() == [b"2", b"1", b"3"]
+    assert [m.deliver_at for m in store.delayed.list("q")][2] == later
+    [message, *_] = store.delayed.list("q")
     assert (message.id, message.sender) == (made, "s")
-    assert store.reschedule("q", second, delay=1.0) is None
-    assert store.reschedule("q", first) is not None
+    assert store.delayed.reschedule("q", second, delay=1.0) is None
+    assert store.delayed.reschedule("q", first) is not None
     assert store.get_many("q").payloads() == [b"now", b"1"]
 
 
@@ -70,9 +70,9 @@ def test_a_topic_has_them_for_each_subscription(store: AnyStore, clock: Clock) -
     for name in "ab":
         store.subscribe("q", name)
     message_id = store.put("q", b"m", delay=600.0)
-    assert store.cancel("q/a", message_id)
-    assert store.scheduled("q/a").payloads() == []
-    assert store.scheduled("q/b").payloads() == [b"m"]
+    assert store.delayed.cancel("q/a", message_id)
+    assert store.delayed.list("q/a").payloads() == []
+    assert store.delayed.list("q/b").payloads() == [b"m"]
     clock.forward(599.7)
     assert store.get("q/b", timeout=120.0) is not None
     assert store.get("q/a") is None
@@ -88,11 +88,11 @@ def test_it_is_part_of_its_transaction(store: AnyStore) -> None:
         assert message is not None
         txn.put("other", message.payload)
         txn.unget()
-        assert store.scheduled("q").payloads() == [b"2", b"3"]
+        assert store.delayed.list("q").payloads() == [b"2", b"3"]
         message = txn.get_scheduled("q", second)
         assert message is not None
         txn.reject(message)
-    assert store.scheduled("q").payloads() == [b"2", b"3"]
+    assert store.delayed.list("q").payloads() == [b"2", b"3"]
     assert store.get_many("other").payloads() == [b"2"]
 
 
@@ -112,7 +112,7 @@ def test_it_holds_its_group(store: AnyStore) -> None:
         txn.unget()
         txn.rollback()
         assert other.get_many("q").payloads() == [b"a0", b"a1"]
-        assert store.scheduled("q").payloads() == [b"later0", b"later1"]
+        assert store.delayed.list("q").payloads() == [b"later0", b"later1"]
         with store.transaction() as third:
             assert third.get_scheduled("q", first) is None
         assert other.get_scheduled("q", first) is not None
@@ -136,8 +136,8 @@ def test_it_is_changed_whoever_has_its_group(store: AnyStore) -> None:
         store.put("q", payload, group_key="a")
     with store.transaction() as txn, store.transaction() as other:
         assert txn.get("q") is not None
-        assert store.cancel("q", ids[0])
-        assert store.reschedule("q", ids[1], delay=300.0) is not None
+        assert store.delayed.cancel("q", ids[0])
+        assert store.delayed.reschedule("q", ids[1], delay=300.0) is not None
         message = other.get_scheduled("q", ids[2], to_change=True)
         assert message is not None
         assert txn.get("q") is not None
@@ -145,7 +145,7 @@ def test_it_is_changed_whoever_has_its_group(store: AnyStore) -> None:
         txn.rollback()
         assert store.get_many("q").payloads() == [b"a0", b"a1"]
         other.rollback()
-    assert store.scheduled("q").payloads() == [b"1", b"2"]
+    assert store.delayed.list("q").payloads() == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1 << 70, True, "1", None])
@@ -157,12 +157,12 @@ def test_wrong_arguments_are_refused(store: AnyStore, wrong: Any) -> None:
     with store.transaction() as txn, pytest.raises(InvalidArgument):
         txn.get_scheduled("q", ids[0], to_change="no" if wrong is True else wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
-        store.cancel("q", wrong)
+        store.delayed.cancel("q", wrong)
     if wrong is not None:
         with pytest.raises(InvalidArgument):
-            store.reschedule("q", ids[0], delay="soon")  # type: ignore[arg-type]
+            store.delayed.reschedule("q", ids[0], delay="soon")  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument):
-            store.scheduled("q", -5)
+            store.delayed.list("q", -5)
         with pytest.raises(QueueNotFound):
-            store.scheduled("nowhere")
-    assert [message.id for message in store.scheduled("q")] == ids
+            store.delayed.list("nowhere")
+    assert [message.id for message in store.delayed.list("q")] == ids

@@ -299,7 +299,7 @@ def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: 
 def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
     """SV2: what was got is available again as soon as the client is gone."""
     with RemoteStore(server.wait_started()) as store, store.transaction() as txn:
-        txn.put_block("q", encode_one(b"payload"))
+        txn.integration.put_block("q", encode_one(b"payload"))
     stream = RawStream(server.wait_started())
     stream.ask(get(1, "q"))
     assert plain.status() == {"q": 0}
@@ -374,7 +374,7 @@ def test_errors_of_the_store_arrive_and_the_stream_goes_on(server: StoreServer) 
                 txn.get("nowhere")
             assert txn.state == "open"
         with pytest.raises(RemoteError, match="AttributeError"):
-            store.checkpoint()
+            store.admin.checkpoint()
         assert store.status() == {"q": 0}
 
 
@@ -420,7 +420,7 @@ def test_what_cannot_be_delivered_is_not_taken(
 
     with RemoteStore(server.wait_started()) as store:
         with store.transaction() as txn:
-            txn.put_block("q", encode_one(b"payload"))
+            txn.integration.put_block("q", encode_one(b"payload"))
         for name in ("session.messages_answers", "remote_transaction.read_messages"):
             with monkeypatch.context() as patch:
                 patch.setattr(f"quire.remote.{name}", fail)

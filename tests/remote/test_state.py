@@ -41,10 +41,10 @@ def test_it_is_part_of_the_commit(store: AnyStore, work: str) -> None:
         txn.put(work, b"more")
         assert txn.get_state("sums", "all") == b"7"
         assert txn.get_state("sums", "empty") == b""
-        assert store.state_items("sums") == {}
-    assert store.get_state("sums", "all") == b"7"
-    assert store.state_items("sums") == {"all": b"7", "empty": b""}
-    assert store.state_names() == ["sums"]
+        assert store.states.items("sums") == {}
+    assert store.states.get("sums", "all") == b"7"
+    assert store.states.items("sums") == {"all": b"7", "empty": b""}
+    assert store.states.names() == ["sums"]
     assert store.status()["state"] == {"names": 1, "keys": 2, "bytes": 2 * 64 + 8 + 1}
     txn = store.transaction()
     assert txn.get(work) is not None
@@ -52,7 +52,7 @@ def test_it_is_part_of_the_commit(store: AnyStore, work: str) -> None:
     txn.set_state("sums", "empty", None)
     assert txn.get_state("sums", "empty") is None
     txn.rollback()
-    assert store.state_items("sums") == {"all": b"7", "empty": b""}
+    assert store.states.items("sums") == {"all": b"7", "empty": b""}
     assert store.queue(work).messages == 1
     with pytest.raises(TransactionClosed):
         txn.set_state("sums", "all", b"9")
@@ -66,21 +66,21 @@ def test_values_are_deleted(store: AnyStore) -> None:
         for key in ("b", "a", "ü “x” \\ ,                    ,"):
             txn.set_state("one", key, key.encode())
         txn.set_state("two", "a", b"2")
-    assert list(store.state_items("one")) == ["a", "b", "ü “x” \\ ,                    ,"]
+    assert list(store.states.items("one")) == ["a", "b", "ü “x” \\ ,                    ,"]
     with store.transaction() as txn:
         txn.set_state("one", "a", None)
         txn.set_state("one", "none", None)
         txn.set_state("none", "none", None)
-    assert store.state_names() == ["one", "two"]
-    assert store.get_state("one", "a") is None
-    assert store.drop_state("one") == 2
-    assert store.drop_state("one") == 0
-    assert (store.state_names(), store.state_items("one")) == (["two"], {})
+    assert store.states.names() == ["one", "two"]
+    assert store.states.get("one", "a") is None
+    assert store.states.drop("one") == 2
+    assert store.states.drop("one") == 0
+    assert (store.states.names(), store.states.items("one")) == (["two"], {})
     with store.transaction() as txn:
         txn.set_state("two", "a", b"3")
         txn.set_state("two", "a", None)
         txn.set_state("two", "a", bytearray(b"4"))
-    assert store.state_items("two") == {"a": b"4"}
+    assert store.states.items("two") == {"a": b"4"}
 
 
 def test_who_has_read_a_value_that_changed_begins_again(store: AnyStore) -> None:
@@ -99,7 +99,7 @@ def test_who_has_read_a_value_that_changed_begins_again(store: AnyStore) -> None
         second.commit()
     assert second.state == "rolled back"
     looking.commit()
-    assert store.state_items("count") == {"n": b"2", "other": b"1"}
+    assert store.states.items("count") == {"n": b"2", "other": b"1"}
 
 
 def test_a_value_that_is_there_again_has_changed(store: AnyStore) -> None:
@@ -115,7 +115,7 @@ def test_a_value_that_is_there_again_has_changed(store: AnyStore) -> None:
                 txn.set_state("s", key, value)
         if begin is None:  # it is as it was: there is none
             late.commit()
-            assert store.get_state("s", key) == b"late"
+            assert store.states.get("s", key) == b"late"
         else:
             with pytest.raises(StateConflict):
                 late.commit()
@@ -128,7 +128,7 @@ def test_what_was_not_read_is_set_by_the_last_commit(store: AnyStore) -> None:
     second.set_state("s", "k", b"second")
     second.commit()
     first.commit()
-    assert store.state_items("s") == {"k": b"first"}
+    assert store.states.items("s") == {"k": b"first"}
     assert store.status()["state"]["keys"] == 1
 
 
@@ -142,27 +142,27 @@ def test_a_prepared_transaction_holds_its_keys(store: AnyStore, work: str) -> No
     prepared.set_state("s", "new", b"2")
     prepared.set_state("s", "gone", None)
     prepared.prepare("x1")
-    assert store.state_items("s") == {"k": b"1"}
+    assert store.states.items("s") == {"k": b"1"}
     other = store.transaction()
     other.set_state("s", "k", b"3")
     with pytest.raises(KeyHeld, match="'x1' sets key 'k'"):
         other.commit()
     assert other.state == "open"
     with pytest.raises(KeyHeld):
-        store.drop_state("s")
+        store.states.drop("s")
     free = store.transaction()
     free.set_state("s", "free", b"4")
     free.commit()
     prepared.commit()
-    assert store.state_items("s") == {"free": b"4", "new": b"2"}
+    assert store.states.items("s") == {"free": b"4", "new": b"2"}
     other.commit()
-    assert store.get_state("s", "k") == b"3"
+    assert store.states.get("s", "k") == b"3"
     undone = store.transaction()
     undone.set_state("s", "k", b"5")
     undone.prepare("x2")
-    store.rollback_prepared("x2")
-    assert store.get_state("s", "k") == b"3"
-    assert store.drop_state("s") == 3
+    store.prepared.rollback("x2")
+    assert store.states.get("s", "k") == b"3"
+    assert store.states.drop("s") == 3
 
 
 def test_preparing_checks_what_was_read(store: AnyStore) -> None:
@@ -175,7 +175,7 @@ def test_preparing_checks_what_was_read(store: AnyStore) -> None:
     with pytest.raises(StateConflict):
         late.prepare("x1")
     assert late.state == "rolled back"
-    assert store.recover() == []
+    assert store.prepared.list() == []
 
 
 @pytest.mark.promise(9)
@@ -238,7 +238,7 @@ def test_room_is_taken_by_open_transactions(owner: Store, monkeypatch: pytest.Mo
     with pytest.raises(StateFull):
         fourth.set_state("s", "c", bytes(100))
     fourth.rollback()
-    owner.rollback_prepared("x1")
+    owner.prepared.rollback("x1")
     with owner.transaction() as txn:
         txn.set_state("s", "c", bytes(700))
     assert owner.status()["state"] == {"names": 1, "keys": 2, "bytes": 2 * 64 + 2 + 800}
@@ -253,10 +253,10 @@ def test_with_everything_else_in_one_commit(store: AnyStore, owner: Store) -> No
     with store.transaction(durable=False) as txn:
         txn.seek("kept/a", "latest")
         txn.put("memory", b"2")
-        txn.record("key", 3)
+        txn.enter("key", 3)
         txn.set_state("s", "k", b"4")
-    assert (store.get("kept/a"), store.ledger("key")) == (None, 3)
-    assert store.state_items("s") == {"k": b"4"}
+    assert (store.get("kept/a"), store.integration.ledger("key")) == (None, 3)
+    assert store.states.items("s") == {"k": b"4"}
     with store.transaction() as txn:
         message = txn.get("memory")
         assert message is not None
@@ -264,7 +264,7 @@ def test_with_everything_else_in_one_commit(store: AnyStore, owner: Store) -> No
     with store.transaction() as txn:
         txn.seek("kept/a", "earliest")
         txn.set_state("s", "k", None)
-    assert store.state_items("s") == {}
+    assert store.states.items("s") == {}
 
 
 def test_many_count_at_once(store: AnyStore) -> None:
@@ -288,7 +288,7 @@ def test_many_count_at_once(store: AnyStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.get_state("s", "n") == b"40"
+    assert store.states.get("s", "n") == b"40"
     assert counted == [10] * 4
 
 
@@ -301,11 +301,11 @@ def test_it_is_there_with_the_next_owner(store_path: str) -> None:
             with store.transaction() as txn:
                 txn.set_state("s", "k", b"1")
             first.kill()
-            assert store.state_items("s") == {"k": b"1"}
+            assert store.states.items("s") == {"k": b"1"}
             with store.transaction() as txn:
                 assert txn.get_state("s", "k") == b"1"
                 txn.set_state("s", "k", b"2")
-            assert (store.get_state("s", "k"), store.drop_state("s")) == (b"2", 1)
+            assert (store.states.get("s", "k"), store.states.drop("s")) == (b"2", 1)
 
 
 BAD: dict[str, list[Any]] = {
@@ -330,12 +330,12 @@ def test_bad_arguments(store: AnyStore, what: str) -> None:
         with pytest.raises(InvalidArgument):
             txn.get_state(**arguments)
         with pytest.raises(InvalidArgument):
-            store.get_state(**arguments)
+            store.states.get(**arguments)
         if what == "name":
             with pytest.raises(InvalidArgument):
-                store.state_items(bad)
+                store.states.items(bad)
             with pytest.raises(InvalidArgument):
-                store.drop_state(bad)
+                store.states.drop(bad)
     txn.set_state("s", "k", memoryview(b"1"))
     txn.commit()
-    assert store.state_items("s") == {"k": b"1"}
+    assert store.states.items("s") == {"k": b"1"}

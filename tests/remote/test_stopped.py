@@ -42,62 +42,62 @@ Calls = dict[str, tuple[Callable[[Any], object], tuple[type[QuireError], ...]]]
 # Every call of a store that asks its owner.
 STORE: Calls = {
     "create_queue": (lambda s: s.create_queue("new"), CHANGE),
-    "create_queues": (lambda s: s.create_queues(["new"]), CHANGE),
+    "create_queues": (lambda s: s.admin.create_queues(["new"]), CHANGE),
     "alter_queue": (lambda s: s.alter_queue("work", capacity=1 << 30), CHANGE),
-    "rename_queue": (lambda s: s.rename_queue("other", "another"), CHANGE),
+    "rename_queue": (lambda s: s.admin.rename_queue("other", "another"), CHANGE),
     "drop_queue": (lambda s: s.drop_queue("other"), CHANGE),
-    "purge": (lambda s: s.purge("other"), CHANGE),
-    "create_alias": (lambda s: s.create_alias("alias", "other"), CHANGE),
-    "drop_alias": (lambda s: s.drop_alias("alias"), CHANGE),
-    "aliases": (lambda s: s.aliases(), LOOK),
-    "switch": (lambda s: s.switch(), CHANGE),
-    "disable": (lambda s: s.disable(), CHANGE),
-    "enable": (lambda s: s.enable(puts=True), CHANGE),
-    "create_schedule": (lambda s: s.create_schedule("s", "other", "0 0 1 1 *"), CHANGE),
-    "alter_schedule": (lambda s: s.alter_schedule("s", paused=True), CHANGE),
-    "drop_schedule": (lambda s: s.drop_schedule("s"), CHANGE),
-    "schedules": (lambda s: s.schedules(), LOOK),
-    "catalog": (lambda s: s.catalog(), LOOK),
+    "purge": (lambda s: s.admin.purge("other"), CHANGE),
+    "create_alias": (lambda s: s.admin.create_alias("alias", "other"), CHANGE),
+    "drop_alias": (lambda s: s.admin.drop_alias("alias"), CHANGE),
+    "aliases": (lambda s: s.admin.aliases(), LOOK),
+    "switch": (lambda s: s.admin.switch(), CHANGE),
+    "disable": (lambda s: s.admin.switch(puts=False, gets=False), CHANGE),
+    "enable": (lambda s: s.admin.switch(puts=True), CHANGE),
+    "create_schedule": (lambda s: s.cron.create("s", "other", "0 0 1 1 *"), CHANGE),
+    "alter_schedule": (lambda s: s.cron.alter("s", paused=True), CHANGE),
+    "drop_schedule": (lambda s: s.cron.drop("s"), CHANGE),
+    "schedules": (lambda s: s.cron.list(), LOOK),
+    "catalog": (lambda s: s.admin.catalog(), LOOK),
     "queue": (lambda s: s.queue("work"), LOOK),
     "queues": (lambda s: s.queues(), LOOK),
-    "positions": (lambda s: s.positions("work"), LOOK),
-    "positions_many": (lambda s: s.positions_many(["work"]), LOOK),
-    "position_at": (lambda s: s.position_at("work", 1.0), LOOK),
-    "records": (lambda s: s.records("work"), LOOK),
+    "positions": (lambda s: s.integration.positions("work"), LOOK),
+    "positions_many": (lambda s: s.integration.positions_many(["work"]), LOOK),
+    "position_at": (lambda s: s.admin.position_at("work", 1.0), LOOK),
+    "records": (lambda s: s.admin.queue_records("work"), LOOK),
     "subscribe": (lambda s: s.subscribe("topic", "one"), CHANGE),
-    "subscribe_many": (lambda s: s.subscribe_many("one", {"topic": "latest"}), CHANGE),
+    "subscribe_many": (lambda s: s.integration.subscribe_many("one", {"topic": "latest"}), CHANGE),
     "unsubscribe": (lambda s: s.unsubscribe("topic", "zero"), CHANGE),
     "subscriptions": (lambda s: s.subscriptions("topic"), LOOK),
     "sync": (lambda s: s.sync(), CHANGE),
-    "transactions": (lambda s: s.transactions(), LOOK),
-    "transaction_info": (lambda s: s.transaction_info(1), LOOK),
-    "abort": (lambda s: s.abort(1), CHANGE),
-    "recover": (lambda s: s.recover(), LOOK),
-    "commit_prepared": (lambda s: s.commit_prepared("xid"), CHANGE),
-    "rollback_prepared": (lambda s: s.rollback_prepared("xid"), CHANGE),
+    "transactions": (lambda s: s.admin.transactions(), LOOK),
+    "transaction_info": (lambda s: s.admin.transaction(1), LOOK),
+    "abort": (lambda s: s.admin.abort(1), CHANGE),
+    "recover": (lambda s: s.prepared.list(), LOOK),
+    "commit_prepared": (lambda s: s.prepared.commit("xid"), CHANGE),
+    "rollback_prepared": (lambda s: s.prepared.rollback("xid"), CHANGE),
     "put": (lambda s: s.put("other", b"x"), CHANGE),
     "put_many": (lambda s: s.put_many("other", [b"x"]), CHANGE),
     "put_stream": (lambda s: s.put_stream("other", b"x"), CHANGE),
     "get": (lambda s: s.get("work", timeout=1), LOOK),
     "get_many": (lambda s: s.get_many("work", timeout=1), LOOK),
     "browse": (lambda s: s.browse("work"), LOOK),
-    "scheduled": (lambda s: s.scheduled("work"), LOOK),
-    "cancel": (lambda s: s.cancel("work", 1), LOOK),
-    "reschedule": (lambda s: s.reschedule("work", 1, delay=1), LOOK),
-    "redrive": (lambda s: s.redrive("other"), CHANGE),
-    "ledger": (lambda s: s.ledger("key"), LOOK),
-    "ledger_many": (lambda s: s.ledger_many(["key"]), LOOK),
-    "get_state": (lambda s: s.get_state("name", "key"), LOOK),
-    "state_items": (lambda s: s.state_items("name"), LOOK),
-    "state_names": (lambda s: s.state_names(), LOOK),
-    "drop_state": (lambda s: s.drop_state("name"), CHANGE),
-    "lease": (lambda s: s.lease("work", 0, 1), CHANGE),
-    "lease_many": (lambda s: s.lease_many([("work", 0, 1)]), CHANGE),
-    "renew": (lambda s: s.renew(1), CHANGE),
-    "release": (lambda s: s.release(1), CHANGE),
-    "checkpoint": (lambda s: s.checkpoint(), CHANGE),
+    "scheduled": (lambda s: s.delayed.list("work"), LOOK),
+    "cancel": (lambda s: s.delayed.cancel("work", 1), LOOK),
+    "reschedule": (lambda s: s.delayed.reschedule("work", 1, delay=1), LOOK),
+    "redrive": (lambda s: s.admin.redrive("other"), CHANGE),
+    "ledger": (lambda s: s.integration.ledger("key"), LOOK),
+    "ledger_many": (lambda s: s.integration.ledger_many(["key"]), LOOK),
+    "get_state": (lambda s: s.states.get("name", "key"), LOOK),
+    "state_items": (lambda s: s.states.items("name"), LOOK),
+    "state_names": (lambda s: s.states.names(), LOOK),
+    "drop_state": (lambda s: s.states.drop("name"), CHANGE),
+    "lease": (lambda s: s.integration.lease("work", 0, 1), CHANGE),
+    "lease_many": (lambda s: s.integration.lease_many([("work", 0, 1)]), CHANGE),
+    "renew": (lambda s: s.integration.renew_lease(1), CHANGE),
+    "release": (lambda s: s.integration.end_lease(1), CHANGE),
+    "checkpoint": (lambda s: s.admin.checkpoint(), CHANGE),
     "status": (lambda s: s.status(), LOOK),
-    "verify": (lambda s: s.verify(), LOOK),
+    "verify": (lambda s: s.admin.verify(), LOOK),
 }
 # Those that ask nobody, or are looked at beside the table.
 BESIDE = {"transaction", "consume", "when_ready", "close", "failed"}
@@ -125,12 +125,12 @@ def then_commit(call: Callable[[Any], object]) -> Callable[[Any], object]:
 # Every call of a transaction that has begun at its owner.
 TRANSACTION: Calls = {
     "put_writer": (written, LOOK),
-    "put_block": (then_commit(lambda t: t.put_block("other", BLOCK)), CHANGE),
-    "put_blocks": (then_commit(lambda t: t.put_blocks([("other", BLOCK)])), CHANGE),
-    "adopt": (then_commit(lambda t: t.adopt("other", 1)), CHANGE),
+    "put_block": (then_commit(lambda t: t.integration.put_block("other", BLOCK)), CHANGE),
+    "put_blocks": (then_commit(lambda t: t.integration.put_blocks([("other", BLOCK)])), CHANGE),
+    "adopt": (then_commit(lambda t: t.integration.adopt("other", 1)), CHANGE),
     "move": (lambda t: t.move("work", "other"), LOOK),
     "reject": (lambda t: t.reject(Message(1, "work", b"x"), "bad"), LOOK),
-    "record": (then_commit(lambda t: t.record("key", 1)), CHANGE),
+    "record": (then_commit(lambda t: t.enter("key", 1)), CHANGE),
     "set_state": (then_commit(lambda t: t.set_state("name", "key", b"x")), CHANGE),
     "put": (lambda t: t.put("other", b"x", timeout=1), LOOK),
     "put_many": (lambda t: t.put_many("other", [b"x"], timeout=1), LOOK),
@@ -141,7 +141,7 @@ TRANSACTION: Calls = {
     "get_scheduled": (lambda t: t.get_scheduled("work", 1), LOOK),
     "unget": (lambda t: t.unget(), LOOK),
     "read_to": (lambda t: t.read_to("work", 0), LOOK),
-    "read_to_many": (lambda t: t.read_to_many({"work": 0}), LOOK),
+    "read_to_many": (lambda t: t.integration.read_to_many({"work": 0}), LOOK),
     "seek": (lambda t: t.seek("topic/zero", "latest", timeout=1), LOOK),
     "get_state": (lambda t: t.get_state("name", "key"), LOOK),
     "commit": (lambda t: t.commit(), CHANGE),
@@ -230,12 +230,12 @@ def check(calls: list[Beside], table: Calls) -> None:
 def goes_on(owner: Actor, store: Store) -> None:
     """All ten messages are there, one after another, for the same store object."""
     until(lambda: [q.messages for q in store.queues(["work"])] == [10])
-    until(lambda: not store.transactions())
+    until(lambda: not store.admin.transactions())
     assert store.role == "joined"
     with store.transaction() as txn:
         assert len(txn.get_many("work")) == 10
     assert store.queue("work").messages == 0
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 @pytest.mark.promise(12)
@@ -263,14 +263,14 @@ def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> No
         assert store.role == "joined"
         time.sleep(max(0.0, since + seconds - time.monotonic()))
     until(lambda: "work" in {q.name for q in store.queues()})
-    for xid in [info.xid for info in store.recover()]:
-        store.rollback_prepared(xid)
-    until(lambda: not store.transactions())
+    for xid in [info.xid for info in store.prepared.list()]:
+        store.prepared.rollback(xid)
+    until(lambda: not store.admin.transactions())
     assert store.role == "joined"
     left = store.queue("work").messages
     with store.transaction() as txn:
         assert len(txn.get_many("work")) == left
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 def test_loops_have_an_end(owner: Actor, store: Store) -> None:
@@ -317,12 +317,12 @@ def test_a_commit_with_an_entry_can_be_looked_up(owner: Actor, store: Store) -> 
     """In doubt while the owner is stopped; the ledger tells when it goes on."""
     txn = store.transaction()
     txn.put("other", b"x")
-    txn.record("mine", 1)
+    txn.enter("mine", 1)
     with stopped(owner), pytest.raises((OutcomeUnknown, ConnectionLost)):
         txn.commit()
-    committed = (store.ledger("mine"), store.queue("other").messages)
-    until(lambda: not store.transactions())
-    assert (store.ledger("mine"), store.queue("other").messages) in ((None, 0), (1, 1))
+    committed = (store.integration.ledger("mine"), store.queue("other").messages)
+    until(lambda: not store.admin.transactions())
+    assert (store.integration.ledger("mine"), store.queue("other").messages) in ((None, 0), (1, 1))
     assert committed in ((None, 0), (1, 1))
     goes_on(owner, store)
 
@@ -336,8 +336,8 @@ def test_closing_has_an_end(owner: Actor, store: Store) -> None:
         closing.join(LONG)
         assert not closing.is_alive()
         assert closing.error is None
-    assert owner.ask("store.transactions()") is not None
-    until(lambda: owner.ask("len(store.transactions())") == "0")
+    assert owner.ask("store.admin.transactions()") is not None
+    until(lambda: owner.ask("len(store.admin.transactions())") == "0")
     assert owner.ask('store.queue("work").messages') == "10"
 
 
@@ -398,7 +398,7 @@ def test_tasks_have_an_end(owner: Actor, store_path: str) -> None:
             assert store.role == "joined"
 
     asyncio.run(run())
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"
 
 
 def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
@@ -443,10 +443,10 @@ def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
                 assert txn.state == "rolled back"
             assert store.role == "joined"
             async with asyncio.timeout(LONG):
-                while await store.transactions():
+                while await store.admin.transactions():
                     await asyncio.sleep(0.05)
             assert (await store.queue("work")).messages == 10
             assert (await store.queue("other")).messages == 0
 
     asyncio.run(run())
-    assert owner.ask("store.verify().ok") == "True"
+    assert owner.ask("store.admin.verify().ok") == "True"

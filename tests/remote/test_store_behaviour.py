@@ -41,22 +41,22 @@ def work(store: AnyStore) -> str:
 
 def test_many_queues_and_the_catalog(store: AnyStore) -> None:
     """Names and mappings are made together, or none; what is defined is listed, by type."""
-    made = store.create_queues(["a", {"name": "b", "kind": "work"}])
+    made = store.admin.create_queues(["a", {"name": "b", "kind": "work"}])
     assert made == store.queues()
     with pytest.raises(QueueExists):
-        store.create_queues(["c", "a"])
+        store.admin.create_queues(["c", "a"])
     with pytest.raises(InvalidArgument, match="size"):
-        store.create_queues([{"name": "c", "size": 1}])
+        store.admin.create_queues([{"name": "c", "size": 1}])
     store.subscribe("a", "reader")
-    assert [(item.type, item.key, item.body["name"]) for item in store.catalog()] == [
+    assert [(item.type, item.key, item.body["name"]) for item in store.admin.catalog()] == [
         ("queue", 1, "a"), ("queue", 2, "b"), ("subscription", 2, "reader"),
     ]  # fmt: skip
-    assert len(store.catalog("queue")) == 2
+    assert len(store.admin.catalog("queue")) == 2
 
 
 def test_many_queues_are_asked_for_at_once(store: AnyStore) -> None:
     """In the order of the names, again if a name is; one that is missing is an error."""
-    a, b, _ = store.create_queues(["a", "b", {"name": "c", "kind": "work"}])
+    a, b, _ = store.admin.create_queues(["a", "b", {"name": "c", "kind": "work"}])
     assert store.queues(["b", "a", "b"]) == [b, a, b]
     assert store.queues(iter(["a"])) == [a]
     assert store.queues([]) == []
@@ -66,7 +66,7 @@ def test_many_queues_are_asked_for_at_once(store: AnyStore) -> None:
 
 def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
     """In all of them or in none; a subscription that is there stays where it is."""
-    store.create_queues(["a", "b", "c", {"name": "work", "kind": "work"}])
+    store.admin.create_queues(["a", "b", "c", {"name": "work", "kind": "work"}])
     for queue in "abc":
         store.put(queue, b"0")
     old = store.subscribe("b", "reader", start="latest")
@@ -75,30 +75,30 @@ def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
     ]  # fmt: skip
     for wrong in refused:
         with pytest.raises((InvalidArgument, QueueNotFound)):
-            store.subscribe_many("reader", wrong)
+            store.integration.subscribe_many("reader", wrong)
     assert store.subscriptions("c") == []
-    made = store.subscribe_many("reader", {"c": "earliest", "b": 0, "a": "latest"})
+    made = store.integration.subscribe_many("reader", {"c": "earliest", "b": 0, "a": "latest"})
     assert [(info.queue, info.name, info.position) for info in made] == [
         ("c", "reader", 0), ("b", "reader", 1), ("a", "reader", 1),
     ]  # fmt: skip
     assert made[1] == old
-    assert store.subscribe_many("reader", {"c": 1, "a": 0}) == [made[0], made[2]]
-    assert store.subscribe_many("reader", {}) == []
-    numbers = [item.key for item in store.catalog("subscription")]
+    assert store.integration.subscribe_many("reader", {"c": 1, "a": 0}) == [made[0], made[2]]
+    assert store.integration.subscribe_many("reader", {}) == []
+    numbers = [item.key for item in store.admin.catalog("subscription")]
     assert len(set(numbers)) == len(numbers) == 3
 
 
 def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> None:
     """All of them or none, each where it is to begin; those that are there stay where they are."""
-    store.create_queues(["a", "b"])
+    store.admin.create_queues(["a", "b"])
     for queue in "ab":
         store.put(queue, b"0")
     old = store.subscribe("a", "x")
     for wrong in ({"a/y": 0, "b/y": 2}, {"a/y": 0, "none/y": 0}, {"a/y": 0, "b": 0}):
         with pytest.raises((InvalidArgument, QueueNotFound)):
-            store.subscribe_many(None, wrong)
+            store.integration.subscribe_many(None, wrong)
     assert [info.name for info in store.subscriptions("a")] == ["x"]
-    made = store.subscribe_many(None, {"b/y": "latest", "a/x": 1, "b/z": "earliest"})
+    made = store.integration.subscribe_many(None, {"b/y": "latest", "a/x": 1, "b/z": "earliest"})
     found = [(info.queue, info.name, info.position) for info in made]
     assert found == [("b", "y", 1), ("a", "x", 0), ("b", "z", 0)]
     assert made[1] == old
@@ -106,11 +106,13 @@ def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> Non
 
 def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     """They have one id, to renew and to release; with one that is gone, none is leased."""
-    infos = store.create_queues(["a", {"name": "work", "kind": "work"}])
+    infos = store.admin.create_queues(["a", {"name": "work", "kind": "work"}])
     for queue in ("a", "work"):
         for n in range(4):
             store.put(queue, b"%d" % n)
-    leases = store.lease_many([("work", 1, 3), ("a", 0, 4), ("work", 2, 2)], seconds=60.0)
+    leases = store.integration.lease_many(
+        [("work", 1, 3), ("a", 0, 4), ("work", 2, 2)], seconds=60.0
+    )
     assert [(lease.queue, lease.start, lease.end) for lease in leases] == [
         ("work", 1, 3), ("a", 0, 4), ("work", 2, 2),
     ]  # fmt: skip
@@ -118,18 +120,18 @@ def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     assert [sum(p.stop - p.start for p in lease.pieces) for lease in leases] == [2, 4, 0]
     [lease_id] = {lease.lease_id for lease in leases}
     with pytest.raises(PositionLost):
-        store.lease_many([("a", 0, 4), ("work", 0, 5)])
+        store.integration.lease_many([("a", 0, 4), ("work", 0, 5)])
     assert store.status()["leases"] == 1
-    store.renew(lease_id, seconds=60.0)
-    store.release(lease_id)
+    store.integration.renew_lease(lease_id, seconds=60.0)
+    store.integration.end_lease(lease_id)
     with pytest.raises(PositionLost):
-        store.renew(lease_id)
-    assert store.lease_many([]) == []
+        store.integration.renew_lease(lease_id)
+    assert store.integration.lease_many([]) == []
 
 
 def test_many_ranges_are_leased_with_their_gaps(store: AnyStore) -> None:
     """What is there of each is in the one lease, which says how far it goes."""
-    store.create_queues([{"name": name, "kind": "work"} for name in "ab"])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
     for queue in "ab":
         for n in range(4):
             store.put(queue, b"%d" % n)
@@ -137,20 +139,20 @@ def test_many_ranges_are_leased_with_their_gaps(store: AnyStore) -> None:
         txn.get_many("a", 3)
     ranges = [("a", 0, 9), ("b", 1, 3), ("a", 5, 7)]
     with pytest.raises(PositionLost):
-        store.lease_many(ranges)
-    leases = store.lease_many(ranges, seconds=60.0, gaps=True)
+        store.integration.lease_many(ranges)
+    leases = store.integration.lease_many(ranges, seconds=60.0, gaps=True)
     assert [(lease.queue, lease.start, lease.end) for lease in leases] == [
         ("a", 0, 4), ("b", 1, 3), ("a", 4, 4),
     ]  # fmt: skip
     assert [[p.first_position for p in lease.pieces] for lease in leases] == [[3], [1, 2], []]
     [lease_id] = {lease.lease_id for lease in leases}
-    store.release(lease_id)
+    store.integration.end_lease(lease_id)
     assert store.status()["leases"] == 0
 
 
 def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
     """With an error none of them is, and the transaction goes on."""
-    store.create_queues(["a", {"name": "work", "kind": "work"}])
+    store.admin.create_queues(["a", {"name": "work", "kind": "work"}])
     store.subscribe("a", "reader")
     for queue in ("a", "work"):
         for n in range(4):
@@ -158,10 +160,10 @@ def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
     with store.transaction() as txn:
         for wrong in ({"a/reader": 4, "work": 5}, {"work": 4, "a/nobody": 1}):
             with pytest.raises((InvalidArgument, SubscriptionNotFound)):
-                txn.read_to_many(wrong)
+                txn.integration.read_to_many(wrong)
     assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [0, 0]
     with store.transaction() as txn:
-        made = txn.read_to_many({"a/reader": 3, "work": 2})
+        made = txn.integration.read_to_many({"a/reader": 3, "work": 2})
     assert made == {"a/reader": store.queue("a").created_us, "work": store.queue("work").created_us}
     assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [3, 2]
 
@@ -251,11 +253,11 @@ def test_an_exception_rolls_back(store: AnyStore, topic: str) -> None:
     """Nothing of the block takes effect."""
     with pytest.raises(ZeroDivisionError), store.transaction() as txn:  # noqa: PT012
         txn.put(topic, b"x")
-        txn.record("key", 1)
+        txn.enter("key", 1)
         _ = 1 // 0
     assert txn.state == "rolled back"
     assert store.queue(topic).end_position == 0
-    assert store.ledger("key") is None
+    assert store.integration.ledger("key") is None
     with pytest.raises(TransactionClosed):
         txn.put(topic, b"x")
 
@@ -384,13 +386,13 @@ def test_the_ledger_makes_a_commit_happen_once(store: AnyStore, work: str) -> No
     for version in (1, 2):
         with store.transaction() as txn:
             txn.put(work, b"x")
-            txn.record("query", version)
-    assert store.ledger("query") == 2
-    assert store.ledger_many(["other", "query"]) == {"query": 2}
-    assert store.ledger_many([]) == {}
+            txn.enter("query", version)
+    assert store.integration.ledger("query") == 2
+    assert store.integration.ledger_many(["other", "query"]) == {"query": 2}
+    assert store.integration.ledger_many([]) == {}
     with pytest.raises(AlreadyCommitted), store.transaction() as txn:  # noqa: PT012
         txn.put(work, b"x")
-        txn.record("query", 2)
+        txn.enter("query", 2)
     assert txn.state == "rolled back"
     assert store.queue(work).messages == 2
 
@@ -445,7 +447,7 @@ def test_puts_that_waited_too_long(store: AnyStore, work: str) -> None:
     with pytest.raises(TransactionTimeout), store.transaction(timeout=0.1) as txn:  # noqa: PT012
         txn.put(work, b"x")
         time.sleep(0.11)
-        until(lambda: not store.transactions())  # the maintenance does it, now and then
+        until(lambda: not store.admin.transactions())  # the maintenance does it, now and then
     assert store.queue(work).messages == 0
 
 
@@ -459,7 +461,7 @@ def test_an_empty_transaction(store: AnyStore) -> None:
     with pytest.raises(TransactionClosed):
         txn.get("q")
     with pytest.raises(TransactionClosed):
-        txn.record("k", 1)
+        txn.enter("k", 1)
     txn.rollback()
 
 
@@ -478,14 +480,14 @@ def test_positions_leases_and_reading_on(store: AnyStore, topic: str) -> None:
     """Ranges can be pinned; read_to passes messages over at the commit."""
     with store.transaction() as txn:
         txn.put_many(topic, [b"%d" % n for n in range(10)])
-    assert store.positions(topic) == (0, 10)
-    lease = store.lease(topic, 2, 5, seconds=60.0)
+    assert store.integration.positions(topic) == (0, 10)
+    lease = store.integration.lease(topic, 2, 5, seconds=60.0)
     assert (lease.queue, lease.start, lease.end) == (topic, 2, 5)
     assert sum(piece.stop - piece.start for piece in lease.pieces) == 3
-    store.renew(lease.lease_id, 60.0)
-    store.release(lease.lease_id)
+    store.integration.renew_lease(lease.lease_id, 60.0)
+    store.integration.end_lease(lease.lease_id)
     with pytest.raises(PositionLost):
-        store.renew(lease.lease_id)
+        store.integration.renew_lease(lease.lease_id)
     with store.transaction() as txn:
         txn.read_to(f"{topic}/a", 4)
     assert store.subscriptions(topic)[0].position == 4
@@ -507,13 +509,13 @@ def test_a_lease_with_gaps_is_of_what_is_there(store: AnyStore, work: str) -> No
         txn.get_many(work, 3)
 
     def positions(start: int, end: int) -> list[int]:
-        lease = store.lease(work, start, end, seconds=60.0, gaps=True)
-        store.release(lease.lease_id)
+        lease = store.integration.lease(work, start, end, seconds=60.0, gaps=True)
+        store.integration.end_lease(lease.lease_id)
         found = [(p.first_position, p.stop - p.start) for p in lease.pieces]
         return [position + n for position, count in found for n in range(count)]
 
     with pytest.raises(PositionLost):
-        store.lease(work, 0, 10)
+        store.integration.lease(work, 0, 10)
     assert positions(0, 10) == positions(0, 1 << 40) == [0, 3, 4, 8, 9]
     assert positions(2, 9) == [3, 4, 8]
     assert positions(5, 8) == positions(10, 20) == positions(30, 40) == []
@@ -525,17 +527,17 @@ def test_a_lease_with_gaps_is_of_what_is_there(store: AnyStore, work: str) -> No
 def test_the_store_as_a_whole(store: AnyStore, work: str) -> None:
     """status is JSON, a checkpoint can be asked for, verify finds nothing."""
     store.put(work, b"x")
-    store.checkpoint()
+    store.admin.checkpoint()
     assert json.loads(json.dumps(store.status()))["queues"][0]["name"] == work
-    report = store.verify()
+    report = store.admin.verify()
     assert report.ok
     assert report.checked["messages"] == 1
     assert "contents" not in report.checked
-    whole = store.verify(contents=True).checked
+    whole = store.admin.verify(contents=True).checked
     assert len(whole.pop("contents")) == 32
     assert whole == report.checked
     with pytest.raises(InvalidArgument):
-        store.verify(contents="all")  # type: ignore[arg-type]
+        store.admin.verify(contents="all")  # type: ignore[arg-type]
 
 
 class Within:
@@ -584,8 +586,8 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "put to a list": lambda store: store.put(["work"], b""),  # type: ignore[arg-type]
     "queue of bytes": lambda store: store.queue(b"work"),  # type: ignore[arg-type]
     "source of bytes": lambda store: Within(store).get(b"work"),
-    "range of a lease": lambda store: store.lease("work", -1, 0),
-    "seconds of a lease": lambda store: store.lease("work", 0, 0, float("nan")),
+    "range of a lease": lambda store: store.integration.lease("work", -1, 0),
+    "seconds of a lease": lambda store: store.integration.lease("work", 0, 0, float("nan")),
 }
 
 
@@ -607,7 +609,7 @@ def test_damaged_blocks_are_refused(store: AnyStore, work: str) -> None:
     with store.transaction() as txn:
         for data in (b"", b"x" * 100):
             with pytest.raises(QuireError):
-                txn.put_block(work, data)
+                txn.integration.put_block(work, data)
         txn.put(work, b"x")
     assert store.queue(work).messages == 1
 

@@ -386,7 +386,7 @@ def test_it_moves_like_any_message(store: AnyStore) -> None:
     letter = store.browse("dead")[0]
     assert letter.payload == PAYLOAD
     assert letter.attributes["quire.reason"] == "too long"
-    assert store.redrive("dead", to="new") == 1
+    assert store.admin.redrive("dead", to="new") == 1
     assert store.browse("new")[0].payload == PAYLOAD
     assert store.queue("dead").used_bytes == 0
 
@@ -404,9 +404,9 @@ def test_times_priorities_and_groups_hold_for_it(store: AnyStore) -> None:
         assert taken(other, "videos").payload == b"low"
         assert other.get("videos") is None  # the group's next
         assert taken(txn, "videos").group_key == "cats"
-    later = store.scheduled("videos")[0]
+    later = store.delayed.list("videos")[0]
     assert later.size == SIZE
-    made = store.reschedule("videos", later.id, delay=0.0)
+    made = store.delayed.reschedule("videos", later.id, delay=0.0)
     message = store.get("videos")
     assert message is not None
     assert (message.id, message.payload) == (made, PAYLOAD)
@@ -431,7 +431,7 @@ def test_a_prepared_transaction_puts_it(store: AnyStore) -> None:
     txn.put_stream("videos", PAYLOAD)
     txn.prepare("both")
     assert store.get("videos") is None
-    store.commit_prepared("both")
+    store.prepared.commit("both")
     message = store.get("videos")
     assert message is not None
     assert message.payload == PAYLOAD
@@ -459,7 +459,7 @@ def test_damage_is_found_chunk_by_chunk(owner: Store) -> None:
         reader.read(1)
     reader.seek(3 * CHUNK)
     assert reader.read() == PAYLOAD[3 * CHUNK :]
-    assert any(name in finding for finding in owner.verify().findings)
+    assert any(name in finding for finding in owner.admin.verify().findings)
     owner.drop_queue("videos")
 
 
@@ -489,7 +489,10 @@ def test_coroutines_put_and_read_streams(owner: Store) -> None:
                 async with await txn.put_writer("videos") as writer:
                     assert await writer.write(PAYLOAD) == SIZE
                 task = asyncio.create_task(txn.put_stream("videos", stuck()))
-                while not owner.transactions() or owner.transactions()[0].bytes < 2 * SIZE - CHUNK:
+                while (
+                    not owner.admin.transactions()
+                    or owner.admin.transactions()[0].bytes < 2 * SIZE - CHUNK
+                ):
                     await asyncio.sleep(0.001)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -517,7 +520,7 @@ def test_a_client_that_is_killed_leaves_nothing(owner: Store) -> None:
     assert files(owner) == 1
     process.kill()
     process.join()
-    while owner.queue("videos").used_bytes or owner.transactions():
+    while owner.queue("videos").used_bytes or owner.admin.transactions():
         time.sleep(0.001)
     assert settled_files(owner) == 0
 
@@ -528,7 +531,7 @@ def test_leased_pieces_and_dumps_show_it(owner: Store, monkeypatch: pytest.Monke
     with owner.transaction() as txn:
         txn.put("videos", b"first")
         txn.put_stream("videos", PAYLOAD, sender="cam")
-    lease = owner.lease("videos", 0, 2)
+    lease = owner.integration.lease("videos", 0, 2)
     reader = PieceReader(owner.path)
     try:
         rows = [row for batch in reader.read_all(lease.pieces) for row in batch.to_pylist()]
@@ -541,7 +544,7 @@ def test_leased_pieces_and_dumps_show_it(owner: Store, monkeypatch: pytest.Monke
             list(reader.read_all(lease.pieces))
     finally:
         reader.close()
-        owner.release(lease.lease_id)
+        owner.integration.end_lease(lease.lease_id)
     lines = [
         line for item in dump(owner.path, queue="videos", messages=True) for line in in_words(item)
     ]
@@ -555,7 +558,7 @@ def test_a_stream_makes_room_as_a_put_does(store: AnyStore, owner: Store) -> Non
     store.put("waits", PAYLOAD[: SIZE - CHUNK])
 
     def make_room() -> None:
-        while not owner.transactions() or owner.queue("waits").used_bytes < SIZE + CHUNK:
+        while not owner.admin.transactions() or owner.queue("waits").used_bytes < SIZE + CHUNK:
             time.sleep(0.001)
         assert owner.get("waits") is not None
 

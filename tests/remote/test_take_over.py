@@ -95,7 +95,7 @@ def test_the_store_object_lives_on(
     assert store.browse("work").payloads() == [b"1", b"2"]
     with store.transaction() as txn:
         assert txn.get_many("work").payloads() == [b"1", b"2"]
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 @pytest.mark.promise(12)
@@ -139,31 +139,31 @@ def test_every_kind_of_call_goes_on(
     calls: list[Callable[[Any], object]] = [
         lambda s: s.failed,
         lambda s: s.create_queue("q1"),
-        lambda s: s.create_queues(name for name in ("q2", "q3")),
-        lambda s: s.catalog(),
+        lambda s: s.admin.create_queues(name for name in ("q2", "q3")),
+        lambda s: s.admin.catalog(),
         lambda s: s.queues(name for name in ("work",)),
         lambda s: s.queue("work"),
-        lambda s: s.positions("work"),
-        lambda s: s.positions_many(name for name in ("work",)),
-        lambda s: s.records("work"),
+        lambda s: s.integration.positions("work"),
+        lambda s: s.integration.positions_many(name for name in ("work",)),
+        lambda s: s.admin.queue_records("work"),
         lambda s: s.subscriptions("work"),
         lambda s: s.transaction().rollback(),
-        lambda s: s.transactions(),
-        lambda s: s.recover(),
+        lambda s: s.admin.transactions(),
+        lambda s: s.prepared.list(),
         lambda s: s.put("work", b"y"),
         lambda s: s.browse("work"),
-        lambda s: s.ledger("k"),
-        lambda s: s.ledger_many(key for key in ("k",)),
-        lambda s: s.lease("work", 0, 1),
-        lambda s: s.lease_many(part for part in [("work", 0, 1)]),
-        lambda s: s.release(1),
-        lambda s: s.get_state("s", "k"),
-        lambda s: s.state_items("s"),
-        lambda s: s.state_names(),
-        lambda s: s.drop_state("s"),
-        lambda s: s.checkpoint(),
+        lambda s: s.integration.ledger("k"),
+        lambda s: s.integration.ledger_many(key for key in ("k",)),
+        lambda s: s.integration.lease("work", 0, 1),
+        lambda s: s.integration.lease_many(part for part in [("work", 0, 1)]),
+        lambda s: s.integration.end_lease(1),
+        lambda s: s.states.get("s", "k"),
+        lambda s: s.states.items("s"),
+        lambda s: s.states.names(),
+        lambda s: s.states.drop("s"),
+        lambda s: s.admin.checkpoint(),
         lambda s: s.status(),
-        lambda s: s.verify(),
+        lambda s: s.admin.verify(),
     ]
     stores = [open_store(store.path) for _ in calls]
     end(owner)
@@ -284,8 +284,8 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
     owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
-        "checkpoint": store.checkpoint,
-        "lease_many": lambda: store.lease("work", 0, 0),
+        "checkpoint": store.admin.checkpoint,
+        "lease_many": lambda: store.integration.lease("work", 0, 0),
         "create_queue": lambda: store.create_queue("new", exist_ok=True),
         "alter_queue": lambda: store.alter_queue("topic", text="altered"),
     }
@@ -306,7 +306,7 @@ def test_numbers_of_transactions_are_one_owners(
     """After it has ended they are not found, rather than another transaction be aborted."""
     owner.ask("begin()")
     owner.ask(f'hang(EmbeddedStore, "{call}", "before")')
-    [info] = store.transactions()
+    [info] = store.admin.transactions()
     thread, errors = beside(lambda: getattr(store, call)(info.id))
     assert owner.line() == "hanging"
     owner.kill()
@@ -321,12 +321,12 @@ def test_leases_end_with_their_owner(
 ) -> None:
     """Its reader is told when it renews, and takes a new one."""
     store.put("work", b"x")
-    lease = store.lease("work", 0, 1)
+    lease = store.integration.lease("work", 0, 1)
     end(owner)
     with pytest.raises(PositionLost, match="take a new one"):
-        store.renew(lease.lease_id)
-    store.release(lease.lease_id)
-    assert store.lease("work", 0, 1).pieces
+        store.integration.renew_lease(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)
+    assert store.integration.lease("work", 0, 1).pieces
 
 
 # Transactions -------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_open_transactions_end(
         txn.rollback()
     with store.transaction() as again:
         assert again.get_many("work").payloads() == [b"got"] * len(calls)
-    assert store.recover() == []
+    assert store.prepared.list() == []
 
 
 def test_one_that_only_rolls_back(owner: Actor, store: ElectedStore) -> None:
@@ -400,13 +400,13 @@ def test_a_get_that_waits_ends(
     """At once; a get of the next transaction waits on with the next owner."""
     with actor(store_path) as other:
         thread, errors = beside(lambda: store.transaction().get("work", timeout=1000))
-        until(store.transactions)
+        until(store.admin.transactions)
         end(owner)
         thread.join(SECONDS)
         assert [type(error) for error in errors] == [ConnectionLost]
         waiting = store.transaction()
         thread, errors = beside(lambda: waiting.get("work", timeout=SECONDS))
-        until(store.transactions)
+        until(store.admin.transactions)
         other.ask('store.put("work", b"x")')
         thread.join(SECONDS)
         assert not errors
@@ -423,11 +423,11 @@ def test_the_ledger_resolves_a_commit(
     """One in doubt is done if the ledger has its entry, and else it is not."""
     if known:
         with store.transaction() as first:
-            first.record("key", known)
+            first.enter("key", known)
     owner.ask(f'hang(EmbeddedTransaction, "commit", "{moment}")')
     txn = store.transaction()
     txn.put("work", b"x")
-    txn.record("key", 7)
+    txn.enter("key", 7)
     thread, errors = beside(txn.commit)
     assert owner.line() == "hanging"
     owner.kill()
@@ -442,17 +442,17 @@ def test_the_ledger_resolves_a_commit(
         assert [type(error) for error in errors] == [ConnectionLost]
         assert txn.state == "rolled back"
         assert store.browse("work").payloads() == []
-    assert store.ledger("key") == (7 if moment == "after" else known)
+    assert store.integration.ledger("key") == (7 if moment == "after" else known)
 
 
 def test_an_entry_that_was_there_before(owner: Actor, store: ElectedStore) -> None:
     """It proves nothing: the commit is refused by the ledger, whenever it came."""
     with store.transaction() as first:
-        first.record("key", 7)
+        first.enter("key", 7)
     owner.ask('hang(EmbeddedTransaction, "commit", "before")')
     txn = store.transaction()
     txn.put("work", b"x")
-    txn.record("key", 7)
+    txn.enter("key", 7)
     thread, errors = beside(txn.commit)
     assert owner.line() == "hanging"
     owner.kill()
@@ -486,7 +486,7 @@ def test_a_connection_that_is_lost_tells_nothing_while_its_owner_lives(
     owner.ask('hang(EmbeddedTransaction, "commit", "before")')
     txn = store.transaction()
     txn.put("work", b"x")
-    txn.record("key", 7)
+    txn.enter("key", 7)
     thread, errors = beside(txn.commit)
     assert owner.line() == "hanging"
     break_connection(store)
@@ -516,13 +516,13 @@ def test_a_prepared_transaction_is_decided_at_the_next_owner(
         (txn.commit if commit else txn.rollback)()
         assert txn.state == ("committed" if commit else "rolled back")
     else:
-        (store.commit_prepared if commit else store.rollback_prepared)("x1")
+        (store.prepared.commit if commit else store.prepared.rollback)("x1")
         with pytest.raises(TransactionClosed, match="decided already"):
             txn.commit()
-    assert store.recover() == []
+    assert store.prepared.list() == []
     assert store.queue("work").messages == int(commit)
     with pytest.raises(TransactionNotFound):
-        store.commit_prepared("x1")
+        store.prepared.commit("x1")
 
 
 @pytest.mark.promise(7)
@@ -547,7 +547,7 @@ def test_a_prepare_in_doubt(owner: Actor, store: ElectedStore, moment: str) -> N
     else:
         assert [type(error) for error in errors] == [ConnectionLost]
         assert txn.state == "rolled back"
-    assert store.recover() == []
+    assert store.prepared.list() == []
 
 
 @pytest.mark.promise(7)
@@ -560,12 +560,12 @@ def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by:
     txn.prepare("x1")
     kind, name = ("Transaction", "commit") if by == "object" else ("Store", "commit_prepared")
     owner.ask(f'hang(Embedded{kind}, "{name}", "{moment}")')
-    thread, errors = beside(txn.commit if by == "object" else lambda: store.commit_prepared("x1"))
+    thread, errors = beside(txn.commit if by == "object" else lambda: store.prepared.commit("x1"))
     assert owner.line() == "hanging"
     owner.kill()
     thread.join(SECONDS)
     assert not errors
-    assert store.recover() == []
+    assert store.prepared.list() == []
     assert store.browse("work").payloads() == [b"x"]
 
 
@@ -782,4 +782,4 @@ def test_volatile_queues_come_back_empty(
     waiting.join(SECONDS)
     assert (found, errors) == ([b"new"], [])
     assert store.browse("work").payloads() == [b"kept"]
-    assert store.verify().ok
+    assert store.admin.verify().ok

@@ -46,7 +46,7 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
     store.put("events", b"0")
     with join(owner.path) as other:
         starts: dict[str, quire.Start] = {"events": "latest"}
-        other.subscribe_many("hers", starts, exclusive=True, durable=False)
+        other.integration.subscribe_many("hers", starts, exclusive=True, durable=False)
         other.subscribe("events", "mine", durable=False)
         store.put("events", b"1")
         assert other.get_many("events/mine").payloads() == [b"0", b"1"]
@@ -83,7 +83,7 @@ def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStor
             txn.prepare("x")
     owner.put("events", b"1")
     assert names(owner) == ["mine"]
-    owner.commit_prepared("x")
+    owner.prepared.commit("x")
     wait_for(owner, [])
 
 

@@ -87,32 +87,34 @@ def test_a_position_is_found_by_time(store: Store) -> None:
     """The first message of that time or later; of what is not kept any more the first that is."""
     store.create_queue("events")
     store.subscribe("events", "audit")
-    assert store.position_at("events", 0) == 0
+    assert store.admin.position_at("events", 0) == 0
     for number in range(5):
         store.put("events", b"%d" % number)
     times = [message.time for message in store.browse("events")]
     for time_us in times:
         first = times.index(time_us)
-        assert store.position_at("events", time_us / 1e6) == first
-        assert store.position_at("events", datetime.fromtimestamp(time_us / 1e6, UTC)) == first
-    assert store.position_at("events", times[-1] / 1e6 + 1) == 5
+        assert store.admin.position_at("events", time_us / 1e6) == first
+        assert (
+            store.admin.position_at("events", datetime.fromtimestamp(time_us / 1e6, UTC)) == first
+        )
+    assert store.admin.position_at("events", times[-1] / 1e6 + 1) == 5
     store.get_many("events/audit", 2)
-    assert store.position_at("events", 0) == 2
+    assert store.admin.position_at("events", 0) == 2
     with pytest.raises(QueueNotFound):
-        store.position_at("nothing", 0)
+        store.admin.position_at("nothing", 0)
     for wrong in ("now", None, -1, float("nan"), True, NOWHERE):
         with pytest.raises(InvalidArgument):
-            store.position_at("events", wrong)  # type: ignore[arg-type]
+            store.admin.position_at("events", wrong)  # type: ignore[arg-type]
 
 
 def test_the_ends_of_many_queues_are_of_one_point(store: Store) -> None:
     """Of a transaction that puts to several queues all is before the ends, or nothing."""
     names = ["a", "b", "c"]
-    store.create_queues(names)
+    store.admin.create_queues(names)
     for name in names:
         store.subscribe(name, "audit")
-    assert store.positions_many(names) == dict.fromkeys(names, (0, 0))
-    assert store.positions_many([]) == {}
+    assert store.integration.positions_many(names) == dict.fromkeys(names, (0, 0))
+    assert store.integration.positions_many([]) == {}
     done = threading.Event()
 
     def put() -> None:
@@ -124,18 +126,18 @@ def test_the_ends_of_many_queues_are_of_one_point(store: Store) -> None:
     writer = threading.Thread(target=put)
     writer.start()
     try:
-        seen = [store.positions_many(reversed(names)) for _ in range(100)]
+        seen = [store.integration.positions_many(reversed(names)) for _ in range(100)]
     finally:
         done.set()
         writer.join()
     assert all(len({end for _, end in found.values()}) == 1 for found in seen)
     assert list(seen[0]) == names[::-1]
     store.get_many("a/audit", 1)
-    assert store.positions_many(["a", "b"])["a"][0] == 1
+    assert store.integration.positions_many(["a", "b"])["a"][0] == 1
     with pytest.raises(QueueNotFound):
-        store.positions_many(["a", "nothing"])
+        store.integration.positions_many(["a", "nothing"])
     with pytest.raises(InvalidArgument):
-        store.positions_many("a")
+        store.integration.positions_many("a")
 
 
 def upkeep(owner: EmbeddedStore) -> None:
@@ -149,14 +151,14 @@ def test_a_topic_keeps_the_newest_messages(owner: EmbeddedStore, store: Store) -
     store.subscribe("events", "audit")
     store.put_many("events", [b"%d" % number for number in range(10)])
     upkeep(owner)
-    assert store.positions("events") == (0, 10)  # nobody has read any
+    assert store.integration.positions("events") == (0, 10)  # nobody has read any
     assert rest(store, "events/audit")[0] == b"0"
     upkeep(owner)
-    assert store.positions("events") == (7, 10)
+    assert store.integration.positions("events") == (7, 10)
     store.subscribe("events", "late")
     assert rest(store, "events/late") == [b"7", b"8", b"9"]
     upkeep(owner)
-    assert store.positions("events") == (7, 10)
+    assert store.integration.positions("events") == (7, 10)
 
 
 def test_a_topic_keeps_the_newest_bytes(owner: EmbeddedStore, store: Store) -> None:
@@ -168,7 +170,7 @@ def test_a_topic_keeps_the_newest_bytes(owner: EmbeddedStore, store: Store) -> N
     charge = store.queue("events").used_bytes // 20
     rest(store, "events/audit")
     upkeep(owner)
-    first, end = store.positions("events")
+    first, end = store.integration.positions("events")
     assert end - first == 1000 // charge
     assert store.queue("events").used_bytes <= 1000
     for _ in range(20):  # what is counted goes on
@@ -185,14 +187,14 @@ def test_a_topic_keeps_what_is_young(owner: EmbeddedStore, store: Store) -> None
     store.put_many("events", [b"1", b"2"])
     rest(store, "events/audit")
     upkeep(owner)
-    assert store.positions("events") == (0, 2)
-    store.checkpoint()
+    assert store.integration.positions("events") == (0, 2)
+    store.admin.checkpoint()
     store.alter_queue("events", keep_seconds=0.0)
     upkeep(owner)
-    assert store.positions("events") == (2, 2)
+    assert store.integration.positions("events") == (2, 2)
     store.put("events", b"3")
     upkeep(owner)
-    assert store.positions("events") == (2, 3)
+    assert store.integration.positions("events") == (2, 3)
     assert rest(store, "events/audit") == [b"3"]
 
 
@@ -335,10 +337,10 @@ def test_a_move_is_part_of_its_transaction(store: Store) -> None:
         txn.put("events", b"10")
         txn.seek("events/audit", 5)
         txn.seek("events/audit", 8)
-        txn.record("moves", 1)
+        txn.enter("moves", 1)
     assert store.get_many("log").payloads() == [b"moved"]
     assert rest(store, "events/audit") == payloads(8, 11)
-    assert store.ledger("moves") == 1
+    assert store.integration.ledger("moves") == 1
 
 
 def test_what_the_mover_has_got_is_read_or_not_by_where_it_goes(store: Store) -> None:
@@ -350,7 +352,7 @@ def test_what_the_mover_has_got_is_read_or_not_by_where_it_goes(store: Store) ->
         assert txn.get_many("events/audit", 4).payloads() == payloads(0, 4)
         txn.read_to("events/audit", 9)
         txn.seek("events/audit", 2)
-    assert store.positions("events") == (2, 10)
+    assert store.integration.positions("events") == (2, 10)
     assert rest(store, "events/audit") == payloads(2)
 
 
@@ -478,7 +480,7 @@ def test_one_that_moves_cannot_be_prepared(store: Store) -> None:
         txn.prepare("read")
     with store.transaction() as txn, pytest.raises(QueueInUse):
         txn.seek("events/audit", 0)
-    store.rollback_prepared("read")
+    store.prepared.rollback("read")
     with store.transaction() as txn:
         txn.seek("events/audit", 9)
     assert rest(store, "events/audit") == payloads(9, 11)
@@ -498,7 +500,7 @@ def test_moves_of_selected_messages(owner: EmbeddedStore, store: Store) -> None:
     assert messages.payloads() == [b"high", b"8", b"9"]
     assert [message.delivery_count for message in messages] == [2, 1, 1]
     assert [(s.delivered, s.delayed, s.spent) for s in store.subscriptions("events")] == [(0, 0, 0)]
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction() as txn:
         txn.seek("events/audit", 0)
     assert rest(store, "events/audit") == [b"high", *payloads(0)]
@@ -533,7 +535,7 @@ def test_a_prepared_transaction_holds_an_exclusive_subscription(store: Store) ->
     store.create_queue("events")
     store.subscribe("events", "audit", exclusive=True)
     store.put_many("events", payloads(0, 4))
-    for number, decide in enumerate((store.commit_prepared, store.rollback_prepared)):
+    for number, decide in enumerate((store.prepared.commit, store.prepared.rollback)):
         with store.transaction() as txn:
             txn.get("events/audit")
             txn.prepare("x")

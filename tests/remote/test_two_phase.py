@@ -87,19 +87,19 @@ def test_prepared_and_committed(store: AnyStore, work: str) -> None:
     with store.transaction() as txn:
         assert txn.get(work).payload == b"got"  # type: ignore[union-attr]
         ids = txn.put_many(work, [b"a", b"b"])
-        txn.record("key", 4)
+        txn.enter("key", 4)
         txn.prepare("x1")
         assert txn.state == "prepared"
         with pytest.raises(TransactionError):
             int(ids[0])
-    [info] = store.recover()
+    [info] = store.prepared.list()
     assert (info.xid, info.queues, info.messages) == ("x1", ("work",), 2)
-    assert (store.queue(work).prepared, store.ledger("key")) == (1, None)
+    assert (store.queue(work).prepared, store.integration.ledger("key")) == (1, None)
     assert take(store, work) == []
     txn.commit()
     assert txn.state == "committed"
     assert [int(i) for i in ids] == store.browse(work).ids
-    assert (store.recover(), store.ledger("key")) == ([], 4)
+    assert (store.prepared.list(), store.integration.ledger("key")) == ([], 4)
     assert take(store, work) == [b"a", b"b"]
     with pytest.raises(TransactionClosed):
         txn.commit()
@@ -127,14 +127,14 @@ def test_the_store_decides_by_xid(store: AnyStore, work: str, commit: bool) -> N
     txn = store.transaction()
     message_id = txn.put(work, b"x")
     txn.prepare("x1")
-    (store.commit_prepared if commit else store.rollback_prepared)("x1")
+    (store.prepared.commit if commit else store.prepared.rollback)("x1")
     assert txn.state == ("committed" if commit else "rolled back")
     if commit:
         assert [int(message_id)] == store.browse(work).ids
     with pytest.raises(TransactionClosed):
         txn.commit()
     with pytest.raises(TransactionNotFound, match="recover"):
-        store.commit_prepared("x1")
+        store.prepared.commit("x1")
 
 
 @pytest.mark.promise(7)
@@ -156,7 +156,7 @@ def test_promise_7_the_with_block_decides_nothing(
     else:
         with pytest.raises(error):
             run()
-    store.commit_prepared("x1")
+    store.prepared.commit("x1")
     assert take(store, work) == [b"x"]
 
 
@@ -164,13 +164,13 @@ def test_what_is_refused_leaves_it_open(store: AnyStore, work: str) -> None:
     """XidExists, KeyHeld: the same transaction is prepared later, whole."""
     first = store.transaction()
     first.put(work, b"first")
-    first.record("key", 1)
+    first.enter("key", 1)
     first.prepare("x1")
     txn = store.transaction()
     txn.put(work, b"second")
     with pytest.raises(XidExists, match="'x1'"):
         txn.prepare("x1")
-    txn.record("key", 2)
+    txn.enter("key", 2)
     with pytest.raises(KeyHeld, match="'key'"):
         txn.prepare("x2")
     with pytest.raises(KeyHeld):
@@ -178,10 +178,10 @@ def test_what_is_refused_leaves_it_open(store: AnyStore, work: str) -> None:
     assert txn.state == "open"
     first.commit()
     txn.prepare("x2")
-    store.commit_prepared("x2")
+    store.prepared.commit("x2")
     assert take(store, work) == [b"first", b"second"]
     late = store.transaction()
-    late.record("key", 2)
+    late.enter("key", 2)
     with pytest.raises(AlreadyCommitted):
         late.prepare("x3")
     assert late.state == "rolled back"
@@ -191,9 +191,9 @@ def test_an_empty_transaction(store: AnyStore) -> None:
     """It is prepared like any other."""
     txn = store.transaction()
     txn.prepare("x1")
-    assert [info.xid for info in store.recover()] == ["x1"]
+    assert [info.xid for info in store.prepared.list()] == ["x1"]
     txn.rollback()
-    assert store.recover() == []
+    assert store.prepared.list() == []
 
 
 @pytest.mark.promise(5)
@@ -220,7 +220,7 @@ def test_what_is_no_xid(store: AnyStore, work: str, xid: str) -> None:
     """Refused before anything is done."""
     txn = store.transaction()
     txn.put(work, b"x")
-    for call in (txn.prepare, store.commit_prepared, store.rollback_prepared):
+    for call in (txn.prepare, store.prepared.commit, store.prepared.rollback):
         with pytest.raises(InvalidArgument):
             call(xid)
     txn.commit()
@@ -260,7 +260,7 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
     """The object learns it when it is asked to decide, and hits no later one of the same xid."""
     store.create_queue("work", kind="work")
     with open_store(owner.path) as other:
-        for decide in (owner.commit_prepared, other.commit_prepared, other.rollback_prepared):
+        for decide in (owner.prepared.commit, other.prepared.commit, other.prepared.rollback):
             txn = store.transaction()
             message_id = txn.put("work", b"x")
             txn.prepare("same")
@@ -268,7 +268,7 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
             later = other.transaction()
             later.put("work", b"later")
             later.prepare("same")
-            committed = decide != other.rollback_prepared
+            committed = decide != other.prepared.rollback
             with pytest.raises(
                 TransactionClosed, match="committed" if committed else "rolled back"
             ):
@@ -277,7 +277,7 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
                 assert int(message_id) == owner.browse("work").ids[-1]
             assert txn.state == ("committed" if committed else "rolled back")
             txn.rollback()
-            assert [info.xid for info in owner.recover()] == ["same"]
+            assert [info.xid for info in owner.prepared.list()] == ["same"]
             later.rollback()
 
 
@@ -290,7 +290,7 @@ def test_what_was_decided_is_remembered_for_a_while(
     for number in range(5):
         txn = joined.transaction()
         txn.prepare(f"x{number}")
-        owner.rollback_prepared(f"x{number}")
+        owner.prepared.rollback(f"x{number}")
         transactions.append(txn)
     with pytest.raises(TransactionNotFound, match="not known any more"):
         transactions[0].commit()
@@ -308,8 +308,8 @@ def test_promise_7_the_connection_decides_nothing(owner: Store) -> None:
         txn.prepare("x1")
     with pytest.raises(StoreClosed):
         txn.commit()
-    assert [info.xid for info in owner.recover()] == ["x1"]
-    owner.commit_prepared("x1")
+    assert [info.xid for info in owner.prepared.list()] == ["x1"]
+    owner.prepared.commit("x1")
     assert take(owner, "work") == [b"x"]
 
 
@@ -325,10 +325,10 @@ def test_promise_7_a_clients_death_decides_nothing(store_path: str) -> None:
             with child(PREPARER, store_path) as client:
                 assert client.line() == "prepared"
                 client.kill()
-            assert [info.xid for info in store.recover()] == ["x1"]
+            assert [info.xid for info in store.prepared.list()] == ["x1"]
             assert take(store, "work") == [b"next"]
             assert store.subscriptions("work")[0].delivered == 1
-            store.rollback_prepared("x1")
+            store.prepared.rollback("x1")
             assert take(store, "work") == [b"got"]
 
 
@@ -355,7 +355,7 @@ def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> No
                 elif call == "commit":
                     txn.commit()
                 else:
-                    store.commit_prepared("x1")
+                    store.prepared.commit("x1")
             except OutcomeUnknown as error:
                 raised.append(error)
 
@@ -375,9 +375,9 @@ def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> No
     with own(store_path) as again:
         done = moment == "after"
         waits = done if call == "prepare" else not done
-        assert [info.xid for info in again.recover()] == ["x1"] * waits
+        assert [info.xid for info in again.prepared.list()] == ["x1"] * waits
         assert again.queue("work").messages == (1 if done and call != "prepare" else 0)
-        assert again.verify().ok
+        assert again.admin.verify().ok
 
 
 def test_bad_requests_harm_nothing(owner: Store, joined: RemoteStore) -> None:
@@ -394,5 +394,5 @@ def test_bad_requests_harm_nothing(owner: Store, joined: RemoteStore) -> None:
         for arguments in bad:
             with pytest.raises(QuireError):
                 stream.request("commit_prepared", arguments=arguments)
-    assert [info.xid for info in owner.recover()] == ["x1"]
+    assert [info.xid for info in owner.prepared.list()] == ["x1"]
     txn.commit()

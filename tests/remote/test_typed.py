@@ -111,7 +111,7 @@ def test_a_column_may_be_added(store: AnyStore) -> None:
     for refused in (WORDS, "id bigint, more int", f"{WORDS}, more int, x int not null", None):
         with pytest.raises(InvalidArgument, match="queue 'q'"):
             store.alter_queue("q", schema=refused)
-    store.checkpoint()
+    store.admin.checkpoint()
     with store.transaction() as txn:
         batch = txn.get_arrow("q")
         txn.rollback()
@@ -147,9 +147,9 @@ def test_order_and_rules_hold_for_rows(store: AnyStore) -> None:
     store.put_many("q", pa.table({"id": [2, 3], "_meta": [{"priority": 9}, {"priority": 5}]}))
     store.put("q", {"id": 4}, priority=9, expires_at=1.0)
     store.put("q", {"id": 5}, delay=3600.0)
-    assert [message.value for message in store.scheduled("q")] == [{"id": 5}]
-    [later] = store.scheduled("q")
-    assert store.reschedule("q", later.id, delay=0.0) is not None
+    assert [message.value for message in store.delayed.list("q")] == [{"id": 5}]
+    [later] = store.delayed.list("q")
+    assert store.delayed.reschedule("q", later.id, delay=0.0) is not None
     assert ids(store) == [2, 3, 1, 5]
     store.create_queue("g", "work", schema="id bigint", grouped=True)
     for each in range(4):
@@ -187,7 +187,7 @@ def test_dead_letters_keep_their_columns(store: AnyStore) -> None:
             assert letter.value == {"id": 1, "amount": None, "name": "x", "reason": None}
         else:
             assert letter.decode().to_pylist() == [{"id": 1, "amount": None, "name": "x"}]
-        assert store.redrive(target, where=lambda letter: True) == 1
+        assert store.admin.redrive(target, where=lambda letter: True) == 1
         [again] = store.get_many("q")
         assert again.value == {"id": 1, "amount": None, "name": "x"}
         assert again.content_type is None
@@ -200,16 +200,16 @@ def test_an_alias_that_takes_dead_letters(store: AnyStore) -> None:
     store.create_queue("bytes", "work")
     store.create_queue("rows", "work", schema=WORDS)
     store.create_queue("others", "work", schema="id bigint")
-    store.create_alias("dead", "bytes")
+    store.admin.create_alias("dead", "bytes")
     store.create_queue("q", "work", max_deliveries=1, dead_letter="dead")
     with pytest.raises(InvalidArgument, match="other columns"):
-        store.create_alias("dead", "rows", replace=True)
+        store.admin.create_alias("dead", "rows", replace=True)
     store.create_queue("typed", "work", schema=WORDS, max_deliveries=1, dead_letter="dead")
     store.alter_queue("q", max_deliveries=None, dead_letter=None)
     with pytest.raises(InvalidArgument, match="other columns"):
-        store.create_alias("dead", "others", replace=True)
-    store.create_alias("dead", "rows", replace=True)
-    assert store.aliases() == {"dead": "rows"}
+        store.admin.create_alias("dead", "others", replace=True)
+    store.admin.create_alias("dead", "rows", replace=True)
+    assert store.admin.aliases() == {"dead": "rows"}
 
 
 def test_rows_are_moved(store: AnyStore) -> None:
@@ -259,7 +259,7 @@ def test_volatile_prepared_and_large(store: AnyStore) -> None:
     txn = store.transaction()
     txn.put("q", {"id": -1})
     txn.prepare("x")
-    store.commit_prepared("x")
+    store.prepared.commit("x")
     with store.transaction(large=True) as txn:
         txn.put_many("q", table)
         txn.put("q", {"id": -2})

@@ -100,6 +100,6 @@ def test_what_is_no_flag(store: AnyStore, work: str, durable: Any) -> None:
 def test_a_lease_is_of_what_is_durable(store: AnyStore, owner: Store, work: str) -> None:
     """Who reads the files may note durably how far it has come."""
     store.put(work, b"1", durable=False)
-    lease = store.lease(work, 0, 1)
+    lease = store.integration.lease(work, 0, 1)
     assert unsynced(owner) == 0
-    store.release(lease.lease_id)
+    store.integration.end_lease(lease.lease_id)

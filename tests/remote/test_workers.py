@@ -33,7 +33,7 @@ def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue, and one for what is done."""
-    store.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
+    store.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "done")])
     return "work"
 
 
@@ -289,7 +289,7 @@ def test_a_program_of_workers_ends_by_a_signal(store_path: str, number: signal.S
     code = """
 import sys, time, quire
 with quire.open(sys.argv[1]) as store:
-    store.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
+    store.admin.create_queues([{"name": n, "kind": "work"} for n in ("work", "done")])
     store.put("work", b"1")
     workers = quire.Workers(store)
     @workers.on("work")

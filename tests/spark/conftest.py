@@ -67,5 +67,5 @@ def store(store_path: str) -> Iterator[Any]:
     """A store that the test's own process owns; Spark's processes join it."""
     with quire.open(store_path) as opened:
         yield opened
-        report = opened.verify()
+        report = opened.admin.verify()
         assert report.ok, report.findings

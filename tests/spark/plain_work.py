@@ -64,7 +64,7 @@ def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
     return StepRunner(
         GRAPH,
         store.path,
-        PlainWork(step, spark, StoreFiles(store.path, store.store_id)),
+        PlainWork(step, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in step.inputs},
         spark=spark,
         restart=restart,

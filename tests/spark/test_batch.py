@@ -105,7 +105,7 @@ def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
     assert path.stat().st_size < 1_500_000  # of 2.5 MB payload and 0.8 MB offsets
     found = read(spark, store, queue="q").selectExpr("cast(payload AS string) AS text")
     assert found.distinct().count() == 200_000
-    assert store.verify().ok
+    assert store.admin.verify().ok
 
 
 def test_ranges_and_projections(spark: SparkSession, store: Any) -> None:
@@ -304,7 +304,7 @@ def test_wrong_writes_say_what_to_change(
     frame = spark.createDataFrame([row], columns)
     with pytest.raises(Exception, match=advice):
         frame.write.format("quire").mode("append").options(**options).save(store.path)
-    assert store.positions("q") == (0, 0)
+    assert store.integration.positions("q") == (0, 0)
 
 
 def test_null_payloads_and_queues_are_refused(spark: SparkSession, store: Any) -> None:
@@ -314,7 +314,7 @@ def test_null_payloads_and_queues_are_refused(spark: SparkSession, store: Any) -
         frame = spark.createDataFrame([row, (b"2", "q")], "payload binary, queue string")
         with pytest.raises(Exception, match=advice):
             frame.write.format("quire").mode("append").save(store.path)
-    assert store.positions("q") == (0, 0)
+    assert store.integration.positions("q") == (0, 0)
 
 
 def test_overwriting_is_refused(spark: SparkSession, store: Any) -> None:

@@ -35,7 +35,7 @@ def store(store_path: str) -> Iterator[Any]:
         topic(opened, "a", "b")
         yield opened
         connection.forget(store_path)
-        assert opened.verify().ok
+        assert opened.admin.verify().ok
 
 
 class Doubtful:
@@ -67,7 +67,7 @@ class Doubtful:
 
 def fragments_of(store: Any, count: int = 20_000) -> list[Fragment]:
     """A task's messages: a file for `a`, a block for `b`."""
-    writer = FragmentWriter(store.path, store.store_id)
+    writer = FragmentWriter(store.path, store.integration.store_id)
     payloads = [b"%d" % n for n in range(count)]
     writer.add(pa.record_batch({"payload": [*payloads, b"7"]}), {"a": count, "b": 1})
     found = writer.finish()
@@ -88,7 +88,7 @@ def test_an_unknown_outcome_is_found_in_the_ledger(store: Any, took_effect: bool
     Committer(store.path, "spark:q", 3, 1.0).commit(made)
     assert numbers_in(store, "a") == Counter(range(20_000))
     assert numbers_in(store, "b") == Counter([7])
-    assert store.ledger("spark:q") == 3
+    assert store.integration.ledger("spark:q") == 3
     assert len(files(store)) == 1
 
 
@@ -162,7 +162,7 @@ def test_one_of_two_commits_at_once_compares_its_input(store: Any) -> None:
     class Late(Committer):
         def _put(self, *args: Any) -> None:
             super()._put(*args)
-            if store.ledger("spark:q") is None:
+            if store.integration.ledger("spark:q") is None:
                 commit(store, 3, 5)
 
     with pytest.raises(InputChanged, match="with another input"):
@@ -175,7 +175,7 @@ def test_a_commit_that_fails_for_good_leaves_no_file(store: Any) -> None:
     made = [*fragments_of(store), Fragment("nowhere", 1, block=fragments_of(store)[1].block)]
     with pytest.raises(QueueNotFound, match="create it first"):
         Committer(store.path, "spark:q", 1, 1.0).commit(made)
-    assert store.positions("a") == (0, 0)
+    assert store.integration.positions("a") == (0, 0)
     assert len(files(store)) == 1  # of the second call above, which no commit named
 
 
@@ -216,5 +216,5 @@ def test_volatile_queues_are_refused(store: Any) -> None:
     given = {"path": store.path, "subscribePattern": ".*", "subscription": "s"}
     found = queues_read(store, read_options(given, streaming=True), streaming=True)
     assert [queue.name for queue in found] == ["a", "b"]
-    assert store.ledger("spark:q") is None
+    assert store.integration.ledger("spark:q") is None
     assert files(store) == []

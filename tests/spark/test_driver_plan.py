@@ -44,7 +44,7 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
     return StepRunner(
         GRAPH,
         store.path,
-        Work(made, spark, StoreFiles(store.path, store.store_id)),
+        Work(made, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in made.inputs},
         spark=spark,
         restart="never",

@@ -57,7 +57,7 @@ def messages_of(batch: int, task: int) -> Messages:
 
 def task_fragments(env: SimEnv, store: Store, batch: int, task: int) -> list[Fragment]:
     """One attempt of a task."""
-    writer = FragmentWriter(PATH, store.store_id, env)
+    writer = FragmentWriter(PATH, store.integration.store_id, env)
     for queue, payloads in messages_of(batch, task).items():
         writer.add(pa.record_batch({"payload": payloads}), {queue: len(payloads)})
     fragments = writer.finish()
@@ -80,15 +80,15 @@ def workload(env: SimEnv, oracle: Oracle) -> None:
         env.make_directory("/disk")
         env.sync_directory("/")
     store = open_store(env)
-    store.create_queues(QUEUES)
-    store.subscribe_many("keep", dict.fromkeys(QUEUES, "earliest"))
+    store.admin.create_queues(QUEUES)
+    store.integration.subscribe_many("keep", dict.fromkeys(QUEUES, "earliest"))
     oracle.furnished = True
     for batch in range(BATCHES):
         oracle.begun.append(batch)
         run_batch(env, store, batch)
         oracle.committed = batch
         if batch == 1:
-            store.checkpoint()
+            store.admin.checkpoint()
 
 
 def check(env: SimEnv, oracle: Oracle) -> None:
@@ -96,7 +96,7 @@ def check(env: SimEnv, oracle: Oracle) -> None:
     if not oracle.furnished:
         return
     store = open_store(env)
-    last = store.ledger(KEY)
+    last = store.integration.ledger(KEY)
     last = -1 if last is None else last
     assert last in {oracle.committed, *oracle.begun[-1:]}
     check_content(store, last)
@@ -107,7 +107,7 @@ def check(env: SimEnv, oracle: Oracle) -> None:
     sweep_fragments(store._context)
     left = [ltds_id for ltds_id in list_ids(env, directory_of(PATH)) if is_foreign(ltds_id)]
     assert len(left) == 2 * BATCHES, "only the files that were adopted"
-    assert store.verify().ok
+    assert store.admin.verify().ok
     store.close()
     check_content(open_store(env.crash(outcome="lost")), BATCHES - 1)
 

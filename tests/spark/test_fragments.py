@@ -33,11 +33,11 @@ QUEUES = 100
 def store(store_path: str) -> Iterator[Any]:
     """A store with many queues, whose messages stay."""
     with quire.open(store_path) as opened:
-        opened.create_queues([f"q{n}" for n in range(QUEUES)])
-        opened.subscribe_many(CHECK, {f"q{n}": "earliest" for n in range(QUEUES)})
+        opened.admin.create_queues([f"q{n}" for n in range(QUEUES)])
+        opened.integration.subscribe_many(CHECK, {f"q{n}": "earliest" for n in range(QUEUES)})
         yield opened
         connection.forget(store_path)
-        assert opened.verify().ok
+        assert opened.admin.verify().ok
 
 
 def rows(pairs: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
@@ -48,7 +48,7 @@ def rows(pairs: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
 
 def write(store: Any, batches: list[pa.RecordBatch], codec: Codec = Codec.NONE) -> list[Fragment]:
     """What a task does."""
-    writer = FragmentWriter(store.path, store.store_id, codec=codec)
+    writer = FragmentWriter(store.path, store.integration.store_id, codec=codec)
     for batch in gathered(batches, None):
         writer.add(*routed(batch, None))
     return writer.finish()
@@ -110,7 +110,7 @@ def test_a_task_syncs_once_for_its_queues(seed: int) -> None:
     syncs = []
     for queues in (2, 50):
         before = len(env.calls.log)
-        writer = FragmentWriter(PATH, store.store_id, env)
+        writer = FragmentWriter(PATH, store.integration.store_id, env)
         writer.add(*routed(spread(3_000, 30, queues), None))
         assert len({f.ltds_id for f in writer.finish() if f.block is None}) == 1
         syncs.append([call.kind for call in env.calls.log[before:] if "sync" in call.kind])
@@ -206,7 +206,7 @@ def _task(env: SimEnv, fail: int | None) -> int:
     begin = len(env.calls.log)
     if fail is not None:
         env.fail_at(begin + fail)
-    writer = FragmentWriter(PATH, store.store_id, env)
+    writer = FragmentWriter(PATH, store.integration.store_id, env)
     try:
         writer.add(*routed(spread(3_000, 30, 4), None))
         writer.add(*routed(rows([("q9", b"x" * 600_000)] * 8), None))
@@ -220,7 +220,7 @@ def _task(env: SimEnv, fail: int | None) -> int:
 
 def test_a_batch_without_messages_adds_none(store: Any) -> None:
     """Of bytes; whatever queues it names."""
-    writer = FragmentWriter(store.path, store.store_id)
+    writer = FragmentWriter(store.path, store.integration.store_id)
     batch = pa.record_batch({"payload": pa.array([], pa.binary())})
     writer.add(batch, {"q0": 0})
     writer.add(batch, {})
@@ -260,8 +260,8 @@ def test_a_file_that_is_spoilt_after_its_commit(store_path: str, how: str) -> No
     Other queues go on, and so do commits.
     """
     with quire.open(store_path) as store:
-        store.create_queues(["q1", "q2"])
-        store.subscribe_many(CHECK, {"q1": "earliest", "q2": "earliest"})
+        store.admin.create_queues(["q1", "q2"])
+        store.integration.subscribe_many(CHECK, {"q1": "earliest", "q2": "earliest"})
         commit(store, write(store, SPOILT["own"]()))
         [ltds_id] = files(store)
         spoil(path_of(directory_of(store_path), ltds_id), how)
@@ -277,4 +277,4 @@ def test_a_file_that_is_spoilt_after_its_commit(store_path: str, how: str) -> No
                 payloads(store, "q2")
         store.put("q1", b"2")
         assert payloads(store, "q1") == [b"1", b"2"]
-        assert store.verify().ok == (how == "replaced")
+        assert store.admin.verify().ok == (how == "replaced")

@@ -79,7 +79,7 @@ def test_steps_hand_on_through_queues(graph: Graph, store: Any, drained: Any) ->
     status = run.status()
     assert status.lag_messages == 0
     assert status.steps["merge"].number is not None
-    assert store.ledger("graph/shop/split") == status.steps["split"].number
+    assert store.integration.ledger("graph/shop/split") == status.steps["split"].number
 
 
 def test_what_is_not_there_is_made(graph: Graph, store: Any) -> None:
@@ -375,7 +375,9 @@ def test_a_full_output_makes_its_step_wait(graph: Graph, store: Any) -> None:
         assert status.queues["out"].is_full
         assert status.steps["copy"].lag_messages == 20
         eventually(lambda: numbers_in(store, "other") == Counter(range(20)))
-        eventually(lambda: store.transactions() == [])  # the other step's has ended by then, too
+        eventually(
+            lambda: store.admin.transactions() == []
+        )  # the other step's has ended by then, too
         with store.transaction() as txn:
             assert len(txn.get_many("out/check")) == before
         run.drain(timeout=TIMEOUT_SECONDS)

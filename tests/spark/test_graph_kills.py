@@ -111,7 +111,7 @@ class Rounds:
 
     def number(self) -> int:
         """The last batch of the first step."""
-        last = self.store.ledger(KEY)
+        last = self.store.integration.ledger(KEY)
         return -1 if last is None else int(last)
 
     def check(self, *, ended: bool) -> None:
@@ -121,7 +121,7 @@ class Rounds:
         assert not halves - expected
         whole = numbers_in(self.store, "sum")
         assert not whole - halves
-        total = self.store.get_state("graph.kills.step.add", "sum")
+        total = self.store.states.get("graph.kills.step.add", "sum")
         assert int(total or 0) == sum(whole.elements())
         assert not ended or whole == halves == expected
 
@@ -169,7 +169,7 @@ def game_elsewhere(store_path: str, tmp_path: Path, control: Path) -> Iterator[R
     yield made
     if made.process is not None and made.process.poll() is None:
         killed(made.process)
-    assert made.store.verify().ok
+    assert made.store.admin.verify().ok
     connection.forget(store_path)
 
 

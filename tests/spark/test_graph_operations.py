@@ -94,7 +94,7 @@ def test_a_graph_that_runs_is_shown_and_told(
         run.drain(SECONDS)
         first = store.browse("in.dead")[0].id
         quire(capsys, "replay", path, "shop", "check", "--max", "1")
-        eventually(lambda: store.get_state("graph.shop", "replay/check") is None)
+        eventually(lambda: store.states.get("graph.shop", "replay/check") is None)
         (letter,) = store.browse("in.dead")
         assert letter.id > first  # it is no number still
         assert graph.draw(f"{tmp_path}/g.svg") == (tmp_path / "g.svg").read_text()

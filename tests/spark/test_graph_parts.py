@@ -38,7 +38,7 @@ COUNT = 20_000  # messages that go to a file
 def planner(store: Any, limit: Limit, *queues: str) -> Planner:
     """One for the queues as they are."""
     created_us = {info.name: info.created_us for info in store.queues(queues)}
-    return Planner(created_us, limit, StoreFiles(store.path, store.store_id))
+    return Planner(created_us, limit, StoreFiles(store.path, store.integration.store_id))
 
 
 def planned(plan: Planner, *given: Any, **options: Any) -> Batch:
@@ -64,10 +64,10 @@ def test_batches_end_between_transactions(store: Any, rng: random.Random) -> Non
                 count = rng.choice([1, 1, 2, 5])
                 txn.put_many(queue, [b"x"] * count)
                 where[queue] += [number] * count
-    store.checkpoint()  # so that some are packed, and the others are not
+    store.admin.checkpoint()  # so that some are packed, and the others are not
     for limit in (Limit(1), Limit(7), Limit(40), Limit()):
         at = dict.fromkeys(queues, 0)
-        ends = {queue: end for queue, (_, end) in store.positions_many(queues).items()}
+        ends = {queue: end for queue, (_, end) in store.integration.positions_many(queues).items()}
         done = -1
         while at != ends:
             found = cut(store, at, ends, limit)
@@ -117,10 +117,10 @@ def test_a_planned_batch_keeps_its_messages(store: Any) -> None:
     topic(store, "a")
     put_numbers(store, "a", range(30))
     batch = planned(planner(store, Limit(20), "a"), store, {"a": 0}, {"a": 30})
-    store.purge("a")
-    store.checkpoint()
+    store.admin.purge("a")
+    store.admin.checkpoint()
     put_numbers(store, "a", range(100, 200))
-    store.checkpoint()
+    store.admin.checkpoint()
     assert payloads(store, batch.inputs[0]) == list(range(20))
     part = batch.inputs[0]
     cut_pieces = part._cut([(3, 5), (11, 14)])
@@ -161,8 +161,8 @@ def commit(store: Any) -> StepCommit:
 def check_committed(store: Any) -> None:
     """That it has happened once."""
     assert standing(store, {"a": "check"}) == {"a": 3}
-    assert store.state_items("graph.g.step.s") == {"count": b"3"}
-    assert store.ledger("graph/g/s") == 0
+    assert store.states.items("graph.g.step.s") == {"count": b"3"}
+    assert store.integration.ledger("graph/g/s") == 0
     assert store.queue("dead").messages == 1
 
 
@@ -221,7 +221,7 @@ def test_a_queue_that_was_made_again_is_refused(store: Any, commit: StepCommit) 
     put_numbers(store, "a", range(5))
     with pytest.raises(PositionLost, match="made again"):
         commit.commit()
-    assert store.ledger("graph/g/s") is None
+    assert store.integration.ledger("graph/g/s") is None
     assert store.queue("dead").messages == 0
     connection.forget(store.path)
 
@@ -307,7 +307,9 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
         raise RuntimeError("results (1.2 GiB) are bigger than spark.driver.maxResultSize (1.0 GiB)")
 
     nobody: Any = None
-    made = Work(Step("s", "step", here, ("a",)), nobody, StoreFiles(store.path, store.store_id))
+    made = Work(
+        Step("s", "step", here, ("a",)), nobody, StoreFiles(store.path, store.integration.store_id)
+    )
     monkeypatch.setattr(Work, "called", lambda *given, **how: {"out": nobody})
     monkeypatch.setattr(Work, "_here", here)
     monkeypatch.setattr(Work, "_by_tasks", lambda *given: [])
@@ -365,7 +367,7 @@ def test_queues_that_somebody_makes_meanwhile(
     store: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Two graphs that begin at once share what is the same; what is not is refused."""
-    create = store.create_queues
+    create = store.admin.create_queues
 
     def late(given: Any) -> Any:
         monkeypatch.undo()

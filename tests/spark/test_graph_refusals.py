@@ -87,10 +87,10 @@ def test_an_alias_is_no_queue_of_a_graph(tmp_path: Path, named: str) -> None:
     graph.step("in", "out", name="more", dead="dead")(copy)
     with quire.open(path) as store:
         store.create_queue("real", schema="id int")
-        store.create_alias(named, "real")
+        store.admin.create_alias(named, "real")
         refused(f"'{named}' is an alias of queue 'real'.*: name 'real'", graph.start)
-        store.drop_alias(named)
-        store.create_alias("other", "real")
+        store.admin.drop_alias(named)
+        store.admin.create_alias("other", "real")
         refused("'other' is an alias", graph.backfill, "copy", to={"out": "other"})
         assert [info.name for info in store.queues()] == ["real"]
         connection.forget(path)

@@ -24,7 +24,7 @@ def checkpoint(store: Any, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "checkpoint"
     for log in ("offsets", "commits"):
         (path / log).mkdir(parents=True)
-    store.create_queues(["a", "b"])
+    store.admin.create_queues(["a", "b"])
     for queue in "ab":
         put_numbers(store, queue, range(30))
     (path / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -61,7 +61,7 @@ def tell(store: Any, log: CommitLog, **positions: int) -> None:
     keys = log.keys(end_of(store, 0), positions)
     with store.transaction() as txn:
         for queue, position in positions.items():
-            txn.record(keys[queue], position)
+            txn.enter(keys[queue], position)
 
 
 def test_it_is_put_back_where_the_store_knows_of_it(store: Any, checkpoint: Path) -> None:

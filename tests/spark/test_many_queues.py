@@ -30,11 +30,11 @@ ALL = ReadAllAvailable()
 def store(store_path: str) -> Iterator[Any]:
     """A store with many queues, each with three messages."""
     with quire.open(store_path) as opened:
-        opened.create_queues(QUEUES)
+        opened.admin.create_queues(QUEUES)
         fill(opened)
         yield opened
         connection.forget(store_path)
-        assert opened.verify().ok
+        assert opened.admin.verify().ok
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_a_batch_read_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
 
 def test_words_and_positions_in_one_batch_read(store: Any, asked: Counter[str]) -> None:
     """Where a word begins a queue, what is there is read; a position asks for all from there."""
-    store.subscribe_many("s", {"q1": "earliest", "q2": "earliest"})
+    store.integration.subscribe_many("s", {"q1": "earliest", "q2": "earliest"})
     with store.transaction() as txn:
-        txn.read_to_many({"q1/s": 2, "q2/s": 2})
+        txn.integration.read_to_many({"q1/s": 2, "q2/s": 2})
     asked.clear()
 
     def found(**starts: int) -> Counter[str]:
@@ -152,12 +152,12 @@ def test_words_and_positions_in_one_batch_read(store: Any, asked: Counter[str]) 
 
 def test_what_is_gone_is_left_out_of_many(store: Any) -> None:
     """With failOnDataLoss=false the rest is read, where a queue's subscription is gone too."""
-    store.subscribe_many("other", dict.fromkeys(QUEUES, "earliest"))
+    store.integration.subscribe_many("other", dict.fromkeys(QUEUES, "earliest"))
     source = reader(store, startingOffsets="earliest", failOnDataLoss="false")
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
     with store.transaction() as txn:
-        txn.read_to_many({"q1/s": 2, "q1/other": 2, "q2/s": 3, "q2/other": 3})
+        txn.integration.read_to_many({"q1/s": 2, "q1/other": 2, "q2/s": 3, "q2/other": 3})
     store.unsubscribe("q3", "s")
     counts = {**dict.fromkeys(QUEUES, 3), "q1": 1}
     del counts["q2"]

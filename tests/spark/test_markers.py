@@ -41,7 +41,9 @@ def planner(store: Any, limit: Limit, *queues: str) -> Planner:
     """One whose batches end behind markers."""
     there = {info.name: info.created_us for info in store.queues(queues)}
     created_us = {queue: there[queue] for queue in queues}
-    return Planner(created_us, limit, StoreFiles(store.path, store.store_id), marker=DAY)
+    return Planner(
+        created_us, limit, StoreFiles(store.path, store.integration.store_id), marker=DAY
+    )
 
 
 def mark(store: Any, value: str, *queues: str) -> None:
@@ -53,7 +55,7 @@ def mark(store: Any, value: str, *queues: str) -> None:
 
 def ends_of(store: Any, queues: Iterable[str]) -> dict[str, int]:
     """Where the queues end."""
-    return {queue: end for queue, (_, end) in store.positions_many(queues).items()}
+    return {queue: end for queue, (_, end) in store.integration.positions_many(queues).items()}
 
 
 def batches(store: Any, plan: Planner, queues: Sequence[str]) -> Iterator[Batch]:
@@ -96,7 +98,7 @@ def test_batches_end_behind_the_same_markers(store: Any, rng: random.Random) -> 
             at[queue] += 1
         cuts.append(dict(at))
         if day == 7:
-            store.checkpoint()
+            store.admin.checkpoint()
     store.put("a", b"behind the last marker")
     plan = planner(store, UNLIMITED, *queues)
     assert [batch.ends for batch in batches(store, plan, queues)] == cuts
@@ -185,7 +187,7 @@ def test_nothing_is_searched_twice(store: Any, monkeypatch: pytest.MonkeyPatch) 
     """Message by message, and where one look does not go through all of it."""
     topic(store, "a")
     looked: Counter[int] = Counter()
-    tasks = Counting(store.path, store.store_id, looked)
+    tasks = Counting(store.path, store.integration.store_id, looked)
     found = Markers(DAY, {"a": store.queue("a").created_us}, tasks)
     for number in range(20):
         store.put("a", b"x")

@@ -32,7 +32,7 @@ def store(store_path: str) -> Iterator[Any]:
         topic(opened, "a", "b", "out")
         yield opened
         connection.forget(store_path)
-        assert opened.verify().ok
+        assert opened.admin.verify().ok
 
 
 def reader(store: Any, queues: str = "a", **options: str) -> StreamReader:

@@ -36,7 +36,7 @@ def store(store_path: str) -> Iterator[Any]:
         put_numbers(opened, "not-in-a", range(900, 910))
         yield opened
         connection.forget(store_path)
-        assert opened.verify().ok
+        assert opened.admin.verify().ok
 
 
 def reader(store: Any, pattern: str = "in-.*", **options: str) -> StreamReader:

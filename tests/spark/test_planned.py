@@ -136,7 +136,7 @@ def test_a_full_disk_stops_no_query() -> None:
         with pytest.raises((DiskFull, QueueFull)):
             fill()
         with pytest.raises(DiskFull), store.transaction() as txn:
-            txn.record("key", 1)
+            txn.enter("key", 1)
         connection._stores[os.getpid(), "/store"] = store  # type: ignore[assignment]
         try:
             planned = PlannedEnds(read_options({"path": "/store", "queue": "q"}, streaming=True))

@@ -97,7 +97,7 @@ class Spark:
         for number in numbers:
             if self.parsed(f"{log}/{number}") is not None:
                 return number
-            committed = self.store.ledger(ledger_key(self.query_id))
+            committed = self.store.integration.ledger(ledger_key(self.query_id))
             assert log == "commits" or committed is None or committed < number, "stuck"
             self.env.remove(f"{CHECKPOINT}/{log}/{number}")
         return -1
@@ -133,7 +133,7 @@ class Spark:
             self.source._planned.remember(begin, stop)
         first, last = ranges(begin, stop)["in"]
         payloads = self.store.browse("in/check", max_messages=1000).payloads()[first:last]
-        writer = FragmentWriter(PATH, self.store.store_id, self.env)
+        writer = FragmentWriter(PATH, self.store.integration.store_id, self.env)
         for queue in ("a", "b"):
             writer.add(pa.record_batch({"payload": list(payloads)}), {queue: len(payloads)})
         digest = None
@@ -214,8 +214,8 @@ def work(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
 def check(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
     """More messages come, and each is in both queues once, in order."""
     with opened(env) as store:
-        assert store.positions("in")[1] >= noted.put
-        noted = Noted(store.positions("in")[1])
+        assert store.integration.positions("in")[1] >= noted.put
+        noted = Noted(store.integration.positions("in")[1])
         put(store, noted, 7)
         query = spark(env, store)
         query.run()

@@ -34,7 +34,7 @@ def store(store_path: str) -> Iterator[Any]:
             opened.subscribe(queue, "s", start="earliest")
             put_numbers(opened, queue, range(10))
         yield opened
-        report = opened.verify()
+        report = opened.admin.verify()
         assert report.ok, report.findings
         connection.forget(store_path)
 
@@ -164,7 +164,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
 
     def lease(*args: Any, **options: Any) -> Any:
         make_again(store)
-        return store.lease_many(*args, **options)
+        return store.integration.lease_many(*args, **options)
 
     def leased() -> Any:
         meddled: Any = Meddled(store, lease_many=lease)
@@ -214,7 +214,7 @@ def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
             def read_to_many(positions: dict[str, int]) -> dict[str, int]:
                 make_again(store)
                 calls.extend(positions)
-                return dict(txn.read_to_many(positions))
+                return dict(txn.integration.read_to_many(positions))
 
             yield Meddled(txn, read_to_many=read_to_many)
 

@@ -153,7 +153,7 @@ def test_a_batch_larger_than_its_queue_is_refused_at_once(
     topic(store, "small", **options)
     topic(store, "other")
     store.put("small", b"1")
-    writer = FragmentWriter(store.path, store.store_id)
+    writer = FragmentWriter(store.path, store.integration.store_id)
     writer.add(pa.record_batch({"payload": [b"1"]}), {"other": 1})
     for start in range(0, count, 2):
         payloads = [b"x" * size] * min(2, count - start)
@@ -171,7 +171,7 @@ def test_a_batch_that_fits_waits_for_room(store: Any) -> None:
     """As before: a full queue may be emptied."""
     topic(store, "small", max_messages=10)
     put_numbers(store, "small", range(5))
-    writer = FragmentWriter(store.path, store.store_id)
+    writer = FragmentWriter(store.path, store.integration.store_id)
     writer.add(pa.record_batch({"payload": [b"1"] * 10}), {"small": 10})
     env = SimEnv(seed=1)
     before = env.monotonic()
@@ -216,7 +216,7 @@ def test_a_task_without_the_stores_files_says_host_and_path(store: Any, tmp_path
     rows = pa.record_batch({"payload": [b"x" * 1000] * 1000})
     options = write_options({"path": elsewhere, "queue": "in"}, streaming=True)
     with pytest.raises(StoreNotFound, match=told):
-        write_fragments(iter([rows]), options, store.store_id)
+        write_fragments(iter([rows]), options, store.integration.store_id)
     connection.forget(store.path)
 
 

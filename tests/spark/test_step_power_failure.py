@@ -152,7 +152,7 @@ def opened(env: SimEnv, kind: type[StepRunner] = StepRunner) -> Iterator[tuple[A
             kind(
                 GRAPH,
                 PATH,
-                SimWork(STEP, spark, SimFiles(PATH, store.store_id, env)),
+                SimWork(STEP, spark, SimFiles(PATH, store.integration.store_id, env)),
                 {queue: found[queue].created_us for queue in INPUTS},
                 spark=spark,
                 restart="never",
@@ -200,11 +200,11 @@ def drain(runner: StepRunner, noted: Noted) -> None:
 def work(env: SimEnv, noted: Noted, kind: type[StepRunner] = StepRunner) -> None:
     """Batches of what is in the journal, and of what a checkpoint has moved; one has bad rows."""
     with opened(env, kind) as (store, runner):
-        noted.put = noted.begun = store.positions("right")[1]
+        noted.put = noted.begun = store.integration.positions("right")[1]
         put(store, noted, 3)
         drain(runner, noted)
         put(store, noted, 3)
-        store.checkpoint()
+        store.admin.checkpoint()
         drain(runner, noted)
 
 
@@ -212,10 +212,10 @@ def check(env: SimEnv, noted: Noted) -> None:
     """All that a batch does is there, or nothing of it; the step goes on behind it."""
     with opened(env) as (store, runner):
         check_content(store)
-        last = store.ledger(KEY)
+        last = store.integration.ledger(KEY)
         assert last is None or noted.number <= last <= noted.number + 1
         assert noted.number < 0 or last is not None
-        ends = store.positions_many(INPUTS)
+        ends = store.integration.positions_many(INPUTS)
         there = ends["right"][1]
         assert ends["left"][1] == LEFT * there
         assert noted.put <= there <= noted.begun
@@ -227,8 +227,10 @@ def check(env: SimEnv, noted: Noted) -> None:
         env.advance(2 * store._context.options.fragment_age)
         sweep_fragments(store._context)
         left = [each for each in list_ids(env, directory_of(PATH)) if is_foreign(each)]
-        assert len(left) == 1 + (store.ledger(KEY) or 0), "only the files that were adopted"
-        assert store.verify().ok
+        assert len(left) == 1 + (store.integration.ledger(KEY) or 0), (
+            "only the files that were adopted"
+        )
+        assert store.admin.verify().ok
     with opened(env.crash(outcome="lost")) as (store, _):
         check_content(store)
 
@@ -245,8 +247,8 @@ def check_content(store: Store) -> None:
         assert sorted(found) == sorted(made(number, size) for number in expected)
     letters = [b"bad %d" % BAD] if transactions > BAD else []
     assert store.browse(DEAD).payloads() == letters
-    values = {key: int(data) for key, data in store.state_items(VALUES).items()}
-    last = store.ledger(KEY)
+    values = {key: int(data) for key, data in store.states.items(VALUES).items()}
+    last = store.integration.ledger(KEY)
     numbers = range(0 if last is None else last + 1)
     assert values.pop("sum", 0) == sum(expected)
     assert values.keys() == {f"of {number}" for number in numbers}

@@ -76,7 +76,7 @@ def test_batches_follow_one_another(store: Any) -> None:
         eventually(lambda: at_end(store, runner))
     assert (runner.tally.number, runner.tally.messages_in) == (3, 30)
     assert numbers_in(store, "out") == Counter(2 * n for n in range(30))
-    assert store.ledger("graph/g/s") == 3
+    assert store.integration.ledger("graph/g/s") == 3
 
 
 def test_poison_in_any_place(store: Any, rng: random.Random) -> None:
@@ -123,7 +123,7 @@ def test_many_poison_messages_pause_the_step(store: Any) -> None:
         assert told_of(runner).startswith(told)
         assert "more than `poison_share` 0.1, at last with: invalid literal" in told_of(runner)
         assert pause_reason(store, "g", "s") == told_of(runner).removeprefix("StepFailed: ")
-        assert (store.queue("dead").messages, store.ledger("graph/g/s")) == (0, None)
+        assert (store.queue("dead").messages, store.integration.ledger("graph/g/s")) == (0, None)
         is_right.append(True)
         save_graph(store, GraphDefinition("g", steps=(StepDefinition("s", "step", ("in",)),)))
         set_paused(store, "g", "s", False)
@@ -169,7 +169,7 @@ def test_errors_of_the_function_are_no_poison(store: Any) -> None:
         told = "KeyError: 'no such column' (nothing of it goes to the dead letters: it fails with"
         assert str(runner.tally.last_error).startswith(told)
     assert store.queue("dead").messages == 0
-    assert store.ledger("graph/g/s") is None
+    assert store.integration.ledger("graph/g/s") is None
 
 
 def test_trouble_with_the_store_is_no_poison(store: Any) -> None:
@@ -207,7 +207,7 @@ def test_a_value_that_cannot_be_kept_is_poison(store: Any) -> None:
         for key, value in [("k" * 1025, 1), ("\ud800", 1), ("a\n", 1), ("a", "x" * (1 << 20))]:
             with pytest.raises(ValueRefused):
                 runner.values()[key] = value
-    assert store.state_items("graph.g.step.s") == {"sum": b"4.0"}
+    assert store.states.items("graph.g.step.s") == {"sum": b"4.0"}
 
 
 def test_a_function_that_ends_its_program_has_failed(store: Any) -> None:
@@ -330,7 +330,7 @@ def test_a_replay_whose_answer_is_lost_counts_right(
         assert replay(runner, "dead", None) == 4
         monkeypatch.undo()
     assert numbers_in(store, "out") == Counter(2 * number for number in range(7))
-    assert store.ledger("graph/g/s/replay") == 1
+    assert store.integration.ledger("graph/g/s/replay") == 1
 
 
 def test_a_queue_that_somebody_has_renamed(store: Any) -> None:
@@ -339,13 +339,13 @@ def test_a_queue_that_somebody_has_renamed(store: Any) -> None:
     with running(store, step(doubled)) as runner:
         graph: Any = SimpleNamespace(name="g", path=store.path)
         eventually(lambda: runner.tally.phase is Phase.IDLE)
-        store.rename_queue("in", "other")
+        store.admin.rename_queue("in", "other")
         eventually(lambda: runner.tally.phase is Phase.RETRYING)
         found = look(graph, {"s": runner})
         assert list(found.queues) == ["out"]
         assert found.steps["s"].inputs == ()
         assert "no queue 'in'" in str(found)
-        store.rename_queue("other", "in")
+        store.admin.rename_queue("other", "in")
         put_numbers(store, "in", range(3))
         eventually(lambda: at_end(store, runner))
 
@@ -359,7 +359,7 @@ def test_room_is_waited_for(store: Any) -> None:
     with running(store, step(doubled)) as runner:
         eventually(lambda: runner.tally.phase is Phase.WAITING)
         assert list(runner.tally.full) == ["out"]
-        assert store.transactions() == []
+        assert store.admin.transactions() == []
         assert not at_end(store, runner)
         assert len(store.get_many("out/check", before)) == before
         eventually(lambda: at_end(store, runner))
@@ -384,7 +384,7 @@ def test_what_is_full_is_told_by_its_name(store: Any) -> None:
         eventually(lambda: runner.tally.full == ("bounded",))
         store.get("bounded")
         eventually(lambda: at_end(store, runner))
-        store.purge("bounded")
+        store.admin.purge("bounded")
         store.put("dead", b"another's")
         store.put_many("in", [b"1", b"bad", b"2"])
         eventually(lambda: runner.tally.full == ("dead",))
@@ -416,7 +416,7 @@ def test_two_runs_of_one_step_do_each_batch_once(store: Any) -> None:
             put_numbers(store, "in", range(start, start + 6))
         eventually(lambda: at_end(store, first))
     assert numbers_in(store, "out") == Counter(2 * n for n in range(60))
-    assert store.ledger("graph/g/s") == first.tally.batches + second.tally.batches - 1
+    assert store.integration.ledger("graph/g/s") == first.tally.batches + second.tally.batches - 1
 
 
 def test_it_stops_while_it_waits_or_works(store: Any) -> None:
@@ -468,7 +468,7 @@ def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Rando
         os.waitpid(process, 0)
         found = numbers_in(store, "out")
         assert not found - Counter(range(put))
-        total = store.get_state("graph.g.step.s", "sum")
+        total = store.states.get("graph.g.step.s", "sum")
         assert int(total or 0) == sum(found.elements())
     with running(store, step(function, limit=Limit(7))) as runner:
         eventually(lambda: at_end(store, runner))

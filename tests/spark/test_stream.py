@@ -57,7 +57,7 @@ def test_what_was_read_is_given_back(spark: SparkSession, store: Any, tmp_path: 
     store.subscribe("in", "spark", start="earliest")
     put_numbers(store, "in", range(10))
     copy(spark, store, tmp_path / "c")
-    assert store.positions("in") == (10, 10)
+    assert store.integration.positions("in") == (10, 10)
     put_numbers(store, "in", range(10, 20))
     copy(spark, store, tmp_path / "c")
     assert store.subscriptions("in")[0].position == 20
