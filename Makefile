@@ -7,9 +7,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,coordination,msgpack,demo,bench,test,check
+EXTRAS := spark,coordination,msgpack,demo,bench,test,check,docs
 # Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
 CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
+
+# A warning is an error. What has not changed since the last build is not built again, unless that
+# had warnings: pages that it has read would not tell theirs again.
+SITE := $(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . build/site || \
+	{ rm -rf build/site; exit 1; }
 
 SEED ?=
 ROUNDS ?= 500
@@ -22,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test check format docs crash fuzz bench bench-commit clean
+.PHONY: help setup java demo test check format docs reference crash fuzz bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,14 +55,14 @@ test: SEED := $(or $(SEED),1)
 test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
 	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
 
-check: $(STAMP) ## Check format, lint, types, layers and documents
+check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/write_formats.py --check
-	$(BIN)/python scripts/write_api.py --check
 	$(BIN)/python scripts/check_docs.py
+	$(SITE)
 
 format: $(STAMP) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix .
@@ -65,8 +70,10 @@ format: $(STAMP) ## Format the code and sort its imports
 
 docs: $(STAMP) ## Write the generated parts of the documents anew
 	$(BIN)/python scripts/write_formats.py
-	$(BIN)/python scripts/write_api.py
 	$(BIN)/python scripts/check_docs.py --write
+
+reference: $(STAMP) ## Build the pages and the reference of the interface: build/site/docs/index.html
+	$(SITE)
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -19,11 +19,9 @@ from bench.figure import Setting
 BENCHMARKS = {
     "small": "the smallest transactions beside SQLite, and beside another checkout",
     "commit": "one small durable commit against a bare write and sync",
-    "fan_out": "writes and syncs of one commit over 1, 16 and 1,000 queues",
     "batch": "batches put and got back, against SQLite, LMDB and RocksDB",
     "large_transaction": "a transaction of 50 million messages: memory, commit, rollback, read",
     "compression": "compressed files of large transactions: size, put, read",
-    "backlog": "ten million messages: open after kill -9, memory while reading",
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
     "typed": "typed queues in Spark, beside Parquet, messages of bytes and Kafka",
     "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
@@ -33,7 +31,6 @@ BENCHMARKS = {
     "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
     "waiting": "gets in each order of a queue where up to a million messages wait",
     "base": "put and get in memory and durably, sizes and memory, beside a thesis",
-    "never_reads": "durable puts beside a client that asks and never reads",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",
     "strategies": "the four commit strategies under contention",
     "messner": "messages of 100 bytes to 1 MB, against SQLite, PostgreSQL and a thesis of 1999",
@@ -43,7 +40,7 @@ BENCHMARKS = {
 # Names for several of them.
 GROUPS = {
     "commit-engine": (
-        "fan_out", "concurrency", "strategies", "messner", "large_transaction", "io_managers",
+        "concurrency", "strategies", "messner", "large_transaction", "io_managers",
         "un_interleaving",
     ),
 }  # fmt: skip

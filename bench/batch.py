@@ -33,7 +33,7 @@ class Quire:
 
     def __init__(self, folder: Path) -> None:
         self.store = quire.open(str(folder / "store"))
-        self.store.create_queue("queue", capacity=8 << 30)
+        self.store.create_queue("queue", kind="topic", capacity=8 << 30)
         self.store.subscribe("queue", "bytes")
         self.store.subscribe("queue", "arrow")
         self.put([b"warm up: the first Arrow batch of a process imports much"])

@@ -53,7 +53,7 @@ def _measure(
     path: Path, name: str, payloads: pa.Array, codec: str | None, count: int
 ) -> list[Figure]:
     with quire.open(str(path), share=False, ltds_compression=codec) as store:
-        store.create_queue("queue", capacity=4 << 30)
+        store.create_queue("queue", kind="topic", capacity=4 << 30)
         store.subscribe("queue", "reader")
         begin = time.perf_counter()
         with store.transaction(large=True) as transaction:

@@ -16,7 +16,6 @@ which is this one with a delay added at the environment's seam.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 import quire
 from bench.bare_group import BareGroup
 from bench.bare_loop import BareLoop
+from bench.busy_threads import Work, busy_threads
 from bench.delayed_env import DelayedEnv
 from bench.drawing import COLOURS, INK, PALE, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, Table, at_least
@@ -41,8 +41,6 @@ OWN, SHARED, WHOLE = "a queue each", "one queue", "a queue each, transaction()"
 PINNED = f"{OWN}, one processor"
 BARE = "bare loop"
 BARE_PAGES = 8192
-
-Work = Callable[[int], Callable[[], object]]  # of the thread's number: what it does again and again
 
 
 class Rate(NamedTuple):
@@ -126,28 +124,14 @@ def _puts(store: Any, payload: bytes, way: str) -> Work:
 
 def _together(store: Any, count: int, work: Work, seconds: float) -> Rate:
     """So many threads for so long."""
-    stop = threading.Event()
-    gate = threading.Barrier(count + 1)
-
-    def repeat(number: int) -> None:
-        step = work(number)
-        stopped = stop.is_set
-        gate.wait()
-        while not stopped():
-            step()
-
-    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    gate.wait()
-    before, began = store.status(), time.perf_counter()
-    time.sleep(seconds)
-    while store.status()["commits"] == before["commits"] and time.perf_counter() < began + PATIENCE:
-        time.sleep(seconds)  # on a busy machine no thread had its turn
-    after, ended = store.status(), time.perf_counter()
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with busy_threads(count, work):
+        before, began = store.status(), time.perf_counter()
+        time.sleep(seconds)
+        while store.status()["commits"] == before["commits"]:
+            if time.perf_counter() > began + PATIENCE:
+                break
+            time.sleep(seconds)  # on a busy machine no thread had its turn
+        after, ended = store.status(), time.perf_counter()
     commits, groups = (after[name] - before[name] for name in ("commits", "groups"))
     return Rate(commits / (ended - began), commits / max(1, groups))
 

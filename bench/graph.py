@@ -72,7 +72,7 @@ class Sides:
         """A new one, which keeps what is put."""
         name = self.name()
         with quire.open(self.path) as store:
-            store.create_queue(name, capacity=CAPACITY_BYTES)
+            store.create_queue(name, kind="topic", capacity=CAPACITY_BYTES)
             store.subscribe(name, "keep")
         return name
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 
 import quire
-from bench.backlog import peak_megabytes
 from bench.counting_env import CountingEnv
 from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
@@ -95,7 +95,7 @@ def _write(path: str, count: int, rounds: int, seed: int) -> dict[str, float]:
     took: dict[str, list[float]] = {"both": [], "commit": [], "rollback": [], "removal": []}
     writes = 0
     for number in range(rounds):
-        store.create_queue(f"queue{number}", capacity=CAPACITY_BYTES)
+        store.create_queue(f"queue{number}", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe(f"queue{number}", "reader")
         for way in ("rollback", "commit"):
             transaction = store.transaction(large=True)
@@ -147,7 +147,7 @@ def _lease(path: str, count: int) -> dict[str, float]:
     """Own the store, hold a lease, and let another process read its pieces."""
     with quire.open(path, share=False) as store:
         lease = store.integration.lease("queue0", 0, count)
-        pieces = json.dumps([piece._asdict() for piece in lease.pieces])
+        pieces = json.dumps([asdict(piece) for piece in lease.pieces])
         command = [sys.executable, "-m", "bench.large_transaction", "executor", path, str(count)]
         done = subprocess.run(command, input=pieces.encode(), stdout=subprocess.PIPE, check=True)
         store.integration.end_lease(lease.lease_id)
@@ -164,6 +164,14 @@ def _execute(path: str, count: int) -> dict[str, float]:
     if total != count:
         raise AssertionError(f"read {total} of {count} messages")
     return {"seconds": seconds, "megabytes": peak_megabytes()}
+
+
+def peak_megabytes() -> float:
+    """The most that was ever resident of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1_000
+    raise RuntimeError("/proc/self/status does not say VmHWM")
 
 
 ROLES: dict[str, Callable[..., dict[str, float]]] = {

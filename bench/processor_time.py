@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 __all__ = ["processor_seconds"]
 
 
-def processor_seconds(path: Path) -> float:
-    """Of this process, all that have come of it, and the owner of the store at the path."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    ours = {os.getpid()}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # it has just ended
-        number = int(entry.name)
-        parents[number] = int(fields[1])
-        used[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        if str(path).encode() in command:
-            ours.add(number)
-    while more := {number for number, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(used.get(number, 0.0) for number in ours)
+def processor_seconds(path: Path | None = None) -> float:
+    """Of this process and all that have come of it, also of those that have ended.
+
+    With a path, the owner of the store there counts too.
+    """
+    ours = psutil.Process()
+    counted = {ours, *ours.children(recursive=True)}
+    for process in psutil.process_iter() if path is not None else ():
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if str(path) in " ".join(process.cmdline()):
+                counted |= {process, *process.children(recursive=True)}
+    total = 0.0
+    for process in counted:
+        with suppress(psutil.NoSuchProcess):  # its parent has its time
+            times = process.cpu_times()
+            total += times.user + times.system
+            if process != ours:
+                total += times.children_user + times.children_system
+    return total

@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 from bench.figure import Figure, Result, Setting, Table, at_least, at_most
 from bench.small_sides import THREADS
 from bench.small_turns import BATCH, FLOOR, OPERATIONS
+from bench.two_checkouts import program
 
 __all__ = ["run"]
 
@@ -42,10 +42,6 @@ WORDS = {
 TARGETS = {"put": 1.05, "put_in_transaction": 1.15, "get": 1.4, "move": 1.5}
 BATCH_TARGETS = {"put": 3.0, "get": 4.0}  # us a message
 THREADS_TARGET = 1.5  # times the rate before
-# Quire comes from the checkout that PYTHONPATH names, the measurement from this one.
-START = (
-    "import sys, quire; sys.path.insert(0, {root!r}); from bench.small_turns import main; main()"
-)
 
 Run = dict[str, Any]  # what one run of `bench.small_turns` printed
 
@@ -74,10 +70,9 @@ def run(setting: Setting) -> list[Result]:
 def _measure(setting: Setting, tree: Path, name: str) -> Run:
     folder = setting.folder / name
     folder.mkdir()
-    code = START.format(root=str(ROOT))
     turns, seconds = setting.scaled(20, 1), 0.05 if setting.quick else 0.7
     sync = "sync" if setting.sync else "no-sync"
-    command = [sys.executable, "-P", "-c", code, str(folder), str(turns), str(seconds)]
+    command = [*program("small_turns"), str(folder), str(turns), str(seconds)]
     done = subprocess.run(
         [*command, str(setting.seed), sync],
         env={**os.environ, "PYTHONPATH": str(tree)},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import quire
 from bench.bare_group import BareGroup
 from bench.bare_loop import BareLoop
+from bench.busy_threads import Work, busy_threads
 from bench.small_sides import THREADS, QuireSide, Side, SqliteSide
 
 __all__ = ["BATCH", "FLOOR", "OPERATIONS", "main"]
@@ -176,30 +176,11 @@ def _threads(
     }
 
 
-def _together(
-    of_thread: Callable[[int], Callable[[], object]], seconds: float
-) -> tuple[float, float]:
-    stop, gate = threading.Event(), threading.Barrier(THREADS + 1)
-    counts = [0] * THREADS
-
-    def repeat(number: int) -> None:
-        commit, stopped, count = of_thread(number), stop.is_set, 0
-        gate.wait()
-        while not stopped():
-            commit()
-            count += 1
-            counts[number] = count
-
-    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    gate.wait()
-    time.sleep(seconds / 5)  # until all are at work
-    before, began, spent = sum(counts), time.perf_counter(), time.process_time()
-    time.sleep(seconds)
-    commits = sum(counts) - before
-    ended, spent = time.perf_counter(), time.process_time() - spent
-    stop.set()
-    for thread in threads:
-        thread.join()
+def _together(of_thread: Work, seconds: float) -> tuple[float, float]:
+    with busy_threads(THREADS, of_thread) as done:
+        time.sleep(seconds / 5)  # until all are at work
+        before, began, spent = sum(done), time.perf_counter(), time.process_time()
+        time.sleep(seconds)
+        commits = sum(done) - before
+        ended, spent = time.perf_counter(), time.process_time() - spent
     return commits / (ended - began), spent * 1e6 / max(1, commits)

@@ -20,13 +20,15 @@ from bench import spark_turns
 from bench.figure import Figure, Result, Setting, at_least
 from bench.payloads import as_arrow
 
-__all__ = ["fill", "run", "start_session"]
+__all__ = ["Durations", "fill", "from_memory", "run", "run_query", "start_session"]
 
 TURNS = 5
 CHUNK = 100_000  # messages in a transaction that fills the queue to read
 CAPACITY_BYTES = 8 << 30
 COLUMNS = {"all columns": None, "payload alone": "payload binary"}
 TARGET = 0.6
+
+Durations = list[dict[str, float]]  # of micro-batches, in milliseconds, by part
 
 
 def run(setting: Setting) -> list[Result]:
@@ -47,9 +49,9 @@ def fill(path: Path, rows: int, seed: int) -> None:
     """Make a store with messages in `full`, and `sink`; both keep what is put."""
     payloads = as_arrow(CHUNK, seed)
     with quire.open(str(path)) as store:
-        store.create_queue("full", capacity=CAPACITY_BYTES)
+        store.create_queue("full", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe("full", "keep", start="earliest")
-        store.create_queue("sink", capacity=CAPACITY_BYTES)
+        store.create_queue("sink", kind="topic", capacity=CAPACITY_BYTES)
         store.subscribe("sink", "keep", start="earliest")
         for _ in range(rows // CHUNK):
             with store.transaction() as transaction:
@@ -84,6 +86,29 @@ def start_session(settings: Mapping[str, str] | None = None) -> Any:
     return spark
 
 
+def from_memory(spark: Any, rows: int, batches: int, seed: int) -> Any:
+    """A stream of so many micro-batches of so many rows each."""
+    source = spark.readStream.format("memory").option("rows", rows)
+    return source.option("batches", batches).option("seed", seed).load()
+
+
+def run_query(rows: Any, sink: str, path: Path, queue: str) -> tuple[Durations, float]:
+    """A query's micro-batches that had rows, and its seconds from start to end.
+
+    The sink `quire` puts the rows into the queue of the store at the path; another does not care.
+    """
+    writer = rows.writeStream.format(sink).trigger(availableNow=True)
+    checkpoint = path.with_name(f"checkpoint-{time.time_ns()}")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if sink == "quire":
+        writer = writer.option("path", str(path)).option("queue", queue)
+    began = time.perf_counter()
+    query = writer.start()
+    query.awaitTermination()
+    seconds = time.perf_counter() - began
+    return [dict(each.durationMs) for each in query.recentProgress if each.numInputRows], seconds
+
+
 def _read(spark: Any, path: Path, rows: int, setting: Setting) -> list[Figure]:
     from quire.spark_graphs.schema import source_schema
 
@@ -108,17 +133,9 @@ def _drop(frame: Any) -> float:
 def _write(spark: Any, path: Path, rows: int, setting: Setting) -> list[Figure]:
     def stream(sink: str) -> float:
         """Seconds of a whole micro-batch after the first, as Spark's progress has them."""
-        source = spark.readStream.format("memory").option("rows", rows)
-        source = source.option("batches", 2).option("seed", setting.seed).load()
-        writer = source.writeStream.format(sink).trigger(availableNow=True)
-        checkpoint = setting.folder / f"checkpoint-{time.time_ns()}"
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        if sink == "quire":
-            writer = writer.option("path", str(path)).option("queue", "sink")
-        query = writer.start()
-        query.awaitTermination()
-        last = [batch for batch in query.recentProgress if batch.numInputRows][-1]
-        return float(last.durationMs["triggerExecution"]) / 1_000
+        source = from_memory(spark, rows, 2, setting.seed)
+        durations, _ = run_query(source, sink, path, "sink")
+        return durations[-1]["triggerExecution"] / 1_000
 
     return _compare("stream write", rows, _turns(stream, ["quire", "discard"]))
 

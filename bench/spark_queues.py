@@ -32,7 +32,7 @@ def run(setting: Setting) -> list[Figure]:
     path = setting.folder / "store"
     names = [f"q{n}" for n in range(max(*OUTPUTS, INPUTS))]
     with quire.open(str(path)) as store:
-        store.admin.create_queues(names)
+        store.admin.create_queues([{"name": name, "kind": "topic"} for name in names])
     figures = _plan(path, names[:INPUTS])
     spark = start_session()
     try:

@@ -9,14 +9,13 @@ sink do nothing.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import quire
 from bench.figure import Figure, Result, Setting, Table, at_most
-from bench.spark import start_session
+from bench.spark import Durations, from_memory, run_query, start_session
 
 __all__ = ["run"]
 
@@ -26,15 +25,13 @@ STARTS = 4
 PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch",
          "commitOffsets")  # fmt: skip
 
-Durations = list[dict[str, float]]  # of micro-batches, in milliseconds, by part
-
 
 def run(setting: Setting) -> list[Result]:
     """Milliseconds of a micro-batch and of a start."""
     path = setting.folder / "store"
     with quire.open(str(path)) as store:
-        store.create_queue("in")
-        store.create_queue("out")
+        store.create_queue("in", kind="topic")
+        store.create_queue("out", kind="topic")
         store.subscribe("out", "keep")
     spark = start_session()
     try:
@@ -47,9 +44,8 @@ def _batches(spark: Any, path: Path, setting: Setting) -> list[Result]:
     found: dict[str, Durations] = {"quire": [], "discard": []}
     for turn in range(1 + TURNS):
         for sink, durations in found.items():
-            source = spark.readStream.format("memory").option("rows", ROWS)
-            source = source.option("batches", setting.scaled(20, 4)).option("seed", setting.seed)
-            taken = _run(source.load(), sink, path, setting)[0]
+            source = from_memory(spark, ROWS, setting.scaled(20, 4), setting.seed)
+            taken, _ = run_query(source, sink, path, "out")
             if turn:
                 durations += taken[1:]
     medians = {
@@ -81,10 +77,9 @@ def _starts(spark: Any, path: Path, setting: Setting) -> list[Result]:
                 source = spark.readStream.format("quire").option("queue", "in")
                 source = source.option("subscription", "start").load(str(path)).select("payload")
             else:
-                source = spark.readStream.format("memory").option("rows", ROWS)
-                source = source.option("batches", 1).option("seed", setting.seed).load()
+                source = from_memory(spark, ROWS, 1, setting.seed)
             sink = "quire" if way == "Quire" else "discard"
-            durations, seconds = _run(source, sink, path, setting)
+            durations, seconds = run_query(source, sink, path, "out")
             taken.append(1_000 * seconds - sum(each[PARTS[0]] for each in durations))
     words = "start and end of a query, outside its micro-batches"
     quire_ms, floor_ms = (min(taken[1:]) for taken in outside.values())
@@ -94,17 +89,3 @@ def _starts(spark: Any, path: Path, setting: Setting) -> list[Result]:
         Figure(f"{words}: from memory to nowhere", floor_ms, "ms"),
         Figure(f"{words}: Quire to that", quire_ms / floor_ms, "times"),
     ]
-
-
-def _run(rows: Any, sink: str, path: Path, setting: Setting) -> tuple[Durations, float]:
-    """A query's micro-batches that had rows, and its seconds from start to end."""
-    writer = rows.writeStream.format(sink).trigger(availableNow=True)
-    checkpoint = setting.folder / f"checkpoint-{time.time_ns()}"
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    if sink == "quire":
-        writer = writer.option("path", str(path)).option("queue", "out")
-    began = time.perf_counter()
-    query = writer.start()
-    query.awaitTermination()
-    seconds = time.perf_counter() - began
-    return [dict(each.durationMs) for each in query.recentProgress if each.numInputRows], seconds

@@ -40,7 +40,7 @@ def session(folder: Path, rows: int, seed: int) -> two_checkouts.Session:
     path = folder / "store"
     measured.fill(path, rows, seed)
     with quire.open(str(path)) as store:
-        store.create_queue("few")
+        store.create_queue("few", kind="topic")
     return _Session(measured.start_session(), path, rows, seed)
 
 
@@ -69,27 +69,19 @@ class _Session:
 
     def _write(self) -> float:
         """Seconds of a whole micro-batch after the first."""
-        source = self._spark.readStream.format("memory").option("rows", self._rows)
-        batches, _ = self._query(source.option("batches", 2).option("seed", self._seed).load())
-        return batches[-1]
+        from bench import spark as measured
+
+        source = measured.from_memory(self._spark, self._rows, 2, self._seed)
+        durations, _ = measured.run_query(source, "quire", self._path, "sink")
+        return durations[-1]["triggerExecution"] / 1_000
 
     def _start(self) -> float:
         """Seconds outside the micro-batches of a query that has one."""
+        from bench import spark as measured
+
         with quire.open(str(self._path)) as store, store.transaction() as transaction:
             transaction.put_many("few", [b"x" * 100] * START_ROWS)
         source = self._spark.readStream.format("quire").option("queue", "few")
         source = source.option("subscription", "start").load(str(self._path)).select("payload")
-        batches, seconds = self._query(source)
-        return seconds - sum(batches)
-
-    def _query(self, source: Any) -> tuple[list[float], float]:
-        """The seconds of each micro-batch, and of all from start to end."""
-        writer = source.writeStream.format("quire").trigger(availableNow=True)
-        checkpoint = self._path.with_name(f"checkpoint-{time.time_ns()}")
-        writer = writer.option("checkpointLocation", str(checkpoint)).option("queue", "sink")
-        begin = time.perf_counter()
-        query = writer.start(str(self._path))
-        query.awaitTermination()
-        seconds = time.perf_counter() - begin
-        batches = [each for each in query.recentProgress if each.numInputRows]
-        return [float(each.durationMs["triggerExecution"]) / 1_000 for each in batches], seconds
+        durations, seconds = measured.run_query(source, "quire", self._path, "sink")
+        return seconds - sum(each["triggerExecution"] for each in durations) / 1_000

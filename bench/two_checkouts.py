@@ -18,18 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-import psutil
-
 import quire
 from bench.figure import Figure, Result, Setting, Table, at_most
+from bench.processor_time import processor_seconds
 
-__all__ = ["Session", "compare", "main"]
+__all__ = ["Session", "compare", "main", "program"]
 
 ROOT = Path(__file__).resolve().parents[1]
-# Quire comes from the checkout that PYTHONPATH names first, the measurement from this one.
-START = (
-    "import sys, quire; sys.path.insert(0, {root!r}); from bench.two_checkouts import main; main()"
-)
 WARM_UP = 2
 
 Operations = Mapping[str, tuple[str, float]]
@@ -47,6 +42,15 @@ class Session(Protocol):
 
     def stop(self) -> None:
         """End it."""
+
+
+def program(module: str) -> list[str]:
+    """A command that runs the `main` of a module of this package.
+
+    Quire comes from the checkout that PYTHONPATH names first, the measurement from this one.
+    """
+    start = f"import sys, quire; sys.path.insert(0, {str(ROOT)!r})"
+    return [sys.executable, "-P", "-c", f"{start}; from bench.{module} import main; main()"]
 
 
 def compare(
@@ -89,9 +93,8 @@ class _Side:
     def __init__(self, tree: Path, setting: Setting, name: str, module: str, size: int) -> None:
         folder = setting.folder / name
         folder.mkdir()
-        command = [sys.executable, "-P", "-c", START.format(root=str(ROOT))]
         self._process = subprocess.Popen(
-            [*command, module, str(folder), str(size), str(setting.seed)],
+            [*program("two_checkouts"), module, str(folder), str(size), str(setting.seed)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(ROOT)])},
             cwd=setting.folder,  # Python's other processes look for modules where they begin
             stdin=subprocess.PIPE,
@@ -127,22 +130,7 @@ def main() -> None:
     place = str(Path(quire.__file__).resolve().parents[1])
     print("answer", json.dumps(place), flush=True)
     for line in sys.stdin:
-        began = _processor_seconds()
+        began = processor_seconds()
         seconds = session.operations[line.strip()]()
-        print("answer", json.dumps([seconds, _processor_seconds() - began]), flush=True)
+        print("answer", json.dumps([seconds, processor_seconds() - began]), flush=True)
     session.stop()
-
-
-def _processor_seconds() -> float:
-    """Of this process and all that have come of it, also of those that have ended."""
-    ours = psutil.Process()
-    total = 0.0
-    for process in (ours, *ours.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue  # it has just ended: its parent has its time
-        total += times.user + times.system
-        if process != ours:
-            total += times.children_user + times.children_system
-    return total

@@ -31,6 +31,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+from quire.deprecated import with_old_names
+
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
 from .xid import Xid
@@ -60,6 +62,7 @@ def connect(store: Store) -> Connection:
     return Connection(store)
 
 
+@with_old_names({"record": "enter"})
 class Connection:
     """A store as a connection with the transaction calls of PEP 249, the two-phase ones included.
 
@@ -119,10 +122,10 @@ class Connection:
         with self._current("get_arrow") as transaction:
             return transaction.get_arrow(source, max_messages, timeout)
 
-    def record(self, key: str, version: int) -> None:
-        """Enter key and version into the ledger; see `Transaction.record`."""
-        with self._current("record") as transaction:
-            transaction.record(key, version)
+    def enter(self, key: str, version: int) -> None:
+        """Enter key and version into the ledger; see `Transaction.enter`."""
+        with self._current("enter") as transaction:
+            transaction.enter(key, version)
 
     # Ordinary transactions
 
@@ -195,7 +198,9 @@ class Connection:
         """All prepared transactions of the store, of whatever origin, for the calls above."""
         self._check("tpc_recover")
         with as_dbapi_errors():
-            return [Xid.from_string(info.xid, info.prepared_us) for info in self._store.recover()]
+            return [
+                Xid.from_string(info.xid, info.prepared_us) for info in self._store.prepared.list()
+            ]
 
     # Inside
 
@@ -245,9 +250,9 @@ class Connection:
 
     def _decide(self, xid: str, *, commit: bool) -> None:
         if commit:
-            self._store.commit_prepared(xid)
+            self._store.prepared.commit(xid)
         else:
-            self._store.rollback_prepared(xid)
+            self._store.prepared.rollback(xid)
 
     def _commit_open(self) -> None:
         if self._transaction is None:

@@ -100,7 +100,7 @@ class Coordinator:
         self._store = store
         self._name = name
         self._participants = dict(participants)
-        self._prefix = f"{name}/{store.store_id:016x}/"
+        self._prefix = f"{name}/{store.integration.store_id:016x}/"
         self._open: set[str] = set()  # participants that have not ended the current transaction
         self._number = self._start()
         self.recovered: Final = self._recover()
@@ -143,14 +143,14 @@ class Coordinator:
 
     def _start(self) -> int:
         """Reserve this start's numbers, and end all that an earlier coordinator might decide."""
-        last = self._store.ledger(f"{self._name}.number") or 0
+        last = self._store.integration.ledger(f"{self._name}.number") or 0
         number = ((last >> _NUMBER_BITS) + 1) << _NUMBER_BITS
         with self._store.transaction() as transaction:
-            transaction.record(f"{self._name}.number", number)
+            transaction.enter(f"{self._name}.number", number)
         return number
 
     def _recover(self) -> Recovered:
-        decided = self._store.ledger(f"{self._name}.decided")
+        decided = self._store.integration.ledger(f"{self._name}.decided")
         last = None if decided is None else self._gtrid(decided)
         committed, rolled_back = [], []
         for name, participant in self._participants.items():
@@ -172,8 +172,8 @@ class Coordinator:
 
     def _decide(self) -> None:
         with self._store.transaction() as transaction:
-            transaction.record(f"{self._name}.number", self._number)
-            transaction.record(f"{self._name}.decided", self._number)
+            transaction.enter(f"{self._name}.number", self._number)
+            transaction.enter(f"{self._name}.decided", self._number)
 
     def _roll_back(self, name: str) -> None:
         self._participants[name].tpc_rollback()

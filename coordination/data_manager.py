@@ -11,7 +11,7 @@ The calls come in this order, for all managers of a transaction in the order of 
   (the one-phase manager of `zope.sqlalchemy`, which sorts last for that reason), and a tpc_abort
   that comes before it was told to finish comes before anybody else was.
 - CM3: once it was told to finish it is never rolled back, not even if that failed. What is left is
-  in doubt, and `store.recover()` lists it by its xid.
+  in doubt, and `store.prepared.list()` lists it by its xid.
 
 There are no savepoints: `transaction.savepoint()` raises TypeError while Quire has joined.
 """
@@ -46,9 +46,9 @@ def join(store: Store, xid: str | None = None, transaction_manager: Any = None) 
     """The Quire transaction that is part of the current transaction of the package `transaction`.
 
     Put to and get from it; `transaction.commit()` and `transaction.abort()` end it. Called again
-    within the same transaction it gives the same one. `xid`: what `store.recover()` will list it as
-    if the process dies between the two phases; drawn if it is not given. `transaction_manager`: one
-    of your own, instead of the thread's.
+    within the same transaction it gives the same one. `xid`: what `store.prepared.list()` will list
+    it as if the process dies between the two phases; drawn if it is not given.
+    `transaction_manager`: one of your own, instead of the thread's.
     """
     if transaction_manager is None:
         import transaction
@@ -74,7 +74,7 @@ class QuireDataManager:
     """What the package `transaction` calls to commit or abort Quire's part. Made by `join`.
 
     Its vote prepares, durably, and it votes first; once it was told to finish it is never rolled
-    back, and what is left in doubt then is listed by `store.recover()`.
+    back, and what is left in doubt then is listed by `store.prepared.list()`.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class QuireDataManager:
     def tpc_finish(self, transaction: Any) -> None:
         """Commit what was prepared."""
         self._phase = Phase.FINISHING
-        self._store.commit_prepared(self.xid)
+        self._store.prepared.commit(self.xid)
         self._phase = Phase.ENDED
 
     def tpc_abort(self, transaction: Any) -> None:
         """Roll back, prepared or not, unless it was told to finish (CM3)."""
         if self._phase is Phase.VOTED:
-            self._store.rollback_prepared(self.xid)
+            self._store.prepared.rollback(self.xid)
             self._phase = Phase.ENDED
         self.abort(transaction)
 

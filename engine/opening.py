@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from quire.documented import documented_by
 from quire.engine.checkpoints.opened import (
@@ -22,11 +22,14 @@ from quire.engine.checkpoints.opened import (
     open_files,
     prepare_directory,
 )
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.upkeep.fragments import discard_unfinished
+from quire.engine.upkeep.room import dropped
 from quire.engine.upkeep.started import look_for_orders
 from quire.env import Env, OsEnv, after_fork
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
+from quire.info import QueueInfo
 from quire.limits import IDLE_JOURNAL_BYTES
 from quire.memory_env import IN_MEMORY, MemoryEnv
 from quire.store import Store
@@ -36,7 +39,7 @@ from .composition import Parts, compose
 from .layout import Layout
 from .options import Options
 
-Opening = TypeVar("Opening", bound="StoreLife")
+Opening = TypeVar("Opening", bound="HasState")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -99,7 +102,7 @@ class StoreLife:
         self._temporary, self._schedules = parts.temporary, parts.schedules
         self._types = parts.types
         self.path = opened.layout.path
-        self.store_id = opened.store_id
+        self._store_id = opened.store_id
         self.recovered = opened.recovered
         self.commit_timeout = opened.options.commit_timeout  # seconds
         self._env = opened.ownership.env.machine
@@ -109,6 +112,10 @@ class StoreLife:
         self._light_put_bytes = context.committer.inline_limit - 1024
         _open_stores.add(self)
         self._closed = None
+
+    def __enter__(self) -> Self:
+        self._state()
+        return self
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
@@ -261,8 +268,18 @@ class StoreLife:
             raise self._refusal()
         return self._context.state
 
+    def _info(self, queue: Queue) -> QueueInfo:
+        return queue.info(dropped(self._context, queue))
+
     def _refusal(self) -> StoreClosed | StoreFailed:
         return self._refused_by(str(self._closed))
+
+
+class HasState(Protocol):
+    """An open store, or a part of one."""
+
+    def _state(self) -> State:
+        """What it holds. Raises StoreClosed once it is not open."""
 
 
 def open_call(

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from quire import limits
 from quire.errors import InvalidArgument
 from quire.ltds import codec_named
+from quire.nearness import did_you_mean
 
 from .strategies import strategy_named
 
@@ -54,7 +55,8 @@ class Options:
         for name, value in values.items():
             if name not in known:
                 raise InvalidArgument(
-                    f"unknown option {name!r}: there are {', '.join(sorted(known))}"
+                    f"unknown option {name!r}{did_you_mean(name, sorted(known))}: there are "
+                    f"{', '.join(sorted(known))}"
                 )
             if name in _NAMED:
                 _NAMED[name](value)

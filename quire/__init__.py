@@ -13,6 +13,8 @@
 |---|---|
 | open a store: own it, or join its owner | `open`; `connect` and `serve` for other ways to it |
 | make queues and subscriptions, put and get, look after the store | `Store`, which `open` gives |
+| do what is less common, by subject | `Admin`, `Cron`, `Delayed`, `Prepared`, `States` |
+| connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
@@ -20,6 +22,8 @@
 | have messages in another order than that of commits | `QueueOptions.order`, `register_order` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
+| read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
+| test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
 
 Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are plain values that the
@@ -31,13 +35,18 @@ from quire.consumer import Consumer
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
+    AlreadyExists,
     CodecNotFound,
     CommitUnfinished,
+    Conflict,
     ConnectionLost,
     DiskFull,
     InputChanged,
     InvalidArgument,
     KeyHeld,
+    NobodyReads,
+    NoRoom,
+    NotFound,
     OutcomeUnknown,
     PayloadInvalid,
     PositionLost,
@@ -72,6 +81,7 @@ from quire.errors import (
     XidExists,
 )
 from quire.info import (
+    CatalogItem,
     Lease,
     Piece,
     PreparedInfo,
@@ -82,9 +92,11 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from quire.integration import Integration, TransactionIntegration
 from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds, PutId
 from quire.moments import Duration, Moment
+from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.opening import connect, open, serve
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.order_code import OrderCode, register_order
@@ -100,20 +112,27 @@ from quire.store import Store
 from quire.transaction import Transaction
 from quire.workers import WorkerInfo, Workers
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # of the release
 
 __all__ = [
     "HEADER_SCHEMA",
     "MESSAGE_SCHEMA",
+    "Admin",
     "AlreadyCommitted",
+    "AlreadyExists",
     "AttributeOrder",
+    "CatalogItem",
     "CodecNotFound",
     "CommitUnfinished",
+    "Conflict",
     "ConnectionLost",
     "Consumer",
+    "Cron",
+    "Delayed",
     "DiskFull",
     "Duration",
     "InputChanged",
+    "Integration",
     "InvalidArgument",
     "KeyHeld",
     "Lease",
@@ -123,6 +142,9 @@ __all__ = [
     "MessageOptions",
     "Messages",
     "Moment",
+    "NoRoom",
+    "NobodyReads",
+    "NotFound",
     "Order",
     "OrderCode",
     "OutcomeUnknown",
@@ -131,6 +153,7 @@ __all__ = [
     "PayloadWriter",
     "Piece",
     "PositionLost",
+    "Prepared",
     "PreparedInfo",
     "PutId",
     "PutOptions",
@@ -158,6 +181,7 @@ __all__ = [
     "Start",
     "StateConflict",
     "StateFull",
+    "States",
     "StepFailed",
     "StepTimeout",
     "Store",
@@ -177,6 +201,7 @@ __all__ = [
     "TransactionClosed",
     "TransactionError",
     "TransactionInfo",
+    "TransactionIntegration",
     "TransactionNotFound",
     "TransactionTimeout",
     "WorkerInfo",

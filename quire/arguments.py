@@ -29,6 +29,7 @@ from quire.limits import (
     STATE_ENTRY_BYTES,
 )
 from quire.moments import seconds_of
+from quire.nearness import did_you_mean
 from quire.properties import DEFAULT, NAME, Properties, check_properties
 from quire.retry import Retry, check_retry
 
@@ -52,9 +53,14 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 def check_name(name: object, what: str) -> str:
     """The name of a queue or subscription."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        advice = ""
+        if what == "queue" and isinstance(name, str):
+            queue, _, subscription = name.partition("/")
+            if NAME.fullmatch(queue) and NAME.fullmatch(subscription):
+                advice = f"; a subscription is for reading: put to {queue!r:.100}"
         raise InvalidArgument(
             f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
-            "a dot"
+            f"a dot{advice}"
         )
     return name
 
@@ -341,7 +347,8 @@ def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     checked = []
     for given in ranges:
         if not isinstance(given, (tuple, list)) or len(given) != 3:
-            raise InvalidArgument(f"range {given!r:.100}: give (queue, start, end)")
+            shown = tuple(given) if isinstance(given, list) else given  # as before it was sent
+            raise InvalidArgument(f"range {shown!r:.100}: give (queue, start, end)")
         checked.append((check_name(given[0], "queue"), *check_range(given[1], given[2])))
     return checked
 
@@ -428,7 +435,7 @@ def check_switch(name: str, value: object) -> bool | None:
 
 def check_queue(
     name: object,
-    kind: object = "topic",
+    kind: object = "work",
     capacity: object = DEFAULT_CAPACITY_BYTES,
     max_messages: object = None,
 ) -> None:
@@ -443,7 +450,7 @@ class NewQueue(NamedTuple):
     """A queue that is to be made, with what `create_queue` takes."""
 
     name: str
-    kind: QueueKind = "topic"
+    kind: QueueKind = "work"
     capacity: int = DEFAULT_CAPACITY_BYTES
     max_messages: int | None = None
     data_file: int | None = None
@@ -470,7 +477,8 @@ def _new_queue(given: object, files: int | None) -> NewQueue:
     unknown = [field for field in fields if field not in NewQueue._fields[:5]]
     if unknown:
         known = ", ".join((*NewQueue._fields[:5], *Properties._fields))
-        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100} is none of {known}")
+        near = did_you_mean(unknown[0], (*NewQueue._fields[:5], *Properties._fields))
+        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100}{near} is none of {known}")
     fields["properties"] = Properties(**check_properties(options)) if options else DEFAULT
     queue = NewQueue(**{"name": "", **fields})
     check_queue(*queue[:4])
@@ -496,6 +504,15 @@ def check_names(names: object) -> list[str]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise InvalidArgument(f"names {names!r:.100}: give several, or None for all queues")
     return [check_name(name, "queue") for name in names]
+
+
+def check_held(names: object) -> list[tuple[str, str]]:
+    """Subscriptions that a client holds, each with its queue."""
+    if not isinstance(names, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in names
+    ):
+        raise InvalidArgument("names: give pairs of a queue and a subscription")
+    return [(check_name(pair[0], "queue"), check_name(pair[1], "subscription")) for pair in names]
 
 
 def check_kind(kind: object) -> QueueKind:

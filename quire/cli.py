@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -33,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("quire: standard output is closed", file=sys.stderr)
         return 1
     try:
-        status: int | None = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int | None = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough
         with contextlib.suppress(BrokenPipeError):
@@ -50,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return LOCKED_EXIT_STATUS
         return 1
     return status or 0
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
+    """As errors are shown: no line of Quire is what it is about."""
+    print(f"quire: {category.__name__}: {message}", file=sys.stderr)
 
 
 def _open(options: argparse.Namespace) -> Any:
@@ -120,7 +130,7 @@ def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
 
 
 def _catalog(options: argparse.Namespace) -> None:
-    items = _look(options, lambda store: store.catalog())
+    items = _look(options, lambda store: store.admin.catalog())
     if options.json:
         from dataclasses import asdict
 
@@ -138,8 +148,8 @@ def _state(options: argparse.Namespace) -> None:
     from quire.limits import PAYLOAD_START_BYTES
 
     def look(store: Any) -> dict[str, dict[str, bytes]]:
-        names = store.state_names() if options.name is None else [options.name]
-        return {name: store.state_items(name) for name in names}
+        names = store.states.names() if options.name is None else [options.name]
+        return {name: store.states.items(name) for name in names}
 
     found = _look(options, look)
     if options.json:
@@ -217,27 +227,27 @@ def _drop_queue(options: argparse.Namespace) -> None:
 
 def _rename_queue(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.rename_queue(options.name, options.new_name)
+        store.admin.rename_queue(options.name, options.new_name)
 
 
 def _purge(options: argparse.Namespace) -> None:
     with _open(options) as store:
         queue, _, subscription = options.source.partition("/")
-        print(f"{store.purge(queue, subscription or None)} messages removed")
+        print(f"{store.admin.purge(queue, subscription or None)} messages removed")
 
 
 def _create_alias(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.create_alias(options.name, options.queue, options.replace)
+        store.admin.create_alias(options.name, options.queue, options.replace)
 
 
 def _drop_alias(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.drop_alias(options.name)
+        store.admin.drop_alias(options.name)
 
 
 def _aliases(options: argparse.Namespace) -> None:
-    aliases = _look(options, lambda store: store.aliases())
+    aliases = _look(options, lambda store: store.admin.aliases())
     if options.json:
         print(json.dumps(aliases))
     else:
@@ -245,7 +255,7 @@ def _aliases(options: argparse.Namespace) -> None:
 
 
 def _schedules(options: argparse.Namespace) -> None:
-    schedules = _look(options, lambda store: store.schedules())
+    schedules = _look(options, lambda store: store.cron.list())
     if options.json:
         from dataclasses import asdict
 
@@ -272,12 +282,12 @@ def _moment(time_us: int | None) -> str:
 def _create_schedule(options: argparse.Namespace) -> None:
     given = {"queue": options.queue, "cron": options.cron} | _changes_of_schedule(options.changes)
     with _open(options) as store:
-        store.create_schedule(options.name, **given)
+        store.cron.create(options.name, **given)
 
 
 def _alter_schedule(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.alter_schedule(options.name, **_changes_of_schedule(options.changes))
+        store.cron.alter(options.name, **_changes_of_schedule(options.changes))
 
 
 def _changes_of_schedule(given: Iterable[str]) -> dict[str, Any]:
@@ -292,21 +302,21 @@ def _changes_of_schedule(given: Iterable[str]) -> dict[str, Any]:
 
 def _drop_schedule(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.drop_schedule(options.name)
+        store.cron.drop(options.name)
 
 
 def _switch(options: argparse.Namespace) -> None:
     both = not (options.puts or options.gets)
     change = {n: options.to for n in ("puts", "gets") if both or getattr(options, n)}
     with _open(options) as store:
-        for name, is_on in store.switch(**change).items():
+        for name, is_on in store.admin.switch(**change).items():
             print(f"{name}: {'on' if is_on else 'off'}")
 
 
 def _subscribe(options: argparse.Namespace) -> None:
     with _open(options) as store:
         store.subscribe(
-            options.queue, options.subscription, _start(options.start), options.exclusive
+            options.queue, options.subscription, _start(options.start), options.exclusive or None
         )
 
 
@@ -421,7 +431,7 @@ def _transactions(options: argparse.Namespace) -> None:
     if options.id is not None:
         _one_transaction(options)
         return
-    transactions = _look(options, lambda store: store.transactions())
+    transactions = _look(options, lambda store: store.admin.transactions())
     if options.json:
         from dataclasses import asdict
 
@@ -446,7 +456,7 @@ def _transactions(options: argparse.Namespace) -> None:
 
 
 def _one_transaction(options: argparse.Namespace) -> None:
-    info = _look(options, lambda store: store.transaction_info(options.id))
+    info = _look(options, lambda store: store.admin.transaction(options.id))
     if options.json:
         from dataclasses import asdict
 
@@ -480,11 +490,11 @@ def _left(info: Any) -> str:
 
 def _abort(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.abort(options.id)
+        store.admin.abort(options.id)
 
 
 def _recover(options: argparse.Namespace) -> None:
-    prepared = _look(options, lambda store: store.recover())
+    prepared = _look(options, lambda store: store.prepared.list())
     if options.json:
         from dataclasses import asdict
 
@@ -499,16 +509,16 @@ def _recover(options: argparse.Namespace) -> None:
 
 def _commit_prepared(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.commit_prepared(options.xid)
+        store.prepared.commit(options.xid)
 
 
 def _rollback_prepared(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.rollback_prepared(options.xid)
+        store.prepared.rollback(options.xid)
 
 
 def _verify(options: argparse.Namespace) -> int:
-    report = _look(options, lambda store: store.verify(contents=options.contents))
+    report = _look(options, lambda store: store.admin.verify(contents=options.contents))
     for finding in report.findings:
         print(finding)
     if cut := report.checked.get("journal_cut"):
@@ -523,7 +533,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _checkpoint(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.checkpoint()
+        store.admin.checkpoint()
 
 
 def _dump(options: argparse.Namespace) -> int:
@@ -743,7 +753,7 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add(
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
     )
-    sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--kind", choices=("topic", "work"), default="work")
     sub.add_argument("--type", help="persistent (the default), volatile, ...")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
@@ -27,6 +26,7 @@ from quire.arguments import Acknowledge, check_ack, check_max_messages, check_so
 from quire.env import OsEnv
 from quire.errand import Errand
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
+from quire.integration import Integration
 from quire.limits import OWNERS_LOST
 from quire.message import Message, Messages
 from quire.transaction import Transaction
@@ -49,8 +49,9 @@ class Begins(Protocol):
     ) -> Transaction:
         """A new one."""
 
-    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have it called when something can be got; what withdraws it."""
+    @property
+    def integration(self) -> Integration:
+        """Which tells when something can be got."""
 
 
 class Asked(NamedTuple):
@@ -220,7 +221,7 @@ class Consumer(Generic[T]):
 
     def _wait(self, seconds: float) -> None:
         """Until something may be there, or it is stopped (LM2)."""
-        withdraw = self._store.when_ready(self._asked.source, self._wake.set)
+        withdraw = self._store.integration.when_ready(self._asked.source, self._wake.set)
         try:
             self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
         finally:

@@ -94,5 +94,5 @@ def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[Que
     records: dict[str, list[QueueRecord]] = {}
     for name in names:
         with suppress(QueueNotFound, RemoteError):  # it may be of an older release
-            records[name] = store.records(name, limit=MOST_TOLD_RECORDS)
+            records[name] = store.admin.queue_records(name, limit=MOST_TOLD_RECORDS)
     return records

@@ -2,45 +2,55 @@
 
     QuireError
     ├── InvalidArgument (ValueError)      an argument, name, size or option that cannot be used
-    ├── QueueNotFound (KeyError)          no queue of that name
-    ├── QueueExists                       a queue of that name is there already
-    ├── QueueInUse                        transactions hold the queue, or another reader its subscription
+    ├── NotFound                          what is asked for by a name or number is not there
+    │   ├── QueueNotFound (KeyError)            no queue of that name
+    │   ├── SubscriptionNotFound (KeyError)     no subscription of that name on the queue
+    │   ├── ScheduleNotFound (KeyError)         no schedule of that name
+    │   ├── TransactionNotFound (TransactionError)  no transaction of that id or xid
+    │   └── CodecNotFound (KeyError)            no codec of that name, or for that content type
+    ├── AlreadyExists                     what is in the way of something new
+    │   ├── QueueExists                         a queue of that name is there already
+    │   ├── SubscriptionExists                  a subscription of that name is there already
+    │   ├── ScheduleExists                      a schedule of that name is there already
+    │   └── XidExists (TransactionError)        a transaction is prepared under that xid already
+    ├── Conflict                          others have, or had, to do with the same
+    │   ├── QueueInUse                          transactions hold the queue, or another reader its subscription
+    │   ├── KeyHeld (TransactionError)          a prepared transaction holds the key; try again later
+    │   ├── AlreadyCommitted (TransactionError)  the ledger holds this key with this or a later version
+    │   ├── StateConflict (TransactionError)    a value of the state that it has read was changed meanwhile
+    │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
+    ├── NoRoom                            what does not fit
+    │   ├── QueueFull                           the queue's capacity does not admit the messages
+    │   └── StateFull                           the limit on a name's, or on all, key-values does not admit it
     ├── QueueDisabled                     the queue is stopped for puts, or for gets
-    ├── QueueFull                         the queue's capacity does not admit the messages
-    ├── StateFull                         the limit on a name's, or on all, key-values does not admit it
-    ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
-    ├── SubscriptionExists                a subscription of that name is there already
-    ├── ScheduleNotFound (KeyError)       no schedule of that name
-    ├── ScheduleExists                    a schedule of that name is there already
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
-    │   ├── TransactionNotFound (KeyError)      no transaction of that id or xid
-    │   ├── XidExists                     a transaction is prepared under that xid already
-    │   ├── KeyHeld                       a prepared transaction holds the key; try again later
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   ├── TransactionAborted            it was rolled back because somebody demanded it
-    │   ├── AlreadyCommitted              the ledger holds this key with this or a later version
-    │   ├── StateConflict                 a value of the state that it has read was changed meanwhile
-    │   ├── InputChanged                  a repeated micro-batch is not the one that is committed
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StepFailed                        a step of a graph has ended, or is paused, and has messages to read
     ├── StepTimeout (TimeoutError)        a step of a graph goes on, or has more to read, when the time is over
-    ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
     ├── PayloadInvalid (ValueError)       a payload is not what its content type says
     ├── ReentrantCall (RuntimeError)      a call from inside a call, as by a finaliser: do it afterwards
     ├── StoreError
-    │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
+    │   ├── StoreNotFound (NotFound)      there is no store at the path; a FileNotFoundError too
     │   ├── StoreClosed                   the store object was closed
     │   ├── StoreLocked                   another process owns the store and cannot be joined
     │   ├── StoreFailed                   a write or sync failed; reopen the store to recover
     │   ├── StoreCorrupt                  bytes on disk fail their checksum or contradict each other
     │   ├── StoreVersion                  the files are of a format version this release cannot read
-    │   └── DiskFull (OSError)            the file system has no room for what was asked
+    │   └── DiskFull (NoRoom)             the file system has no room for what was asked; an OSError too
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
+A warning stands beside it:
+
+    UserWarning
+    └── NobodyReads                       a message is put into a topic without subscriptions
+
+What is in brackets is a base, too: one who catches `NoRoom` catches whatever does not fit.
 `quire.coordination` adds the exceptions of PEP 249 as a branch `Error`.
 
 Every message says what happened and what to do about it.
@@ -73,11 +83,27 @@ class InvalidArgument(QuireError, ValueError):
     """An argument, name, size or option that cannot be used."""
 
 
-class QueueNotFound(QuireError, KeyError):
+class NotFound(QuireError):
+    """What is asked for by a name or number is not there."""
+
+
+class AlreadyExists(QuireError):
+    """What is in the way of something new."""
+
+
+class Conflict(QuireError):
+    """Others have, or had, to do with the same: wait for them, or begin again."""
+
+
+class NoRoom(QuireError):
+    """What does not fit."""
+
+
+class QueueNotFound(NotFound, KeyError):
     """No queue of that name."""
 
 
-class QueueExists(QuireError):
+class QueueExists(AlreadyExists):
     """A queue of that name is there already."""
 
 
@@ -85,14 +111,14 @@ class QueueDisabled(QuireError):
     """The queue is stopped for puts, or for gets: `alter_queue` with `puts` or `gets` says so."""
 
 
-class QueueInUse(QuireError):
+class QueueInUse(Conflict):
     """Open or prepared transactions hold the queue, messages of it are in flight, or a stream reads.
 
     The last is of Spark: one source at a time streams by a subscription.
     """
 
 
-class QueueFull(QuireError):
+class QueueFull(NoRoom):
     """The queue's capacity does not admit the messages."""
 
     queue: str | None = None  # its name
@@ -101,23 +127,23 @@ class QueueFull(QuireError):
     has_remedy = False  # the queue says what to do then (see `QueueOptions.overflow`)
 
 
-class StateFull(QuireError):
+class StateFull(NoRoom):
     """The limits on the bytes and keys of a name, or of the whole state, do not admit the value."""
 
 
-class SubscriptionNotFound(QuireError, KeyError):
+class SubscriptionNotFound(NotFound, KeyError):
     """No subscription of that name on the queue."""
 
 
-class SubscriptionExists(QuireError):
+class SubscriptionExists(AlreadyExists):
     """A subscription of that name is there already."""
 
 
-class ScheduleNotFound(QuireError, KeyError):
+class ScheduleNotFound(NotFound, KeyError):
     """No schedule of that name."""
 
 
-class ScheduleExists(QuireError):
+class ScheduleExists(AlreadyExists):
     """A schedule of that name is there already."""
 
 
@@ -129,19 +155,19 @@ class TransactionClosed(TransactionError):
     """The transaction has ended already."""
 
 
-class TransactionNotFound(TransactionError, KeyError):
+class TransactionNotFound(NotFound, TransactionError, KeyError):
     """There is no transaction of that id or xid."""
 
 
-class XidExists(TransactionError):
+class XidExists(AlreadyExists, TransactionError):
     """A transaction is prepared under that xid already."""
 
 
-class KeyHeld(TransactionError):
+class KeyHeld(Conflict, TransactionError):
     """A prepared transaction holds the key, of the ledger or of a state: try again later."""
 
 
-class StateConflict(TransactionError):
+class StateConflict(Conflict, TransactionError):
     """Another transaction has changed a value of the state that this one has read: begin again."""
 
 
@@ -153,11 +179,11 @@ class TransactionAborted(TransactionError):
     """The transaction was rolled back because somebody demanded it."""
 
 
-class AlreadyCommitted(TransactionError):
+class AlreadyCommitted(Conflict, TransactionError):
     """The ledger holds this key with this or a later version: the transaction's effect is there."""
 
 
-class InputChanged(TransactionError):
+class InputChanged(Conflict, TransactionError):
     """A micro-batch has the number of a committed one and another input: nothing is written."""
 
 
@@ -177,7 +203,7 @@ class StepTimeout(QuireError, TimeoutError):
     """A step of a graph goes on, or has more to read, when the time to wait for it is over."""
 
 
-class CodecNotFound(QuireError, KeyError):
+class CodecNotFound(NotFound, KeyError):
     """No codec of that name, or for that content type (see `quire.codecs`)."""
 
 
@@ -197,7 +223,7 @@ class StoreError(QuireError):
     """The store as a whole cannot be used as asked."""
 
 
-class StoreNotFound(StoreError, FileNotFoundError):
+class StoreNotFound(StoreError, NotFound, FileNotFoundError):
     """There is no store at the path."""
 
 
@@ -224,7 +250,7 @@ class StoreVersion(StoreError):
     """The files are of a format version that this release cannot read."""
 
 
-class DiskFull(StoreError, OSError):
+class DiskFull(StoreError, NoRoom, OSError):
     """The file system has no room for what was asked, which is not done.
 
     A transaction whose messages were on their way to a file is rolled back; any other stays open.
@@ -248,4 +274,11 @@ class OutcomeUnknown(RemoteError):
     """The owner was lost, or failed inside, after it was asked for a change and before it answered.
 
     A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
+    """
+
+
+class NobodyReads(UserWarning):
+    """A message is put into a topic without subscriptions: it is kept, and some time it is full.
+
+    Said once for each queue and store object, by the process that puts.
     """

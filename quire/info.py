@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,8 @@ class TransactionInfo:
     sources: tuple[str, ...] = ()  # the queues and subscriptions that it has got them from
 
 
-class QueueRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
     """A record of a queue that no checkpoint has sealed, in words."""
 
     kind: str  # "OPEN", "MESSAGES", "INDIRECT", "COMMIT" or "ROLLBACK"
@@ -167,7 +168,8 @@ class QueueRecord(NamedTuple):
     length: int = 0
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """A run of messages in one place, for a reader that opens the store's files itself."""
 
     kind: str  # "journal", "data" or "ltds"
@@ -205,4 +207,5 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings

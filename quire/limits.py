@@ -524,6 +524,13 @@ PUT_LEVELS = 24
 AIO_THREADS = 32
 AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
 
+# --- errors ---
+
+# Among so many names it is looked for the one that was meant, which takes some milliseconds; a name
+# that is longer or shorter by more characters was not.
+NEAR_NAMES = 1000
+NEAR_CHARACTERS = 3
+
 # --- workers ---
 
 # Threads of one handler: each holds a transaction, and in a joined store a connection.
@@ -533,7 +540,14 @@ MAX_CONCURRENCY = 256
 # a process some 30 s to 90 s after they have told it to end.
 WORKERS_GRACE_SECONDS = 20.0
 
-# How long a worker rests after a failure; twice as long after each further one, up to the second.
+# When a message comes again whose handler has failed, in seconds: twice as late after each further
+# failure, up to the second. What is gone after a moment is tried soon, and what stays (a person has
+# to look) costs next to nothing.
+WORKERS_RETRY_SECONDS = 0.5
+WORKERS_LONGEST_RETRY_SECONDS = 300.0
+
+# How long a worker rests after a failure that every message would meet; twice as long after each
+# further one, up to the second.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
 
@@ -543,6 +557,7 @@ STOP_POLL_SECONDS = 0.05
 assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
+assert WORKERS_RETRY_SECONDS <= WORKERS_LONGEST_RETRY_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS
 assert INTERVAL_SECONDS < UNSYNCED_SECONDS

@@ -89,6 +89,12 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
         if joined is not None:
             return ElectedStore(election, joined)
         if machine.monotonic() > deadline:
+            private = election.forbidden()
+            if private is not None:
+                raise StoreLocked(
+                    f"{locked} (permission denied: this process may not use {private}; a store is "
+                    "its user's alone, so run this as that user)"
+                ) from None
             raise StoreLocked(
                 f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
                 "begin or end)"
@@ -158,7 +164,7 @@ def serve(
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:
     try:
-        store.checkpoint()
+        store.admin.checkpoint()
         say(f"status: {json.dumps(store.status())}")
     except QuireError as error:
         say(f"no checkpoint: {type(error).__name__}: {error}")

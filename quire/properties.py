@@ -28,6 +28,7 @@ from quire.limits import (
     SCATTERED_BLOCK_BYTES,
 )
 from quire.moments import Duration, seconds_of
+from quire.nearness import did_you_mean
 from quire.order import COMMIT, PRIORITY, Order, by_key, by_sequence, check_order
 from quire.retry import Retry, check_retry
 from quire.row_schema import check_schema
@@ -282,6 +283,7 @@ class Properties(NamedTuple):
 
 
 DEFAULT: Final = Properties()
+_BESIDE: Final = ("kind", "capacity", "max_messages", "data_file")  # what else a queue is made with
 
 
 def read_properties(body: Mapping[str, Any]) -> Properties:
@@ -300,7 +302,8 @@ def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
         check = _CHECKS.get(name)
         if check is None:
             raise InvalidArgument(
-                f"{name!r:.100} is no property of a queue: there are {', '.join(_CHECKS)}"
+                f"{name!r:.100} is no property of a queue"
+                f"{did_you_mean(name, (*_CHECKS, *_BESIDE))}: there are {', '.join(_CHECKS)}"
             )
         checked[name] = check(name, value)
     if "order" in checked:

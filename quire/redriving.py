@@ -1,4 +1,4 @@
-"""Putting dead letters back: see `Store.redrive`.
+"""Putting dead letters back: see `Admin.redrive`.
 
 - RDV1: the owner moves so many with a commit; here is said which, as `where` is a function of this
   process. So a letter is in one of the two queues, whenever one of the processes ends.
@@ -9,25 +9,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from quire.arguments import check_max_messages, check_name, check_source, split_source
+from quire.arguments import (
+    check_max_messages,
+    check_message_id,
+    check_name,
+    check_source,
+    split_source,
+)
+from quire.call_table import change
 from quire.callbacks import check_done, check_function
-from quire.errors import QuireError
+from quire.errors import InvalidArgument, QuireError
+from quire.integration import Integration
 from quire.limits import MAX_MESSAGE_ID, REDRIVEN_AT_ONCE
 from quire.message import Message, Messages
 from quire.moving import QUEUE
 
 
-class Chosen(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Chosen:
     """Some of the messages that were looked at."""
 
     ids: list[int]
     last: int  # of all of them, the last one's
 
 
-class Redriven(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Redriven:
     """What came of a step: how many were put back, and where the next one begins."""
 
     moved: int
@@ -37,12 +48,14 @@ class Redriven(NamedTuple):
 class Redrives(Protocol):
     """A store, as far as it is needed here."""
 
-    def positions(self, name: str) -> tuple[int, int]:
-        """The first that a queue keeps, and its end."""
+    @property
+    def integration(self) -> Integration:
+        """Where it tells of positions."""
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         """Messages, which are not taken."""
 
+    @change
     def put_back(
         self,
         source: str,
@@ -53,6 +66,17 @@ class Redrives(Protocol):
         to: str | None,
     ) -> Redriven:
         """A step: at most so many of the first at [start, end), in one commit."""
+
+
+def check_chosen(chosen: object) -> Chosen | None:
+    """Which messages, in a step; also as the map that a client sends."""
+    if isinstance(chosen, Mapping) and chosen.keys() == {"ids", "last"}:
+        chosen = Chosen(chosen["ids"], chosen["last"])
+    if chosen is None:
+        return None
+    if not isinstance(chosen, Chosen) or not isinstance(chosen.ids, list):
+        raise InvalidArgument(f"chosen {chosen!r:.100}: give ids, and the last one")
+    return Chosen([check_message_id(each) for each in chosen.ids], check_message_id(chosen.last))
 
 
 def redrive(
@@ -69,7 +93,7 @@ def redrive(
     source, to = check_source(queue), None if to is None else check_name(to, "queue")
     count = 0
     try:
-        position, end = store.positions(split_source(source)[0])
+        position, end = store.integration.positions(split_source(source)[0])
         while True:
             most = REDRIVEN_AT_ONCE if left is None else min(left - count, REDRIVEN_AT_ONCE)
             chosen = None if where is None else _chosen(store, source, position, where, to)

@@ -25,7 +25,7 @@ DUE: Final = "quire.due"
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What `create_schedule` and `alter_schedule` take by name; what is left out stays as it is.
+    """What `store.cron.create` and `alter` take by name; what is left out stays as it is.
 
     But for the first three these are fields of the message, as `Transaction.put` takes them.
     """
@@ -54,12 +54,12 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What `alter_schedule` takes by name."""
+    """What `store.cron.alter` takes by name."""
 
     queue: str
     """The queue that gets the messages."""
     cron: str
-    """When, as for `create_schedule`."""
+    """When, as for `create`."""
     payload: Bytes
     """The messages' payload."""
 

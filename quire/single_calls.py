@@ -6,7 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    Unpack,
+    overload,
+)
 
 import pyarrow as pa
 
@@ -20,11 +29,11 @@ from quire.arguments import (
     check_queue,
     check_request_ids,
     check_source,
-    check_switch,
     check_timeout,
     count_of,
 )
 from quire.block import with_payloads
+from quire.deprecated import STORE, TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import (
     AlreadyCommitted,
@@ -33,10 +42,13 @@ from quire.errors import (
     QueueExists,
     QueueNotFound,
 )
+from quire.info import Lease, QueueInfo, SubscriptionInfo
+from quire.integration import Integration, TransactionIntegration
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
 from quire.message_id import MessageId, PutId
 from quire.moments import Duration, Moment, check_moment
+from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.payload_writer import PayloadWriter, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.put_options import MessageOptions
@@ -46,17 +58,68 @@ from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
 from .moving import Moving, move, put_again
-from .redriving import Redrives, redrive
+from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
 
-if TYPE_CHECKING:
-    from quire.info import Lease, QueueInfo, SubscriptionInfo
+
+class Namespace:
+    """What a store, or a transaction, has by one subject."""
+
+    __slots__ = ("_of",)
+    _of: Any
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of!r}>"
 
 
+class Namespaces(NamedTuple):
+    """What makes them, for one kind of store."""
+
+    admin: Callable[[Any], Admin]
+    cron: Callable[[Any], Cron]
+    delayed: Callable[[Any], Delayed]
+    states: Callable[[Any], States]
+    prepared: Callable[[Any], Prepared]
+    integration: Callable[[Any], Integration]
+
+
+@with_old_names(STORE)
 @documented_by(Store)
 class SingleCalls:
-    """For a class that has the other methods of `Store`."""
+    """For a class that has the other methods of `Store`.
+
+    Namespaces are made when they are asked for: a store that had them would never end by itself.
+    """
+
+    _namespaces: ClassVar[Namespaces]
+
+    @property
+    def admin(self) -> Admin:
+        return self._namespaces.admin(self)
+
+    @property
+    def cron(self) -> Cron:
+        return self._namespaces.cron(self)
+
+    @property
+    def delayed(self) -> Delayed:
+        return self._namespaces.delayed(self)
+
+    @property
+    def states(self) -> States:
+        return self._namespaces.states(self)
+
+    @property
+    def prepared(self) -> Prepared:
+        return self._namespaces.prepared(self)
+
+    @property
+    def integration(self) -> Integration:
+        return self._namespaces.integration(self)
 
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
@@ -64,7 +127,7 @@ class SingleCalls:
     def create_queue(
         self: Store,
         name: str,
-        kind: QueueKind = "topic",
+        kind: QueueKind = "work",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
@@ -75,11 +138,11 @@ class SingleCalls:
         properties = Properties(**check_properties(options)) if options else DEFAULT
         queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
         if not check_flag("exist_ok", exist_ok):
-            return self.create_queues([queue.to_dict()])[0]
+            return self.admin.create_queues([queue.to_dict()])[0]
         unknown = 0
         while True:
             try:
-                return self.create_queues([queue.to_dict()])[0]
+                return self.admin.create_queues([queue.to_dict()])[0]
             except QueueExists:
                 pass
             except OutcomeUnknown:
@@ -92,22 +155,16 @@ class SingleCalls:
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
 
-    def disable(self: Store, puts: bool = False, gets: bool = False) -> None:
-        self.switch(**_switched(puts, gets, False))
-
-    def enable(self: Store, puts: bool = False, gets: bool = False) -> None:
-        self.switch(**_switched(puts, gets, True))
-
     def subscribe(
         self: Store,
         queue: str,
         subscription: str,
         start: Start = "earliest",
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None = None,
+        durable: bool | None = None,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
-        return self.subscribe_many(subscription, starts, exclusive, durable)[0]
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]
 
     def put_many(
         self: Store,
@@ -181,19 +238,59 @@ class SingleCalls:
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
 
-    def cancel(self: Store, source: str, message_id: int) -> bool:
-        with self.transaction() as txn:
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+
+    def __enter__(self) -> Self:
+        self.check_usable()
+        return self
+
+    def __exit__(
+        self: Store,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@documented_by(Admin)
+class AdminCalls(Namespace):
+    """For a class that has the other methods of `Admin`."""
+
+    __slots__ = ()
+
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int | None = None,
+        to: str | None = None,
+    ) -> int:
+        return redrive(self._of, queue, where, max_messages, to)
+
+
+@documented_by(Delayed)
+class DelayedCalls(Namespace):
+    """For a class that has the other methods of `Delayed`."""
+
+    __slots__ = ()
+
+    def cancel(self, source: str, message_id: int) -> bool:
+        store: Store = self._of
+        with store.transaction() as txn:
             return txn.get_scheduled(source, message_id, to_change=True) is not None
 
     def reschedule(
-        self: Rescheduling,
+        self,
         queue: str,
         message_id: int,
         *,
         deliver_at: Moment | None = None,
         delay: Duration | None = None,
     ) -> int | None:
-        with self.transaction() as txn:
+        store: Rescheduling = self._of
+        with store.transaction() as txn:
             source = check_name(queue, "queue")
             message = txn.get_scheduled(source, message_id, to_change=True)
             if message is None:
@@ -205,20 +302,18 @@ class SingleCalls:
             made = put_again(txn, queue, message, fields)
         return int(made)
 
-    def redrive(
-        self: Redrives,
-        queue: str,
-        where: Callable[[Message], bool] | None = None,
-        max_messages: int | None = None,
-        to: str | None = None,
-    ) -> int:
-        return redrive(self, queue, where, max_messages, to)
 
-    def ledger(self: Store, key: str) -> int | None:
+@documented_by(Integration)
+class IntegrationCalls(Namespace):
+    """For a class that has the other methods of `Integration`."""
+
+    __slots__ = ()
+
+    def ledger(self: Integration, key: str) -> int | None:
         return self.ledger_many([check_key(key)]).get(key)
 
     def lease(
-        self: Store,
+        self: Integration,
         queue: str,
         start: int,
         end: int,
@@ -226,17 +321,6 @@ class SingleCalls:
         gaps: bool = False,
     ) -> Lease:
         return self.lease_many([(queue, start, end)], seconds, gaps)[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self: Store,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _put_once(
@@ -250,11 +334,6 @@ def _put_once(
             with store.transaction() as txn:
                 ids = txn.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
             return [PutId.of(int(one), one.expires_by) for one in ids]
-
-
-def _switched(puts: bool, gets: bool, to: bool) -> dict[str, bool]:
-    given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
-    return {name: to for name, value in given.items() if value or not any(given.values())}
 
 
 def _lifetime(timeout: float | None) -> float | None:
@@ -306,11 +385,18 @@ class Rescheduling(Store, Protocol):
     ) -> Streaming: ...
 
 
+@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
 
     __slots__ = ()
+    _integration: ClassVar[type]  # a class of `TransactionIntegration`
+
+    @property
+    def integration(self) -> TransactionIntegration:
+        made: TransactionIntegration = self._integration(self)
+        return made
 
     def __repr__(self: Transaction) -> str:
         return f"<{type(self).__name__} {self.id}, {self.state}>"
@@ -358,7 +444,7 @@ class TransactionCalls:
         return move(self, source, queue, max_messages)
 
     def read_to(self: Transaction, source: str, position: int) -> None:
-        self.read_to_many({check_source(source): position})
+        self.integration.read_to_many({check_source(source): position})
 
     def __enter__(self) -> Self:
         return self

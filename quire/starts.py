@@ -20,6 +20,8 @@ from quire.moments import Moment, check_moment
 
 Time = Moment
 Start = Literal["earliest", "latest"] | str | int | Moment | Message | MessageId
+"""Where a subscription begins: a word, a position (int), a time (datetime with a time zone, or
+float seconds since 1970), or a message, its `MessageId` or "id:NUMBER"."""
 
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"

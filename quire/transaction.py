@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, Unpack
+from typing import Any, Protocol, Self, TypeAlias, Unpack
 
 import pyarrow as pa
 
 from quire.arguments import Bytes
+from quire.call_table import step
+from quire.integration import TransactionIntegration
 from quire.message import Message, Messages
+from quire.message_id import MessageId, MessageIds
 from quire.moments import Duration
 from quire.payload_writer import PayloadWriter, Source
 from quire.put_options import MessageOptions, PutOptions
 from quire.retry import Retry
 from quire.starts import Start
-
-if TYPE_CHECKING:
-    from quire.message_id import MessageId, MessageIds
 
 Payload: TypeAlias = Bytes | Mapping[str, Any]
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
@@ -48,7 +48,7 @@ class Transaction(Protocol):
     | open | from the beginning |
     | prepared | `prepare` returned: only `commit` and `rollback` can follow |
     | committed | `commit` returned: all of it is durable and visible |
-    | rolled back | `rollback`, an exception, a time-out, `store.abort`, the store's end |
+    | rolled back | `rollback`, an exception, a time-out, `store.admin.abort`, the store's end |
     | in doubt | the disk failed, or the owner was lost, while it was committed |
 
     Nothing of it is visible to others before its commit. What it has got is in flight: hidden from
@@ -150,30 +150,9 @@ class Transaction(Protocol):
         puts into the queue, and its commit (TransactionError). Raises as `put_stream`.
         """
 
-    def put_block(self, queue: str, data: Bytes) -> MessageIds:
-        """Put the messages of one encoded block (`quire.block`), which is verified first.
-
-        Raises InvalidArgument for what is not exactly one block, StoreVersion for one of a newer
-        release, and what `put` raises.
-        """
-
-    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
-        """Put blocks one after another, each into its queue; the ids of each block's messages.
-
-        A joined store takes them some 256 KiB at a time: it asks for the queues, and tells its
-        owner of the puts, together. Raises what `put_block` raises, and what `blocks` does: some
-        of the blocks before are put then, and the transaction is open.
-        """
-
-    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        """Put the messages of a finished file that another process wrote (`quire.ltds`).
-
-        The file is the store's once the commit has returned; a rollback leaves it to its writer.
-        In a joined store how many they are is known after the commit, and errors come with it.
-
-        Raises InvalidArgument unless the id is one of such a file, PositionLost if another
-        transaction has it, StoreCorrupt if it is missing or damaged, and what `put` raises.
-        """
+    @property
+    def integration(self) -> TransactionIntegration:
+        """What connectors put and read besides: blocks, files, positions of many sources."""
 
     # Getting
 
@@ -184,6 +163,7 @@ class Transaction(Protocol):
         SubscriptionNotFound, StoreCorrupt (it stays where it is), InvalidArgument.
         """
 
+    @step(waits=True)
     def get_many(
         self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
     ) -> Messages:
@@ -209,36 +189,40 @@ class Transaction(Protocol):
         `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
         this transaction has got. They keep payload, header and attributes, and get those of a dead
         letter that tell where they come from (`quire.queue`, `quire.subscription`,
-        `quire.deliveries`, `quire.reason`), but where they have them already; so `store.redrive`
-        puts them back. Their ids and times are new. An error leaves the transaction as it was, but
-        where a streamed message cannot be put after others: then it is rolled back.
+        `quire.deliveries`, `quire.reason`), but where they have them already; so
+        `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
+        transaction as it was, but where a streamed message cannot be put after others: then it is
+        rolled back.
 
         Raises as `get` and as `put_many`.
         """
 
+    @step
     def get_scheduled(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         """Take a message that is not due yet, of a queue that is timed.
 
         Once committed it is gone, and what is put instead is there. `message_id`: as its put or
-        `Store.scheduled` told it. None: it is due by now, or was taken or read. Where the queue is
+        `store.delayed` told it. None: it is due by now, or was taken or read. Where the queue is
         grouped this is a delivery as any other: the transaction has the message's group until it
         ends, and None is returned too while another one has it, or while the group waits for a
         message that was rejected. `to_change`: nobody handles the message, it is cancelled or put
-        anew (as `Store.cancel` and `Store.reschedule` do); then its group does not count.
+        anew (as `store.delayed` does); then its group does not count.
         Raises as `get`.
         """
 
+    @step
     def unget(self) -> None:
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 
         It is available again at its place in the order, to others too, and does not count as
-        delivered; but where the queue has `max_deliveries` it does, as that is noted before. For
-        calls whose result did not arrive where it was to go; call it right after the one that took
-        something. What was rejected since is not given back twice. Raises TransactionClosed.
+        delivered: where the queue has `max_deliveries` that is noted, without a sync of its own.
+        For calls whose result did not arrive where it was to go; call it right after the one that
+        took something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
+    @step
     def reject(
         self, message: Message, reason: str = "", delay: float | Retry | None = None
     ) -> None:
@@ -259,14 +243,7 @@ class Transaction(Protocol):
         Raises as `get`, InvalidArgument for a position that the queue does not have.
         """
 
-    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
-        """The same for many sources, each with its position; with an error, for none of them.
-
-        In a joined store this is one request. Returns when the queue of each source was made, in
-        microseconds since 1970: who has its position from another day sees whether it is of that
-        queue, or of one that has its name since. Raises as `read_to`.
-        """
-
+    @step(waits=True)
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         """Move a subscription, back or forward, when this transaction commits.
 
@@ -288,6 +265,7 @@ class Transaction(Protocol):
 
     # State
 
+    @step
     def get_state(self, name: str, key: str) -> bytes | None:
         """A value of a state; None: there is none.
 
@@ -312,7 +290,7 @@ class Transaction(Protocol):
 
     # Ending
 
-    def record(self, key: str, version: int) -> None:
+    def enter(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
 
         The commit raises AlreadyCommitted when the ledger holds the key with this or a later
@@ -337,20 +315,20 @@ class Transaction(Protocol):
     def rollback(self) -> None:
         """Drop what was put, give back what was got. Nothing happens if it has ended already.
 
-        Of one that is prepared this is the decision, and raises as `store.rollback_prepared`.
+        Of one that is prepared this is the decision, and raises as `store.prepared.rollback`.
         """
 
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make all of it durable and leave it undecided, under a name: two-phase commit.
 
         What can fail fails here. From then on nothing but a decision ends it: `commit` or
-        `rollback`, or `store.commit_prepared` and `store.rollback_prepared` with the xid, also
-        after a crash. `xid`: printable, 1 to 200 bytes in UTF-8. `timeout`: seconds, as for
+        `rollback`, or `store.prepared.commit` and `rollback` with the xid, also after a
+        crash. `xid`: printable, 1 to 200 bytes in UTF-8. `timeout`: seconds, as for
         `commit`.
 
         Raises XidExists (it stays open), InvalidArgument if it was begun with `durable=False`, and
-        what `commit` raises; OutcomeUnknown and StoreFailed: `store.recover`, of the store opened
-        again, lists the xid or does not.
+        what `commit` raises; OutcomeUnknown and StoreFailed: `store.prepared.list`, of the store
+        opened again, lists the xid or does not.
         """
 
     def __enter__(self) -> Self: ...

@@ -1,9 +1,17 @@
 """Functions that handle messages, each in threads of its own, until the program is told to end.
 
 - WR1: a message is handled in a transaction, which commits when its handler returns. An exception
-  rolls it back, and is logged; the message is there again, and the thread goes on after a pause
-  that grows from failure to failure, up to a bound, and begins anew after a success. A handler that
-  returns a coroutine or a generator has done nothing yet: that is such an exception.
+  rolls it back, and is logged. A handler that returns a coroutine or a generator has done nothing
+  yet: that is such an exception.
+- WR7: a message whose handler has failed is given back with a delay that grows from failure to
+  failure of that message (the queue's `retry`, else the workers'), and the thread goes on with the
+  next one. So one that always fails stops nobody. In an ordered group the others of its group wait
+  for it.
+- WR8: where others must not overtake it (an order by sequence, an exclusive subscription), and
+  where the failure is not the message's (there is no room for what was put, the owner is gone, the
+  commit failed), it is there again at once, and the thread goes on after a pause that grows from
+  failure to failure, up to a bound, and begins anew after a success.
+- WR9: a batch that has failed is taken again one message at a time.
 - WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
   finished; then its transaction is rolled back from outside, by the name that it was begun under.
 - WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
@@ -35,18 +43,30 @@ from quire.errand import Errand
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
     QuireError,
+    RemoteError,
+    StateFull,
     StoreClosed,
+    StoreError,
     StoreFailed,
     SubscriptionNotFound,
+    TransactionError,
 )
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    MAX_REASON_BYTES,
     STOP_POLL_SECONDS,
     WORKERS_GRACE_SECONDS,
+    WORKERS_LONGEST_RETRY_SECONDS,
+    WORKERS_RETRY_SECONDS,
 )
 from quire.message import Message
+from quire.order import by_sequence
+from quire.retry import Retry, check_retry
 from quire.store import Store
 from quire.transaction import Transaction
 
@@ -59,6 +79,12 @@ H = TypeVar("H", bound=Handler)
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
 _ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends its thread by
+_NOT_THE_MESSAGE: Final = (  # what fails whichever message is handled (WR8)
+    QueueDisabled, QueueFull, QueueNotFound, RemoteError, StateFull, StoreError, TransactionError,
+)  # fmt: skip
+RETRY: Final[Retry] = {
+    "delay": WORKERS_RETRY_SECONDS, "cap": WORKERS_LONGEST_RETRY_SECONDS, "jitter": 0.2
+}  # fmt: skip
 _GIVE: Final = (
     "give a function of a message and its transaction that has done its work when it returns; for "
     "coroutines there is quire.aio, with `async for message in store.consume(...)`"
@@ -99,18 +125,31 @@ class Workers:
 
         workers.run()
 
-    A transaction commits when its handler returns. If the handler raises, or the commit does, it is
-    rolled back: the message is there again, the logger `quire.workers` has the error, and the
-    thread goes on after a pause of at most half a minute. `message.delivery_count` tells how often
-    a message came; a handler that gives one up puts it elsewhere and returns.
+    A transaction commits when its handler returns. If the handler raises, it is rolled back, and
+    the logger `quire.workers` has the error: the message comes again later, longer each time, and
+    the thread goes on with the next one. `message.delivery_count` tells how often a message came; a
+    handler that gives one up puts it elsewhere and returns, or the queue does so by itself
+    (`max_deliveries`).
 
-    `grace`: seconds that messages in work have to be finished once it is to stop.
+    `grace`: seconds that messages in work have to be finished once it is to stop. `retry`: when a
+    message that has failed comes again, where its queue has no `retry` of its own; by default after
+    half a second, then twice as long each time, up to five minutes.
     """
 
-    def __init__(self, store: Store, *, grace: float = WORKERS_GRACE_SECONDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        grace: float = WORKERS_GRACE_SECONDS,
+        retry: Retry = RETRY,
+    ) -> None:
         check_function("store's method", store.queue, "give a store of quire.open")
         self._store = store
         self._grace = check_timeout(grace)
+        if retry is None:
+            raise InvalidArgument("retry None: give a policy, as {'delay': 0.5}, or leave it out")
+        check_retry("retry", retry)
+        self._retry = retry
         self._tasks: list[_Task] = []
         self._threads: list[_Worker] = []
         self._end: SignalFlag | None = None
@@ -158,7 +197,7 @@ class Workers:
             _check_there(self._store, task.source)
         with told_to_end() as end:
             self._threads = [
-                _Worker(self._store, task, end, self._ending)
+                _Worker(self._store, task, end, self._ending, self._retry)
                 for task in self._tasks
                 for _ in range(task.concurrency)
             ]
@@ -219,10 +258,10 @@ class Workers:
             _log.warning("%s has not ended in time: it is rolled back, and left behind", label)
 
         def abort() -> None:
-            for info in self._store.transactions():
+            for info in self._store.admin.transactions():
                 if info.owner in late:
                     with suppress(QuireError):  # it has just ended
-                        self._store.abort(info.id)
+                        self._store.admin.abort(info.id)
 
         with suppress(QuireError):  # no owner is to be had: theirs has rolled them back as it ended
             Errand(_ENV.monotonic()).do(abort)
@@ -231,7 +270,12 @@ class Workers:
 class _Worker:
     """A thread of a handler."""
 
-    def __init__(self, store: Store, task: _Task, end: SignalFlag, ending: threading.Lock) -> None:
+    def __init__(
+        self, store: Store, task: _Task, end: SignalFlag, ending: threading.Lock, retry: Retry
+    ) -> None:
+        self._retry = retry
+        self._alone = 0  # so many messages are taken one at a time (WR9)
+        self._is_later = False  # what has failed last comes later (WR7)
         self.handled = 0
         self.failures = 0
         self.last_error: str | None = None
@@ -264,9 +308,10 @@ class _Worker:
             pause = FIRST_PAUSE_SECONDS
             while not self._is_stopping():
                 before = self.handled
-                if self._handle_until_a_failure():
-                    if self.handled > before:
-                        pause = FIRST_PAUSE_SECONDS
+                has_failed = self._handle_until_a_failure()
+                if self.handled > before or self._is_later:
+                    pause = FIRST_PAUSE_SECONDS
+                if has_failed and not self._is_later:
                     self._stopping.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
@@ -277,12 +322,12 @@ class _Worker:
                     self._end.set()
 
     def _handle_until_a_failure(self) -> bool:
-        """Whether there was one."""
+        """Whether there was one; without, it has to stop, or to take more or fewer at once."""
+        most = 1 if self._alone else self.task.max_messages
         asked = Asked(
-            self.task.source, self.task.max_messages, self.task.max_messages == 1,
-            math.inf, "auto", self.label,
-        )  # fmt: skip
-        shown = "no message"
+            self.task.source, most, self.task.max_messages == 1, math.inf, "auto", self.label
+        )
+        shown, self._is_later = "no message", False
         try:
             with Consumer[Any](self._store, asked) as messages:
                 self._messages = messages
@@ -290,11 +335,15 @@ class _Worker:
                     return False
                 for message in messages:
                     shown = _shown(message)
-                    self._handle(message, messages.transaction)
+                    try:
+                        self._handle(message, messages.transaction)
+                    except Exception as error:
+                        self._give_back(message, messages.transaction, error)
+                        raise
                     messages.acknowledge()
                     self.handled += 1
                     shown = "no message"
-                    if self._is_stopping():
+                    if self._is_stopping() or self._was_last_alone():
                         break
         except StoreClosed:
             raise
@@ -309,6 +358,39 @@ class _Worker:
             self._messages = None
         return False
 
+    def _was_last_alone(self) -> bool:
+        """One more is done with: whether as many as before are to be taken at once again."""
+        if not self._alone:
+            return False
+        self._alone -= 1
+        return not self._alone
+
+    def _give_back(self, found: Any, transaction: Transaction, error: Exception) -> None:
+        """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
+        if isinstance(error, _NOT_THE_MESSAGE) or transaction.state != "open":
+            return
+        messages: list[Message] = [found] if isinstance(found, Message) else list(found)
+        with suppress(QuireError):  # then it is there again at once
+            info = self._store.queue(self.task.source.partition("/")[0])
+            if len(messages) > 1:
+                self._alone = len(messages)
+                delay: float | Retry | None = 0.0
+            else:
+                self._alone -= self._alone > 0
+                delay = self._retry if info.retry is None else None
+            if by_sequence(info.order) or self._is_exclusive():
+                return
+            if len(messages) == 1 or info.retry is not None:
+                for message in messages:
+                    transaction.reject(message, _reason(error), delay)
+                self._is_later = True
+
+    def _is_exclusive(self) -> bool:
+        queue, _, name = self.task.source.partition("/")
+        return bool(name) and any(
+            each.exclusive for each in self._store.subscriptions(queue) if each.name == name
+        )
+
     def _is_of_no_use(self, error: BaseException) -> bool:
         """Whether the store object is, from now on (WR6)."""
         from quire.remote import RemoteStore
@@ -321,6 +403,12 @@ class _Worker:
     def _handle(self, message: Any, transaction: Transaction) -> None:
         handler = self.task.handler
         check_done("handler", handler, handler(message, transaction))
+
+
+def _reason(error: Exception) -> str:
+    """For the dead letter that the message may become."""
+    text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+    return text[:MAX_REASON_BYTES].decode("utf-8", "ignore")
 
 
 def _shown(message: Any) -> str:
@@ -346,10 +434,12 @@ def _check_there(store: Store, source: str) -> None:
     """Raises what a get would raise."""
     queue, _, subscription = source.partition("/")
     info = store.queue(queue)
-    if (info.kind == "topic") != bool(subscription):
+    if info.kind == "topic" and not subscription:
         raise InvalidArgument(
-            f'source {source!r}: give "queue" for a work queue, "queue/subscription" for a topic'
+            f"source {source!r} is a topic: read it as '{source}/subscription'; subscribe first"
         )
+    if info.kind != "topic" and subscription:
+        raise InvalidArgument(f"source {source!r}: {queue!r} is a work queue, read it as {queue!r}")
     if subscription and subscription not in info.subscriptions:
         raise SubscriptionNotFound(
             f"queue {queue!r} has no subscription {subscription!r}: make it with subscribe"

@@ -32,7 +32,7 @@ class Awaited:
         self._awaited.add(source)
         tell = partial(self._tell, source)
         try:
-            self._withdraw[source] = self._store.when_ready(source, tell)
+            self._withdraw[source] = self._store.integration.when_ready(source, tell)
         except QuireError:  # the get that follows finds it out
             tell()
 

@@ -23,7 +23,7 @@ from time import monotonic
 
 from quire.arguments import Bytes
 from quire.errand import current, doing
-from quire.errors import RemoteError
+from quire.errors import ConnectionLost, RemoteError
 from quire.info import TransactionState
 from quire.limits import ANSWER_SECONDS
 from quire.message_id import PutId
@@ -97,6 +97,11 @@ class Channel:
         self._deciding = threading.Lock()  # whether one that is overdue ends
         try:
             self._connection = _connect(place, seconds)
+        except PermissionError:
+            raise ConnectionLost(
+                f"permission denied: this process may not use the socket {place}; a store is its "
+                "user's alone, so run this as that user"
+            ) from None
         except OSError as error:
             raise _not_greeted(error, seconds) from None
         try:

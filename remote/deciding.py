@@ -11,7 +11,7 @@ from .channel import StreamEnded
 from .connection import Connection
 from .protocol import Decision, Header, field, state_of
 
-LISTED: Final = "whether recover() lists it"
+LISTED: Final = "whether store.prepared.list() has it"
 
 
 class Decided(NamedTuple):
@@ -34,7 +34,7 @@ def decide(
         channel = connection.borrow()
     except ConnectionLost as error:
         lost = ConnectionLost(
-            f"{error}; what is prepared stays so: look at recover(), and decide there"
+            f"{error}; what is prepared stays so: look at store.prepared.list(), and decide there"
         )
         lost.late = error.late
         raise lost from None

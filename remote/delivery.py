@@ -112,20 +112,6 @@ def stream_of(value: object) -> Stream:
     raise RemoteError(f"{value!r:.100} tells of no stream")
 
 
-def value_answer(value: bytes | None) -> Answer:
-    """The answer that carries a value of a state, or none."""
-    return {"found": value is not None}, () if value is None else (value,)
-
-
-def read_value(frame: Frame) -> bytes | None:
-    """The value of such an answer."""
-    if not field(frame.header, "found", bool):
-        return None
-    if len(frame.bodies) != 1:
-        raise RemoteError("the owner's answer has no value that can be read")
-    return bytes(frame.bodies[0])
-
-
 def messages_answers(messages: Messages) -> Iterator[Answer]:
     """Answers that together carry the messages, each of about `ANSWER_BYTES`."""
     answers = list(_groups(messages.slices))

@@ -8,12 +8,12 @@ than without this class.
   anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
-- ES3: one that was sent and not answered is tried again only where twice is as once: looks,
-  `alter_queue`, `subscribe`, `checkpoint`, `renew`, `release`, `lease`, a `put` with a request id.
+- ES3: one that was sent and not answered is tried again only where twice is as once, as its row
+  says (`quire.call_table`): looks, `alter_queue`, `subscribe`, ...; and a `put` with a request id.
   A decision by xid is tried again if the next owner still lists the xid, and done if it does not.
   Any other raises OutcomeUnknown; `create_queue` looks then, where the queue may be there already.
 - ES4: a number of an open transaction means something to one owner only: with the next one
-  `abort` and `transaction_info` raise TransactionNotFound, as the transaction was rolled back.
+  `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
 - ES6: in a process that was forked nothing is elected: the store object stays its parent's.
@@ -31,22 +31,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
-    Bytes,
-    check_keys,
-    check_names,
-    check_queues,
-    check_ranges,
     check_request_ids,
     check_transaction_id,
     check_wait,
     check_xid,
     count_of,
 )
+from quire.call_table import Call, by_row
 from quire.documented import documented_by
 from quire.errand import current
 from quire.errors import (
@@ -56,34 +52,21 @@ from quire.errors import (
     StoreClosed,
     TransactionNotFound,
 )
-from quire.info import (
-    CatalogItem,
-    Lease,
-    PreparedInfo,
-    QueueInfo,
-    QueueRecord,
-    Report,
-    ScheduleInfo,
-    SubscriptionInfo,
-    TransactionInfo,
-)
+from quire.info import SubscriptionInfo
 from quire.limits import (
     ANSWER_SECONDS,
     CANCEL_SECONDS,
     CANDIDATE_PAUSE_SECONDS,
-    DEFAULT_LEASE_SECONDS,
     HAND_OVER_SECONDS,
     JOIN_POLL_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
 from quire.message import Message, Messages
-from quire.properties import QueueChanges
 from quire.put_options import StorePutOptions
-from quire.redriving import Chosen, Redriven
-from quire.schedules import ScheduleChanges, ScheduleOptions
+from quire.redriving import Redrives
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time, starts_given
-from quire.store import Status, Store
+from quire.starts import Start, check_starts
+from quire.store import Store
 from quire.transaction import Payload, Payloads, Transaction
 from quire.uninterrupted import Condition, held
 
@@ -91,11 +74,13 @@ from .client import RemoteStore
 from .connection import Connection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
+from .namespaces import MADE
 from .shared_store import SharedStore
 
 Inner = SharedStore | RemoteStore
 T = TypeVar("T")
 
+_CLOSED: Final = "this store object was closed: open the store again"
 _LOST: Final = (ConnectionLost, StoreClosed)
 
 
@@ -106,9 +91,11 @@ class ElectedStore(SingleCalls):
     Thread-safe. `close` lets go of the store, whichever way it is held.
     """
 
+    _namespaces = MADE
+
     def __init__(self, election: Election, joined: RemoteStore) -> None:
         self.path: Final = joined.path
-        self.store_id: Final = joined.store_id
+        self._store_id: Final = joined._store_id
         self._election = election
         self._inner: Inner = joined
         self._process_id = os.getpid()
@@ -138,117 +125,51 @@ class ElectedStore(SingleCalls):
     @property
     def failed(self) -> bool:
         """Asks the owner."""
-        return self._look(lambda store: store.failed)
+        return self.again(lambda store: store.failed)
+
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+        if self._closed:
+            raise StoreClosed(_CLOSED)
+        if not self.usable:
+            self._inner.check_usable()  # which says why
 
     # Queues and subscriptions
 
-    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
-        given = [queue.to_dict() for queue in check_queues(queues)]
-        return self._call(lambda store: store.create_queues(given))
+    alter_queue = by_row(Store.alter_queue)
+    drop_queue = by_row(Store.drop_queue)
+    queues = by_row(Store.queues)
+    subscriptions = by_row(Store.subscriptions)
+    put_back = by_row(Redrives.put_back)
 
-    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
-        return self._look(lambda store: store.alter_queue(name, **changes))
-
-    def catalog(self, type: str | None = None) -> list[CatalogItem]:
-        return self._look(lambda store: store.catalog(type))
-
-    def create_schedule(
-        self,
-        name: str,
-        queue: str,
-        cron: str,
-        payload: Bytes = b"",
-        exist_ok: bool = False,
-        **options: Unpack[ScheduleOptions],
-    ) -> ScheduleInfo:
-        return self._call(
-            lambda store: store.create_schedule(name, queue, cron, payload, exist_ok, **options)
-        )
-
-    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
-        return self._call(lambda store: store.alter_schedule(name, **changes))
-
-    def drop_schedule(self, name: str) -> None:
-        self._call(lambda store: store.drop_schedule(name))
-
-    def schedules(self) -> list[ScheduleInfo]:
-        return self._look(lambda store: store.schedules())
-
-    def drop_queue(self, name: str) -> None:
-        self._call(lambda store: store.drop_queue(name))
-
-    def rename_queue(self, old: str, new: str) -> QueueInfo:
-        return self._call(lambda store: store.rename_queue(old, new))
-
-    def purge(self, queue: str, subscription: str | None = None) -> int:
-        return self._call(lambda store: store.purge(queue, subscription))
-
-    def put_back(
-        self,
-        source: str,
-        start: int,
-        end: int,
-        most: int,
-        chosen: Chosen | None,
-        to: str | None,
-    ) -> Redriven:
-        """A step of a redrive, with one owner (see `quire.redriving`)."""
-        return self._call(lambda store: store.put_back(source, start, end, most, chosen, to))
-
-    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
-        self._call(lambda store: store.create_alias(name, queue, replace))
-
-    def drop_alias(self, name: str) -> None:
-        self._call(lambda store: store.drop_alias(name))
-
-    def aliases(self) -> dict[str, str]:
-        return self._look(lambda store: store.aliases())
-
-    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
-        return self._look(lambda store: store.switch(puts, gets))
-
-    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
-        given = None if names is None else check_names(names)
-        return self._look(lambda store: store.queues(given))
-
-    def positions(self, name: str) -> tuple[int, int]:
-        return self._look(lambda store: store.positions(name))
-
-    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        given = check_names(names)
-        return self._look(lambda store: store.positions_many(given))
-
-    def position_at(self, name: str, time: Time) -> int:
-        seconds = check_time(time) / 1e6
-        return self._look(lambda store: store.position_at(name, seconds))
-
-    def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
-        return self._look(lambda store: store.records(name, start, limit))
-
-    def subscribe_many(
+    def make_subscriptions(
         self,
         subscription: str | None,
         starts: Mapping[str, Start],
-        exclusive: bool = False,
-        durable: bool = True,
+        exclusive: bool | None,
+        durable: bool | None,
     ) -> list[SubscriptionInfo]:
-        given = starts_given(subscription, starts)
-        names = set() if durable else check_starts(subscription, given).keys() - self._held
+        """See `Integration`: what is not durable ends with this object, whoever is the owner."""
+        is_held = durable is False
+        names = check_starts(subscription, starts).keys() - self._held if is_held else set()
         self._held |= names  # first: the owner may change at any time
         try:
-            return self._look(
-                lambda store: store.subscribe_many(subscription, given, exclusive, durable)
+            return self.again(
+                lambda store: store.integration.subscribe_many(
+                    subscription, starts, exclusive, durable
+                )
             )
         except BaseException:
             self._held -= names
             raise
 
-    def unsubscribe(self, queue: str, subscription: str) -> None:
-        self._call(lambda store: store.unsubscribe(queue, subscription))
-        self._held.discard((queue, subscription))
+    def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Integration`."""
+        return self.again(lambda store: store.integration.when_ready(source, callback))
 
-    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
-        return self._look(lambda store: store.subscriptions(queue))
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        self.once(lambda store: store.unsubscribe(queue, subscription))
+        self._held.discard((queue, subscription))
 
     # Transactions and messages
 
@@ -269,26 +190,7 @@ class ElectedStore(SingleCalls):
             except _LOST as error:
                 self.next_owner(store, error)
 
-    def sync(self) -> None:
-        self._look(lambda store: store.sync())  # what the next owner has found is durable
-
-    def transactions(self) -> list[TransactionInfo]:
-        return self._look(lambda store: store.transactions())
-
-    def transaction_info(self, transaction_id: int) -> TransactionInfo:
-        return self._at_this_owner(transaction_id, lambda s: s.transaction_info(transaction_id))
-
-    def abort(self, transaction_id: int) -> None:
-        self._at_this_owner(transaction_id, lambda store: store.abort(transaction_id))
-
-    def recover(self) -> list[PreparedInfo]:
-        return self._look(lambda store: store.recover())
-
-    def commit_prepared(self, xid: str) -> None:
-        self._decide(xid, lambda store: store.commit_prepared(xid))
-
-    def rollback_prepared(self, xid: str) -> None:
-        self._decide(xid, lambda store: store.rollback_prepared(xid))
+    sync = by_row(Store.sync)
 
     def put(
         self,
@@ -316,14 +218,14 @@ class ElectedStore(SingleCalls):
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is None:
-            return self._call(lambda store: store.put_many(queue, payloads, timeout=timeout))
+            return self.once(lambda store: store.put_many(queue, payloads, timeout=timeout))
         if isinstance(payloads, Iterator):
             payloads = list(payloads)
         known = check_request_ids(request_ids, count_of(payloads))
         while True:
             store = self._inner
             try:
-                return self._call(
+                return self.once(
                     lambda store: store.put_many(
                         queue, payloads, timeout=timeout, request_ids=known
                     )
@@ -335,66 +237,19 @@ class ElectedStore(SingleCalls):
 
     def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
-        return self._call(lambda store: store.get(source, _left(until)))
+        return self.once(lambda store: store.get(source, _left(until)))
 
     def get_many(
         self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
     ) -> Messages:
         until = time.monotonic() + check_wait(timeout)
-        return self._call(lambda store: store.get_many(source, max_messages, _left(until)))
+        return self.once(lambda store: store.get_many(source, max_messages, _left(until)))
 
-    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
-        return self._look(lambda store: store.browse(source, start, max_messages))
-
-    def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
-        return self._look(lambda store: store.scheduled(source, max_messages))
-
-    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._look(lambda store: store.when_ready(source, callback))
-
-    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
-        given = check_keys(keys)
-        return self._look(lambda store: store.ledger_many(given))
-
-    def get_state(self, name: str, key: str) -> bytes | None:
-        return self._look(lambda store: store.get_state(name, key))
-
-    def state_items(self, name: str) -> dict[str, bytes]:
-        return self._look(lambda store: store.state_items(name))
-
-    def state_names(self) -> list[str]:
-        return self._look(lambda store: store.state_names())
-
-    def drop_state(self, name: str) -> int:
-        return self._call(lambda store: store.drop_state(name))
-
-    # Leases
-
-    def lease_many(
-        self,
-        ranges: Iterable[tuple[str, int, int]],
-        seconds: float = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> list[Lease]:
-        given = check_ranges(ranges)
-        return self._look(lambda store: store.lease_many(given, seconds, gaps))
-
-    def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
-        self._look(lambda store: store.renew(lease_id, seconds))
-
-    def release(self, lease_id: int) -> None:
-        self._look(lambda store: store.release(lease_id))
+    browse = by_row(Store.browse)
 
     # The store as a whole
 
-    def checkpoint(self) -> None:
-        self._look(lambda store: store.checkpoint())
-
-    def status(self) -> Status:
-        return self._look(lambda store: store.status())
-
-    def verify(self, *, contents: bool = False) -> Report:
-        return self._look(lambda store: store.verify(contents=contents))
+    status = by_row(Store.status)
 
     def close(self) -> None:
         if self._process_id != os.getpid():  # the locks here may be held by threads that are not
@@ -410,31 +265,37 @@ class ElectedStore(SingleCalls):
 
     # Going on with the next owner
 
-    def _call(self, action: Callable[[Inner], T]) -> T:
+    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+        """What a call gives, which is made twice if its row says so (ES2, ES3)."""
+
+        def call(store: Inner) -> Any:
+            return getattr(row.target(store), row.name)(**given)
+
+        if row.facts.of_one_owner:
+            return self._at_this_owner(given, call)
+        return (self.again if row.facts.again else self.once)(call)
+
+    def once(self, action: Callable[[Inner], T]) -> T:
         """What it gives, with the owner or, if that is gone before it is asked, the next (ES2)."""
-        deadline = 0.0
-        while True:
-            store = self._inner
-            try:
-                return action(store)
-            except _LOST as error:
-                deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
-                self.next_owner(store, error, deadline)
+        return self._with_an_owner(action, _LOST)
 
-    def _look(self, action: Callable[[Inner], T]) -> T:
+    def again(self, action: Callable[[Inner], T]) -> T:
         """The same of what may be done twice (ES3)."""
+        return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
+
+    def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
         deadline = 0.0
         while True:
             store = self._inner
             try:
                 return action(store)
-            except (*_LOST, OutcomeUnknown) as error:
+            except lost as error:
                 deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
                 self.next_owner(store, error, deadline)
 
-    def _at_this_owner(self, transaction_id: int, action: Callable[[Inner], T]) -> T:
+    def _at_this_owner(self, given: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
         """The same of what one owner knows only (ES4)."""
-        check_transaction_id(transaction_id)
+        transaction_id = check_transaction_id(given["transaction_id"])
         first = self._inner
 
         def act(store: Inner) -> T:
@@ -445,21 +306,21 @@ class ElectedStore(SingleCalls):
                 )
             return action(store)
 
-        return self._look(act)
+        return self.again(act)
 
-    def _decide(self, xid: str, action: Callable[[Inner], None]) -> None:
+    def decide(self, xid: str, *, commit: bool) -> None:
         """The same of a prepared transaction, which its xid tells from others (ES3)."""
         check_xid(xid)
         while True:
             store = self._inner
             try:
-                action(store)
+                (store.prepared.commit if commit else store.prepared.rollback)(xid)
             except _LOST as error:
                 self.next_owner(store, error)
             except OutcomeUnknown as error:
                 try:
                     self.next_owner(store, error)
-                    listed = {info.xid for info in self.recover()}
+                    listed = {info.xid for info in self.prepared.list()}
                 except QuireError:
                     raise error from None
                 if self.has_owner_of(store):
@@ -502,7 +363,7 @@ class ElectedStore(SingleCalls):
         held(self._wait_for_another, lost, left)
         with self._changed:
             if self._closed:
-                raise StoreClosed("this store object was closed: open the store again")
+                raise StoreClosed(_CLOSED)
             if self._inner is lost:
                 raise self._trouble or error
 

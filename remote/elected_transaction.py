@@ -6,7 +6,7 @@
 | during its commit, with ledger entries | committed if the ledger says so, else ConnectionLost |
 | during its commit, without | in doubt: OutcomeUnknown |
 | as its commit fails on the disk | the same two, but StoreFailed where it is in doubt |
-| during its prepare | prepared if `recover` lists it, else ConnectionLost |
+| during its prepare | prepared if it is listed, else ConnectionLost |
 | once it is prepared | stays prepared: `commit` and `rollback` decide it at the next owner |
 
 - ET1: no request is sent twice, but for decisions. An open transaction is never moved to another
@@ -21,12 +21,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Unpack
-
-import pyarrow as pa
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+)
 
 from quire.arguments import Bytes, check_key, check_version
 from quire.documented import documented_by
@@ -41,13 +50,14 @@ from quire.errors import (
     TransactionNotFound,
 )
 from quire.info import PreparedInfo, TransactionState
-from quire.message import Message, Messages
+from quire.integration import Integration, TransactionIntegration
+from quire.message import Message
 from quire.message_id import MessageId, MessageIds
+from quire.moving import Moving
+from quire.namespaces import Prepared
 from quire.payload_writer import Sink
 from quire.put_options import PutOptions
-from quire.retry import Retry
-from quire.single_calls import TransactionCalls
-from quire.starts import Start
+from quire.single_calls import Namespace, TransactionCalls
 from quire.transaction import Payload, Payloads, Transaction
 
 from .client import RemoteStore
@@ -55,6 +65,8 @@ from .remote_transaction import RemoteTransaction
 
 _LOST: Final = (ConnectionLost, StoreClosed)
 _ENDED: Final = (*_LOST, TransactionClosed)  # also at the calls after that
+P = ParamSpec("P")
+R = TypeVar("R")
 _AGAIN: Final = (
     "the owner of the store has ended, and with it this transaction: nothing of it took effect; "
     "begin it again with store.transaction()"
@@ -77,23 +89,66 @@ class Succession(Protocol):
     def next_owner(self, lost: RemoteStore, error: Exception) -> None:
         """Wait until there is another one. Raises the error if there is none in time."""
 
-    def ledger_many(self, keys: list[str]) -> dict[str, int]:
-        """The last versions of the keys."""
+    @property
+    def prepared(self) -> Prepared:
+        """What waits for a decision, which is made with whichever owner."""
 
-    def recover(self) -> list[PreparedInfo]:
-        """The prepared transactions."""
+    @property
+    def integration(self) -> Integration:
+        """For the ledger."""
 
-    def commit_prepared(self, xid: str) -> None:
-        """Decide, with whichever owner."""
 
-    def rollback_prepared(self, xid: str) -> None:
-        """Decide, with whichever owner."""
+def passed(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], R]:
+    """A method of the inner transaction, which the end of its owner ends."""
+    name = method.__name__
+
+    @wraps(method)
+    def make(self: Passing, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            found: R = getattr(self._inner, name)(*args, **kwargs)
+        except _ENDED as error:
+            self._end(error)
+        return found
+
+    return make
+
+
+class Passing(Protocol):
+    """What has such methods."""
+
+    @property
+    def _inner(self) -> Any: ...
+
+    def _end(self, error: QuireError) -> NoReturn: ...
+
+
+@documented_by(TransactionIntegration)
+class ElectedTransactionIntegration(Namespace):
+    """Of an `ElectedTransaction`."""
+
+    __slots__ = ()
+    _of: ElectedTransaction
+
+    put_block = passed(TransactionIntegration.put_block)
+    put_blocks = passed(TransactionIntegration.put_blocks)
+    adopt = passed(TransactionIntegration.adopt)
+    read_to_many = passed(TransactionIntegration.read_to_many)
+
+    @property
+    def _inner(self) -> TransactionIntegration:
+        return self._of._inner.integration
+
+    def _end(self, error: QuireError) -> NoReturn:
+        self._of._end(error)
 
 
 @documented_by(Transaction)
 class ElectedTransaction(TransactionCalls):
     """A transaction that ends with its owner, and says so. Made by `ElectedStore`."""
 
+    _integration = ElectedTransactionIntegration
     _outcome: TransactionState | None = None  # where the inner one cannot know it
     _lost: ConnectionLost | None = None
     _entries: Mapping[str, int] = MappingProxyType({})
@@ -156,35 +211,8 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
-        try:
-            return self._inner.put_moved(queue, content, fields)
-        except _ENDED as error:
-            self._end(error)
-
-    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        try:
-            return self._inner.put_moved_many(queue, payloads)
-        except _ENDED as error:
-            self._end(error)
-
-    def put_block(self, queue: str, data: Bytes) -> MessageIds:
-        try:
-            return self._inner.put_block(queue, data)
-        except _ENDED as error:
-            self._end(error)
-
-    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
-        try:
-            return self._inner.put_blocks(blocks)
-        except _ENDED as error:
-            self._end(error)
-
-    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        try:
-            return self._inner.adopt(queue, ltds_id)
-        except _ENDED as error:
-            self._end(error)
+    put_moved = passed(Moving.put_moved)
+    put_moved_many = passed(Moving.put_moved_many)
 
     def begin_stream(
         self,
@@ -209,67 +237,22 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
-    ) -> Messages:
-        try:
-            return self._inner.get_many(source, max_messages, timeout)
-        except _ENDED as error:
-            self._end(error)
+    get_many = passed(Transaction.get_many)
+    get_scheduled = passed(Transaction.get_scheduled)
+    unget = passed(Transaction.unget)
+    reject = passed(Transaction.reject)
+    seek = passed(Transaction.seek)
 
-    def get_scheduled(
-        self, source: str, message_id: int, *, to_change: bool = False
-    ) -> Message | None:
-        try:
-            return self._inner.get_scheduled(source, message_id, to_change=to_change)
-        except _ENDED as error:
-            self._end(error)
-
-    def unget(self) -> None:
-        try:
-            self._inner.unget()
-        except _ENDED as error:
-            self._end(error)
-
-    def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
-    ) -> None:
-        try:
-            self._inner.reject(message, reason, delay)
-        except _ENDED as error:
-            self._end(error)
-
-    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
-        try:
-            return self._inner.read_to_many(positions)
-        except _ENDED as error:
-            self._end(error)
-
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
-        try:
-            self._inner.seek(source, to, timeout)
-        except _ENDED as error:
-            self._end(error)
-
-    def record(self, key: str, version: int) -> None:
+    def enter(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)
         try:
-            self._inner.record(*entry)
+            self._inner.enter(*entry)
         except _ENDED as error:
             self._end(error)
         self._entries = {**self._entries, entry[0]: entry[1]}
 
-    def get_state(self, name: str, key: str) -> bytes | None:
-        try:
-            return self._inner.get_state(name, key)
-        except _ENDED as error:
-            self._end(error)
-
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
-        try:
-            self._inner.set_state(name, key, value)
-        except _ENDED as error:
-            self._end(error)
+    get_state = passed(Transaction.get_state)
+    set_state = passed(Transaction.set_state)
 
     # Ending
 
@@ -280,7 +263,7 @@ class ElectedTransaction(TransactionCalls):
         before: dict[str, int] = {}
         try:
             if self._entries and self._inner.is_open:
-                before = self._joined.ledger_many(self._entries)
+                before = self._joined.integration.ledger_many(self._entries)
             self._inner.commit(timeout)
         except _ENDED as error:
             self._end(error)
@@ -341,7 +324,7 @@ class ElectedTransaction(TransactionCalls):
                 ) from None
         try:
             self._store.next_owner(self._joined, error)
-            now = self._store.ledger_many(list(self._entries))
+            now = self._store.integration.ledger_many(list(self._entries))
         except QuireError:
             raise error from None
         if all(now.get(key) == version for key, version in self._entries.items()):
@@ -356,7 +339,7 @@ class ElectedTransaction(TransactionCalls):
         """What the next owner tells of the xid. Raises the error if it cannot be asked."""
         try:
             self._store.next_owner(self._joined, error)
-            return next((info for info in self._store.recover() if info.xid == xid), None)
+            return next((info for info in self._store.prepared.list() if info.xid == xid), None)
         except QuireError:
             raise error from None
 
@@ -380,9 +363,9 @@ class ElectedTransaction(TransactionCalls):
         if not decided:
             try:
                 if commit:
-                    self._store.commit_prepared(xid)
+                    self._store.prepared.commit(xid)
                 else:
-                    self._store.rollback_prepared(xid)
+                    self._store.prepared.rollback(xid)
             except TransactionNotFound:
                 raise TransactionClosed(
                     f"the prepared transaction {xid!r} was decided already, by somebody else"

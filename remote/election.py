@@ -29,7 +29,7 @@ from quire.env import Env
 from quire.errors import StoreLocked
 
 from .client import RemoteStore
-from .joining import join
+from .joining import forbidden, join
 from .shared_store import SharedStore
 
 
@@ -50,6 +50,10 @@ class Election:
     def join(self) -> RemoteStore | None:
         """The owner's store, if an owner can be reached."""
         return join(self._env, self.path, self._call_timeout)
+
+    def forbidden(self) -> str | None:
+        """What this process may not use on its way to the owner, by its path."""
+        return forbidden(self._env, self.path)
 
     def succeed(self) -> SharedStore | RemoteStore | None:
         """Own the store, or join who does; None if neither can be done at this moment (EL2)."""

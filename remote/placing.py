@@ -12,11 +12,11 @@ from quire.transaction import Transaction
 from .protocol import COMMITTED, HEAD, MESSAGE_ID, Header
 
 
-class PutsBlocks(Protocol):
+class PutsBlocks(Transaction, Protocol):
     """A transaction that is served."""
 
-    def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
-        """As `Transaction.put_block`."""
+    def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
+        """As `put_block` of its `integration`, of messages that are moved."""
 
 
 class Placing:
@@ -34,11 +34,15 @@ class Placing:
         self, transaction: PutsBlocks, queue: str, block: Bytes, *, is_moved: bool
     ) -> None:
         """The next messages of a queue."""
-        self._note(queue, transaction.put_block(queue, block, is_moved=is_moved))
+        if is_moved:
+            ids = transaction.put_moved_block(queue, block)
+        else:
+            ids = transaction.integration.put_block(queue, block)
+        self._note(queue, ids)
 
     def adopt(self, transaction: Transaction, queue: str, ltds_id: int) -> None:
         """Likewise, from a file."""
-        ids = transaction.adopt(queue, ltds_id)
+        ids = transaction.integration.adopt(queue, ltds_id)
         self._note(queue, ids)
         self._adopted.setdefault(queue, []).append(len(ids))
 

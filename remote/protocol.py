@@ -5,7 +5,7 @@ Numbers are little-endian. Each side begins with a greeting, which stays as it i
 | bytes | field | meaning |
 |---|---|---|
 | 4 | magic | `QUIR` |
-| 2 | version | of the protocol: 4 |
+| 2 | version | of the protocol: 5 |
 | 2 | length | of the words that follow: why the other side is refused; 0: it is not |
 
 Then come frames. The client's first one is a CALL `hello`, which the owner answers; from then on
@@ -32,9 +32,9 @@ the client sends requests, and reads the answer of each that has one before it s
 | COMMITTED | u64 id of the first message, for each queue in the order of their first puts |
 | READY | the source |
 
-A header is a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any. A put in
-ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the put, the name,
-the put.
+A header is a MessagePack map (see `values`); `"bodies"` lists the bodies' lengths, if there are
+any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the
+put, the name, the put.
 
 TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
 COMMITTED, and each of them, as CALL and ROLLBACK, by RESULT where that says more: an error, fields
@@ -56,13 +56,11 @@ PR5. Each AWAIT brings one READY, and a second one for a source whose READY is t
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from operator import index
 from typing import Final, TypeVar
 
 from quire.arguments import Bytes
@@ -70,9 +68,10 @@ from quire.errors import InvalidArgument, RemoteError
 from quire.info import TransactionState
 
 from .limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from .values import decode_map, encode_map
 
 MAGIC: Final = b"QUIR"
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 GREETING: Final = struct.Struct("<4sHH")
 HEAD: Final = struct.Struct("<IB3x")
 CALL_HEAD: Final = struct.Struct("<IB3xI")
@@ -115,7 +114,7 @@ class Form(IntEnum):
     """Of a put in an ADD frame."""
 
     PLAIN = 0  # a payload
-    FIELDS = 1  # u32 length, a JSON object of the message's fields; the payload
+    FIELDS = 1  # u32 length, a MessagePack map of the message's fields; the payload
     BLOCK = 2
     FILE = 3  # u64, the id of a file to adopt
     MOVED_FIELDS = 4  # as FIELDS, of a message that is moved: its header is taken as it is
@@ -170,32 +169,11 @@ def check_greeting(data: Bytes) -> int:
     return int(length)
 
 
-def _plain(value: object) -> int | dict[object, object]:
-    """numpy's integers, for example, and attributes of any mapping. Raises TypeError."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    try:
-        return index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{value!r:.100} is neither text nor a number") from None
-
-
-_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
-
-
-def encode_json(value: Header) -> bytes:
-    """An object as text. Raises InvalidArgument for what JSON cannot hold."""
-    try:
-        return _JSON.encode(dict(value)).encode()
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"an argument cannot be sent to the store's owner: {error}") from None
-
-
 def encode_call(kind: int, header: Header, bodies: Sequence[Bytes] = ()) -> list[Bytes]:
     """The parts of a CALL, TELL or RESULT. Raises InvalidArgument if it is too large for one."""
     if bodies:
         header = {**header, "bodies": [len(body) for body in bodies]}
-    text = encode_json(header)
+    text = encode_map(header)
     length = CALL_HEAD.size - HEAD.size + len(text) + sum(map(len, bodies))
     check_size(length)
     if len(text) > MAX_HEADER_BYTES:
@@ -222,19 +200,8 @@ def decode_call(data: Bytes) -> Frame:
     _, _, length = CALL_HEAD.unpack_from(view)
     if length > MAX_HEADER_BYTES or CALL_HEAD.size + length > len(view):
         raise RemoteError("a message is cut off in its header")
-    header = decode_json(view[CALL_HEAD.size : CALL_HEAD.size + length])
+    header = decode_map(view[CALL_HEAD.size : CALL_HEAD.size + length])
     return Frame(header, _split(view[CALL_HEAD.size + length :], header.pop("bodies", [])))
-
-
-def decode_json(data: memoryview) -> dict[str, object]:
-    """A JSON object. Raises RemoteError for what is none."""
-    try:
-        value: object = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
-        raise RemoteError(f"a message's header is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise RemoteError("a message's header is not a JSON object")
-    return value
 
 
 def _split(rest: memoryview, lengths: object) -> list[memoryview]:

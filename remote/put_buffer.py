@@ -38,9 +38,8 @@ from .protocol import (
     MOVED_FIELDS,
     PLAIN,
     check_size,
-    encode_json,
 )
-from .results import read_list
+from .values import encode_map, read
 
 ADOPTED_BYTES: Final = 64  # what the id of a file takes in a request, about
 _ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
@@ -161,7 +160,7 @@ class PutBuffer:
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
-            text = encode_json(fields if form == MOVED_FIELDS else _as_told(fields))
+            text = encode_map(fields if form == MOVED_FIELDS else _as_told(fields))
             entry = Entry(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
@@ -302,7 +301,7 @@ class PutBuffer:
     def settle(self, placed: Mapping[str, object]) -> None:
         """The same as numbers by queue: within it, its messages have ids in one run."""
         for queue, numbers in placed.items():
-            next_id, *counts = read_list(int, numbers) or [0]
+            next_id, *counts = read(list[int], numbers) or [0]
             runs = self._runs.get(queue, [])
             if len(counts) != sum(run.count is None for run in runs):
                 raise RemoteError(f"the owner's answer tells other puts into {queue!r:.100}")

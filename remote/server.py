@@ -273,7 +273,7 @@ class StoreServer:
             "op": "hello",
             "epoch": self.epoch,
             "path": self._path,
-            "store_id": self._store.store_id,
+            "store_id": self._store.integration.store_id,
             "process_id": os.getpid(),
         }
         return answer, session

@@ -88,16 +88,16 @@ class Undecided:
 
     def _decide(self, decision: Decision, xid: str) -> None:
         if decision is Decision.COMMIT:
-            self._store.commit_prepared(xid)
+            self._store.prepared.commit(xid)
         else:
-            self._store.rollback_prepared(xid)
+            self._store.prepared.rollback(xid)
 
     def _decide_entry(self, decision: Decision, xid: str, entry: Entry | None) -> bool:
         """Whether this has committed it (UN2)."""
         if entry is None:
             raise TransactionNotFound(
-                f"the prepared transaction {xid!r} is not known any more: recover() lists those "
-                "that wait for a decision"
+                f"the prepared transaction {xid!r} is not known any more: store.prepared.list() "
+                "tells those that wait for a decision"
             )
         if decision is Decision.ROLLBACK:
             entry.transaction.rollback()

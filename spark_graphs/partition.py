@@ -76,8 +76,8 @@ def within(pieces: Iterable[QueuePiece], low: float, high: float) -> list[QueueP
         end = min(messages, math.floor(high) - first + 1) if high < first + messages else messages
         if begin >= end:
             continue
-        cut = piece._replace(
-            start=piece.start + begin, stop=piece.start + end, first_position=first + begin
+        cut = replace(
+            piece, start=piece.start + begin, stop=piece.start + end, first_position=first + begin
         )
         size = max(1, item.size_bytes * (end - begin) // messages)
         found.append(item if end - begin == messages else replace(item, piece=cut, size_bytes=size))
@@ -110,9 +110,9 @@ def _cut(item: QueuePiece, room: int) -> tuple[QueuePiece, QueuePiece | None]:
         return item, None
     middle = piece.start + first
     # `first_id` is that of the block or file, not of the slice.
-    rest = piece._replace(start=middle, first_position=piece.first_position + first)
+    rest = replace(piece, start=middle, first_position=piece.first_position + first)
     head_bytes = max(1, min(size - 1, size * first // messages))
     return (
-        replace(item, piece=piece._replace(stop=middle), size_bytes=head_bytes),
+        replace(item, piece=replace(piece, stop=middle), size_bytes=head_bytes),
         replace(item, piece=rest, size_bytes=size - head_bytes),
     )

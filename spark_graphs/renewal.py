@@ -44,7 +44,7 @@ class Renewal:
             lease_ids, self._lease_ids = self._lease_ids, []
         for lease_id in lease_ids:
             try:
-                connection.store_at(self._path).release(lease_id)
+                connection.store_at(self._path).integration.end_lease(lease_id)
             except QuireError:
                 return
 
@@ -54,6 +54,6 @@ class Renewal:
                 lease_ids = list(self._lease_ids)
             for lease_id in lease_ids:
                 try:
-                    connection.store_at(self._path).renew(lease_id, LEASE_SECONDS)
+                    connection.store_at(self._path).integration.renew_lease(lease_id, LEASE_SECONDS)
                 except QuireError:
                     continue

@@ -10,6 +10,7 @@ import re
 import struct
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
+from quire.engine.namespaces.admin import EmbeddedAdmin
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.source_tree import ROOT
@@ -43,9 +45,25 @@ def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """A store with a work queue "w", and a topic "t" with the subscription "a"."""
     terminal = Terminal(store_path, capsys)
     terminal("create-queue", "w", "--kind", "work", "--capacity", "64M", "--max-messages", "10")
-    terminal("create-queue", "t")
+    terminal("create-queue", "t", "--kind", "topic")
     terminal("subscribe", "t", "a", "--start", "earliest")
     return terminal
+
+
+def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
+    store_path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first is for work; of the second a put says what is the matter, in one line."""
+    terminal = Terminal(store_path, capsys)
+    terminal("create-queue", "orders")
+    terminal("put", "orders", "apples")
+    assert terminal("get", "orders") == "apples\n"
+    terminal("create-queue", "news", "--kind", "topic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        terminal("put", "news", "nothing")
+    [line] = terminal.errors.splitlines()
+    assert line.startswith("quire: NobodyReads: nobody reads the topic 'news'")
 
 
 def test_properties_are_given_and_altered(quire: Terminal) -> None:
@@ -225,7 +243,7 @@ def test_verify_reports_damage(quire: Terminal) -> None:
         assert report.ok
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Store, "verify", lambda self, contents: report)
+            patch.setattr(EmbeddedAdmin, "verify", lambda self, contents: report)
             assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
 
 

@@ -12,11 +12,22 @@ import pytest
 
 import quire
 from quire import aio, engine, errors, remote
+from quire.aio import namespaces
+from quire.aio.transaction import AsyncTransactionIntegration
+from quire.call_table import Call
+from quire.deprecated import STORE, TRANSACTION
+from quire.engine.namespaces import EMBEDDED
+from quire.integration import TransactionIntegration
+from quire.remote import calls
 from quire.remote.elected_store import ElectedStore
 from quire.remote.elected_transaction import ElectedTransaction
+from quire.remote.namespaces import MADE
 from quire.remote.shared_store import SharedStore
 
-INTERFACES: list[type] = [quire.Store, quire.Transaction, quire.Consumer]
+NAMESPACES: dict[str, type] = dict(calls.NAMESPACES)
+INTERFACES: list[type] = [
+    quire.Store, quire.Transaction, quire.Consumer, *NAMESPACES.values(), TransactionIntegration
+]  # fmt: skip
 IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Store: [
         engine.EmbeddedStore,
@@ -29,8 +40,22 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
         remote.RemoteTransaction,
         ElectedTransaction,
     ],
+    TransactionIntegration: [
+        made._integration
+        for made in (engine.EmbeddedTransaction, remote.RemoteTransaction, ElectedTransaction)
+    ],
 }
+for number, interface in enumerate(NAMESPACES.values()):
+    several: list[Any] = [made[number] for made in (EMBEDDED, MADE)]
+    IMPLEMENTATIONS[interface] = several
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
+ASYNC: list[tuple[type, type]] = [
+    (quire.Store, aio.AsyncStore),
+    (quire.Transaction, aio.AsyncTransaction),
+    (quire.Consumer, aio.AsyncConsumer),
+    (TransactionIntegration, AsyncTransactionIntegration),
+    *((kind, getattr(namespaces, f"Async{kind.__name__}")) for kind in NAMESPACES.values()),
+]
 
 # Arguments that are sizes or times: the words one of which has to stand in the method's text.
 UNITS = {
@@ -42,8 +67,10 @@ UNITS = {
 }
 # What raises nothing of its own: see what the class says of all methods.
 RAISES_NOTHING = {
-    "aliases", "state_names", "transactions", "transaction", "recover", "ledger", "release",
-    "status", "verify", "close", "stop", "schedules",
+    "Store.transaction", "Store.status", "Store.close", "Consumer.stop", "Consumer.close",
+    "Admin.aliases",
+    "Admin.transactions", "Admin.verify", "Cron.list", "States.names", "Prepared.list",
+    "Integration.ledger", "Integration.end_lease",
 }  # fmt: skip
 
 
@@ -62,7 +89,7 @@ def methods() -> list[tuple[str, Callable[..., object]]]:
     ]
 
 
-BEGIN = ("transaction", "consume")  # what is awaited, or used in a block
+BEGIN = ("Store.transaction", "Store.consume")  # what is awaited, or used in a block
 
 
 @pytest.mark.parametrize("kind", INTERFACES)
@@ -83,8 +110,7 @@ def test_a_method_says_units_and_errors(name: str, method: Callable[..., object]
     for argument, unit in UNITS.items():
         if argument in inspect.signature(method).parameters and "Takes what" not in text:
             assert unit in text, f"{name} does not say that {argument} is in {unit}"
-    short = name.partition(".")[2]
-    if short in RAISES_NOTHING:
+    if name in RAISES_NOTHING:
         assert "Raises" not in text
     else:
         assert re.search("[Rr]aises", text), name
@@ -108,22 +134,38 @@ def test_an_implementation_has_the_interface(kind: type, made: type) -> None:
         assert [(p.name, p.default) for p in given] == [(p.name, p.default) for p in plain], name
 
 
-@pytest.mark.parametrize(
-    ("kind", "made"),
-    [
-        (quire.Store, aio.AsyncStore),
-        (quire.Transaction, aio.AsyncTransaction),
-        (quire.Consumer, aio.AsyncConsumer),
-    ],
-)
+def test_the_core_is_small() -> None:
+    """Of `Store` 24 members at most are no namespace; each namespace is a member."""
+    assert len(members(quire.Store).keys() - NAMESPACES.keys()) <= 24
+    assert NAMESPACES.keys() <= members(quire.Store).keys()
+
+
+@pytest.mark.parametrize("row", [*calls.CALLS.values(), *calls.STEPS.values()], ids=lambda r: r.op)
+def test_a_row_is_in_every_form(row: Call) -> None:
+    """With the same parameters: embedded, joined, in a store that lives on, and for asyncio."""
+    interface = next((k for k in INTERFACES if vars(k).get(row.name) is row.method), None)
+    if interface is None:  # one that joined stores use among themselves
+        assert callable(getattr(engine.EmbeddedStore, row.name))
+        return
+    wanted = inspect.signature(row.method).parameters
+    for made in (*IMPLEMENTATIONS[interface], dict(ASYNC)[interface]):
+        given = inspect.signature(getattr(made, row.name)).parameters
+        assert {n: p.default for n, p in given.items()} == {
+            n: p.default for n, p in wanted.items()
+        }, made
+
+
+@pytest.mark.parametrize(("kind", "made"), ASYNC)
 def test_the_api_for_asyncio_is_the_interface(kind: type, made: type) -> None:
     """Each method is a coroutine with the same arguments and text, but for what begins a block."""
-    assert members(kind).keys() - {"when_ready", "stop"} == members(made).keys()
-    for name, value in members(made).items():
-        expected = members(kind)[name]
+    old = {**STORE, **TRANSACTION} if kind in (quire.Store, quire.Transaction) else {}
+    own = members(made).keys() - old.keys() | (members(kind).keys() & {"get_state"})
+    assert members(kind).keys() - {"when_ready", "stop"} == own
+    for name in own:
+        value, expected = vars(made)[name], members(kind)[name]
         assert inspect.getdoc(value) == inspect.getdoc(expected), name
         if inspect.isfunction(expected):
-            assert inspect.iscoroutinefunction(value) == (name not in BEGIN), name
+            assert inspect.iscoroutinefunction(value) == (f"{kind.__name__}.{name}" not in BEGIN)
             given, wanted = (inspect.signature(each).parameters for each in (value, expected))
             assert {n: p.default for n, p in given.items()} == {
                 n: p.default for n, p in wanted.items()
@@ -142,9 +184,12 @@ def test_the_tree_of_errors_is_all_there() -> None:
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, errors.QuireError)
     }
-    depth = {
-        name: len([base for base in value.__mro__ if base in classes.values()])
-        for name, value in classes.items()
-    }
+
+    def depth_of(value: type) -> int:
+        """Under its first base; others stand in brackets."""
+        return 1 if value is errors.QuireError else 1 + depth_of(value.__bases__[0])
+
+    depth = {name: depth_of(value) for name, value in classes.items()}
+    assert shown.pop("NobodyReads") == 2  # a warning, which stands beside it
     assert shown == depth
     assert {name for name in classes if not hasattr(quire, name)} == set()  # to be caught

@@ -79,7 +79,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     path = str(tmp_path / "store")
     with watch.watching(), quire.open(path, **options) as store, quire.open(path) as joined:
         for name in ("v", "w"):
-            store.create_queue(name, type="volatile" if name == "v" else "persistent")
+            store.create_queue(name, kind="topic", type="volatile" if name == "v" else "persistent")
             store.subscribe(name, "s")
         for name in ("a", "b", "full"):
             store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
@@ -142,7 +142,7 @@ def read(store: Any) -> None:
 def define(store: Any) -> None:
     """Queues and subscriptions come and go."""
     for n in range(ROUNDS // 4):
-        store.create_queue(f"t{n}")
+        store.create_queue(f"t{n}", kind="topic")
         store.subscribe(f"t{n}", "s")
         store.put(f"t{n}", b"1")
         store.unsubscribe(f"t{n}", "s")
@@ -175,7 +175,7 @@ def pass_on(store: Any) -> None:
 
 def look(store: Any) -> None:
     """Checkpoints, leases, and what only reads."""
-    store.create_queue("kept")
+    store.create_queue("kept", kind="topic")
     for n in range(ROUNDS // 2):
         store.put("kept", b"1")
         store.admin.checkpoint()

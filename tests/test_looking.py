@@ -43,7 +43,7 @@ def fill(store: Store) -> None:
     after it.
     """
     store.create_queue("work", kind="work")
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     for step in range(2):
         for number in range(20):

@@ -9,9 +9,16 @@ from typing import Any
 from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE
 from quire.engine.records.durable_state import TOPIC, WORK, CatalogEntry
-from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound
+from quire.errors import (
+    InvalidArgument,
+    QueueExists,
+    QueueInUse,
+    QueueNotFound,
+    SubscriptionExists,
+)
 from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
@@ -34,10 +41,11 @@ def entry_named(state: State, type: str, name: str) -> tuple[int, CatalogEntry] 
 
 def named_itself(state: State, name: str) -> Queue:
     """The queue of this name, which must not be an alias: it is to be renamed or dropped."""
-    queue = state.queue(name)
+    queue = state.queue(name, to_end=True)
     if queue.name != name:
         raise InvalidArgument(
-            f"{name!r} is an alias of queue {queue.name!r}: give that name, or drop_alias({name!r})"
+            f"{name!r} is an alias of queue {queue.name!r}: give that name, or "
+            f"store.admin.drop_alias({name!r})"
         )
     return queue
 
@@ -96,8 +104,9 @@ def check_stays(queue: Queue, what: str) -> None:
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
-        ALIAS: "drop_alias it, or give it to another queue (create_alias with replace=True)",
-        SCHEDULE: "drop_schedule it, or give it another queue (alter_schedule)",
+        ALIAS: "store.admin.drop_alias() it, or give it to another queue (create_alias with "
+        "replace=True)",
+        SCHEDULE: "store.cron.drop() it, or give it another queue (store.cron.alter)",
     }
     for type, remedy in remedies.items():
         for entry in state.durable.catalog.get(type, {}).values():
@@ -193,20 +202,20 @@ def check_unused(queue: Queue) -> None:
     if space.open_transactions:
         raise QueueInUse(
             f"queue {name!r} has {space.open_transactions} open transactions: end them first "
-            "(transactions() lists them)"
+            "(store.admin.transactions())"
         )
     if space.pending_messages:
         raise QueueInUse(f"a put to queue {name!r} is under way: try again")
     if space.prepared:
         raise QueueInUse(
             f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
-            "(recover() lists them)"
+            "(store.prepared.list())"
         )
     in_flight = sum(s.delivered for s in queue.subscriptions.values())
     if in_flight:
         raise QueueInUse(
             f"{in_flight} messages of queue {name!r} are in flight: end the transactions that got "
-            "them first, the prepared ones too (see recover())"
+            "them first, the prepared ones too (see store.prepared)"
         )
 
 
@@ -218,3 +227,20 @@ def topic_named(state: State, name: str) -> Queue:
             f"as {queue.name!r}"
         )
     return queue
+
+
+def check_form(queue: str, subscription: Subscription, asked: Mapping[str, bool]) -> None:
+    """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
+    name = subscription.name
+    there = {"exclusive": subscription.exclusive, "durable": subscription.durable}
+    differing = [
+        f"{option} is {there[option]}, not {wanted}"
+        for option, wanted in asked.items()
+        if there[option] != wanted
+    ]
+    if differing:
+        raise SubscriptionExists(
+            f"subscription '{queue}/{name}' is there already, and not as asked for: "
+            f"{'; '.join(differing)}; ask for what is there, use another name, or "
+            f"unsubscribe({queue!r}, {name!r}) first"
+        )

@@ -65,6 +65,7 @@ from quire.engine.records.sections import (
     MovesSection,
     Numbers,
     PendingSection,
+    Untouched,
     ValuesSection,
     pack_sections,
 )
@@ -300,6 +301,17 @@ class Committer:
         else:
             self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
 
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """Note that these positions were not delivered after all. Does not raise, as `fail`."""
+        ids = queue.queue_id, subscription.subscription_id
+        untouched = Untouched([Read(*ids, start, end) for start, end, *_ in runs])
+        if queue.is_volatile:
+            self._state.memory.take_back(untouched.runs)
+        else:
+            self._record_soon(PendingSection(self._state.fold, untouched))
+
     def fail(self, failures: Sequence[Failure]) -> None:
         """Note that these deliveries failed. Does not raise: what cannot be recorded holds until
         the store ends.
@@ -312,15 +324,17 @@ class Committer:
             state.memory.fail(volatile)
         recorded = [each for each in failures if each.queue_id not in state.volatile]
         if recorded:
-            section = PendingSection(state.fold, Failures(recorded))
-            is_done = False
-            with suppress(QuireError):
-                self._record(section, durable=False)
-                is_done = True
-            if is_done:
-                self.after_commit()
-            else:
-                section.apply(0)
+            self._record_soon(PendingSection(state.fold, Failures(recorded)))
+
+    def _record_soon(self, section: PendingSection) -> None:
+        is_done = False
+        with suppress(QuireError):
+            self._record(section, durable=False)
+            is_done = True
+        if is_done:
+            self.after_commit()
+        else:
+            section.apply(0)
 
     def _record(self, *sections: PendingSection, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""

@@ -31,7 +31,7 @@ from quire.engine.records.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.records.durable_state import KEEPER, SHARED, WORK, DurableState, SubscriptionForm
+from quire.engine.records.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
 from quire.errors import (
     DiskFull,
@@ -229,7 +229,7 @@ class Definitions:
     def drop(self, name: str) -> int:
         """Remove a queue; the id that it had. Raises as `Store.drop_queue`."""
         state = self._state
-        target = state.queue(name)
+        target = state.queue(name, to_end=True)
         target.releases.check_records()
 
         def prepare() -> list[CatalogChange]:
@@ -335,14 +335,16 @@ class Definitions:
         return released
 
     def subscribe(
-        self, starts: Mapping[tuple[str, str], str | int], form: SubscriptionForm
+        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool]
     ) -> list[int]:
         """Make subscriptions, by queue and name; where there is one already, it stays as it is.
 
-        The numbers of those that were made.
+        `asked`: what is said of their form. The numbers of those that were made. Raises
+        SubscriptionExists where one that is there has another form.
         """
         state = self._state
-        options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
+        options = {k: v for k, v in asked.items() if v != getattr(SHARED, k)}
+        all_there = SubscriptionExists("all of them are there already")
         for (queue, subscription), start in starts.items():
             target = checks.topic_named(state, queue)
             if start != "earliest" and subscription not in target.named:
@@ -355,6 +357,7 @@ class Definitions:
             for (queue, subscription), start in starts.items():
                 found = checks.topic_named(state, queue)
                 if subscription in found.named:
+                    checks.check_form(queue, found.named[subscription], asked)
                     continue
                 position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
                 if position > found.end_position:
@@ -369,13 +372,16 @@ class Definitions:
                 number = numbers[not found.is_temporary].subscription()
                 changes.append(CatalogChange(SUBSCRIPTION, number, body | options))
             if not changes:
-                raise SubscriptionExists("all of them are there already")
+                raise all_there
             return changes
 
         is_temporary = self._are_temporary([queue for queue, _ in starts])
-        with suppress(SubscriptionExists):
+        try:
             return [made.key for made in self.submit(prepare, is_temporary=is_temporary)]
-        return []
+        except SubscriptionExists as error:
+            if error is not all_there:
+                raise
+            return []
 
     def unsubscribe(self, queue: str, subscription: str, number: int | None = None) -> None:
         """Remove a subscription. Raises as `Store.unsubscribe`.
@@ -383,7 +389,7 @@ class Definitions:
         `number`: only that one, not another one of the name.
         """
         state = self._state
-        target = state.queue(queue)
+        target = state.queue(queue, to_end=True)
 
         def prepare() -> list[CatalogChange]:
             subscription_id = state.queue(queue).subscription(subscription).subscription_id
@@ -401,7 +407,7 @@ class Definitions:
             self.submit(prepare, is_temporary=self._are_temporary([queue]))
 
     def rename(self, old: str, new: str) -> Queue:
-        """Give a queue another name. Raises as `Store.rename_queue`."""
+        """Give a queue another name. Raises as `Admin.rename_queue`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:
@@ -422,7 +428,7 @@ class Definitions:
         return state.queues[self.submit(prepare, is_temporary=is_temporary)[0].key]
 
     def create_alias(self, name: str, queue: str, replace: bool) -> None:
-        """Give a queue one more name. Raises as `Store.create_alias`."""
+        """Give a queue one more name. Raises as `Admin.create_alias`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:
@@ -446,11 +452,11 @@ class Definitions:
         self.submit(prepare)
 
     def drop_alias(self, name: str) -> None:
-        """Take an alias away. Raises as `Store.drop_alias`."""
+        """Take an alias away. Raises as `Admin.drop_alias`."""
         state = self._state
 
         def prepare() -> list[CatalogChange]:
-            state.queue(name)
+            state.queue(name, to_end=True)
             known = checks.entry_named(state, ALIAS, name)
             if known is None:
                 raise InvalidArgument(

@@ -35,7 +35,7 @@ class ScheduleEntries:
         self._submit = definitions.submit
 
     def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> None:
-        """Make one. Raises as `Store.create_schedule`."""
+        """Make one. Raises as `Cron.create`."""
         now_us = self._env.now_us()
         body = {"name": name, **DEFAULTS, **_present(given)}
         queue = body.pop("queue")
@@ -44,8 +44,7 @@ class ScheduleEntries:
         if known is not None:
             if not exist_ok:
                 raise ScheduleExists(
-                    f"schedule {name!r} is there already: alter_schedule it, or drop_schedule it "
-                    "first"
+                    f"schedule {name!r} is there already: store.cron.alter() it, or drop() it first"
                 )
             _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
             return
@@ -58,7 +57,7 @@ class ScheduleEntries:
         self._submit(prepare)
 
     def alter(self, name: str, given: Mapping[str, Any]) -> None:
-        """Change one. Raises as `Store.alter_schedule`."""
+        """Change one. Raises as `Cron.alter`."""
         number, entry = self._known(name)
         now_us = self._env.now_us()
         body = _present({**entry.body, **given})
@@ -77,7 +76,7 @@ class ScheduleEntries:
         self._submit(prepare)
 
     def drop(self, name: str) -> None:
-        """Remove one. Raises as `Store.drop_schedule`."""
+        """Remove one. Raises as `Cron.drop`."""
         number, _ = self._known(name)
         self._submit(lambda: [CatalogChange(SCHEDULE, number, None)])
 
@@ -85,7 +84,7 @@ class ScheduleEntries:
         known = entry_named(self._state, SCHEDULE, name)
         if known is None:
             raise ScheduleNotFound(
-                f"there is no schedule {name!r}: schedules() lists them, create_schedule makes one"
+                f"there is no schedule {name!r}: store.cron.list() tells them, create() makes one"
             )
         return known
 
@@ -122,5 +121,5 @@ def _check_as_asked(there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
     if differing:
         raise ScheduleExists(
             f"schedule {body['name']!r} is there already, and not as asked for: "
-            f"{'; '.join(differing)}; ask for what is there, or alter_schedule it"
+            f"{'; '.join(differing)}; ask for what is there, or store.cron.alter() it"
         )

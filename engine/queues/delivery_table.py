@@ -13,7 +13,7 @@ What is known of messages in another order than that of commits changes by this 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -28,7 +28,6 @@ class DeliveryState(Enum):
     SCHEDULED = "it is not due yet"
     AVAILABLE = "it may be taken, as soon as its group lets it"
     IN_FLIGHT = "a transaction has it"
-    AHEAD = "a transaction has it that took it before it was due"
     LATE = "a transaction has it, and it has expired"
     REJECTED = "it has failed, and comes again later"
     SPENT = "it was delivered as often as it may be"
@@ -76,9 +75,8 @@ _UNTOUCHED: Final = (
     DeliveryState.SCHEDULED,
     DeliveryState.AVAILABLE,
 )
-_HELD: Final = (DeliveryState.IN_FLIGHT, DeliveryState.AHEAD, DeliveryState.LATE)
+_HELD: Final = (DeliveryState.IN_FLIGHT, DeliveryState.LATE)
 _ANEW: Final = (DeliveryState.UNSEEN, DeliveryState.AVAILABLE)
-_NOT_YET: Final = (DeliveryState.WAITING, DeliveryState.SCHEDULED)
 _OVER: Final = (DeliveryState.SPENT, DeliveryState.EXPIRED)
 RULES: Final = (
     Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.AVAILABLE,)),
@@ -98,7 +96,7 @@ RULES: Final = (
     Rule(
         Event.TAKE,
         (DeliveryState.SCHEDULED,),
-        (DeliveryState.AHEAD,),
+        (DeliveryState.IN_FLIGHT,),
         "that very message is asked for",
     ),
     Rule(Event.PICK, _UNTOUCHED, (DeliveryState.IN_FLIGHT,), "nobody has it"),
@@ -109,51 +107,22 @@ RULES: Final = (
         (DeliveryState.UNSEEN,),
         "nothing was known of it",
     ),
-    Rule(
-        Event.GIVE_BACK, (DeliveryState.AHEAD,), (DeliveryState.SCHEDULED,), "its time is to come"
-    ),
-    Rule(
-        Event.GIVE_BACK,
-        (DeliveryState.AHEAD,),
-        (DeliveryState.AVAILABLE,),
-        "its time has come meanwhile",
-    ),
-    Rule(
-        Event.GIVE_BACK,
-        (DeliveryState.AHEAD,),
-        (DeliveryState.WAITING,),
-        "the same, in an order by sequences",
-    ),
     Rule(Event.GIVE_BACK, (DeliveryState.LATE,), (DeliveryState.EXPIRED,)),
     Rule(Event.GIVE_BACK, _HELD, (DeliveryState.SPENT,), "it has no delivery left"),
-    Rule(Event.DELAY, _HELD[:2], (DeliveryState.REJECTED,), "`retry`, or `reject` with a delay"),
+    Rule(Event.DELAY, _HELD, (DeliveryState.REJECTED,), "`retry`, or `reject` with a delay"),
     Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.AVAILABLE,)),
     Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.UNSEEN,), "nothing was known of it"),
-    Rule(Event.COME, (DeliveryState.REJECTED,), _NOT_YET, "it was taken before it was due"),
     Rule(Event.COME, (DeliveryState.REJECTED,), (DeliveryState.SPENT,), "it has no delivery left"),
-    Rule(Event.EXPIRE, _UNTOUCHED[1:], (DeliveryState.EXPIRED,)),
-    Rule(Event.EXPIRE, _HELD[:2], (DeliveryState.LATE,)),
-    Rule(Event.EXPIRE, (DeliveryState.REJECTED,), (DeliveryState.EXPIRED,)),
-    Rule(
-        Event.EXPIRE, (DeliveryState.REJECTED,), (DeliveryState.SPENT,), "it has no delivery left"
-    ),
+    Rule(Event.EXPIRE, (*_UNTOUCHED[1:], DeliveryState.REJECTED), (DeliveryState.EXPIRED,)),
+    Rule(Event.EXPIRE, (DeliveryState.IN_FLIGHT,), (DeliveryState.LATE,)),
     Rule(Event.READ, tuple(DeliveryState), (DeliveryState.READ,)),
     Rule(Event.GO, (DeliveryState.SPENT,), _HELD, "until the commit that moves it"),
-    Rule(
-        Event.GO,
-        (DeliveryState.EXPIRED,),
-        (DeliveryState.LATE,),
-        "until the commit that moves or drops it",
-    ),
+    Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.LATE,), "until it is moved or dropped"),
+    Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.SPENT,), "refused, with none left"),
     Rule(Event.GO, _OVER, (DeliveryState.READ,)),
     Rule(Event.ALTER, (*_UNTOUCHED, DeliveryState.EXPIRED), _ANEW, "they say what is next"),
     Rule(Event.ALTER, _HELD[1:], (DeliveryState.IN_FLIGHT,), "the same"),
-    Rule(
-        Event.ALTER,
-        (DeliveryState.SPENT,),
-        (*_ANEW, *_NOT_YET, DeliveryState.EXPIRED),
-        "it has deliveries left",
-    ),
+    Rule(Event.ALTER, (DeliveryState.SPENT,), _ANEW, "it has deliveries left"),
     Rule(Event.MOVE, tuple(DeliveryState), (*_ANEW, DeliveryState.READ)),
     Rule(Event.OPEN, (*_UNTOUCHED, *_HELD, *_OVER, DeliveryState.REJECTED), _ANEW),
     Rule(Event.OPEN, _HELD, (DeliveryState.IN_FLIGHT,), "a prepared transaction has it"),
@@ -164,12 +133,6 @@ RULES: Final = (
         "the record of its failure says so",
     ),
 )
-TABLE: Final[Mapping[tuple[DeliveryState, Event], tuple[DeliveryState, ...]]] = {
-    (state, event): tuple(each for rule in found for each in rule.after)
-    for state in DeliveryState
-    for event in Event
-    if (found := [rule for rule in RULES if rule.event is event and state in rule.before])
-}
 
 
 class Way(NamedTuple):
@@ -197,19 +160,6 @@ def ways(rules: Iterable[Rule]) -> dict[Event, dict[int, Way]]:
 
 
 WAYS: Final = ways(RULES)
-
-
-def reached(state: DeliveryState, events: Iterable[Event]) -> set[DeliveryState]:
-    """Where a position may be, after any of the events, in any order and number."""
-    known, found = list(events), {state}
-    ahead = [state]
-    while ahead:
-        now = ahead.pop()
-        for event in known:
-            new = set(TABLE.get((now, event), ())) - found
-            found |= new
-            ahead += new
-    return found
 
 
 def lines() -> Iterator[str]:

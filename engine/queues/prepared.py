@@ -98,7 +98,7 @@ class PreparedTransactions:
                 kind = "request id" if entry.queue_id else "ledger key"
                 raise KeyHeld(
                     f"the {kind} {entry.key!r} is held by the prepared transaction {holder!r}: "
-                    "try again when it is decided (commit_prepared, rollback_prepared)"
+                    "try again when it is decided (store.prepared)"
                 )
 
     def reader_of(self, subscription_id: int) -> str | None:
@@ -138,7 +138,7 @@ class PreparedTransactions:
         if record.xid in self._by_xid:
             raise XidExists(
                 f"there is a prepared transaction {record.xid!r} already: decide it "
-                "(commit_prepared, rollback_prepared), or prepare under another xid"
+                "(store.prepared), or prepare under another xid"
             )
         keys = {entry.held_as: record.xid for entry in record.entries}
         self._by_xid[record.xid] = prepared
@@ -182,7 +182,8 @@ class PreparedTransactions:
             or expected not in (None, prepared)
         ):
             raise TransactionNotFound(
-                f"there is no prepared transaction {xid!r} (any more): recover() lists them"
+                f"there is no prepared transaction {xid!r} (any more): store.prepared.list() "
+                "tells them"
             )
         prepared.phase = Phase.DECIDING
         return prepared

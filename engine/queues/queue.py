@@ -37,7 +37,10 @@ from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
+from quire.nearness import did_you_mean
+from quire.properties import DROP_OLDEST
 from quire.uninterrupted import Condition
+from quire.unread import tell_unread
 
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
@@ -94,6 +97,9 @@ class Queue(QueueEffects):
         self._switches = ALL_ON
         self.dropped = False
         self.limits_expiry = False  # messages that are put live no longer than it says
+        self.asks_more = False  # of a put, than room: `limits_expiry`, or it is to be said that
+        self.is_unread = False  # nobody reads, and nothing says what goes then (NR2)
+        self._was_told = False  # to this process
         self._limit()
         self._shut()
         self.space.recovered(used, durable.end_position - self.released.total)
@@ -110,6 +116,7 @@ class Queue(QueueEffects):
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
+        self._look_for_readers()
 
     # Attributes are kept few: a test of them tells why.
 
@@ -165,12 +172,13 @@ class Queue(QueueEffects):
         if name is None:
             raise SubscriptionNotFound(
                 f"queue {self.name!r} is a topic: read it through a subscription, as "
-                f'"{self.name}/NAME" (make one with subscribe({self.name!r}, NAME))'
+                f"'{self.name}/subscription'; subscribe first, with subscribe({self.name!r}, NAME)"
             )
         subscription = self.named.get(name)
         if subscription is None:
             raise SubscriptionNotFound(
-                f"queue {self.name!r} has no subscription {name!r}: make it with "
+                f"queue {self.name!r} has no subscription {name!r}"
+                f"{did_you_mean(name, [each.name for each in self.readers()])}: make it with "
                 f"subscribe({self.name!r}, {name!r})"
             )
         return subscription
@@ -178,6 +186,21 @@ class Queue(QueueEffects):
     def readers(self) -> list[Subscription]:
         """All subscriptions but the keeper."""
         return [s for s in self.subscriptions.values() if s is not self.keeper]
+
+    def _look_for_readers(self) -> None:
+        properties = self.config.properties
+        lets_go = properties.keeps or properties.overflow == DROP_OLDEST
+        is_read = len(self.subscriptions) > (self.keeper is not None)
+        self.is_unread = self.config.kind == TOPIC and not (lets_go or is_read)
+        self.space.is_unread = self.is_unread
+        self.asks_more = self.limits_expiry or (self.is_unread and not self._was_told)
+
+    def tell_unread(self) -> None:
+        """Somebody of this process is about to put here: say that nobody reads, once (NR1)."""
+        if self.is_unread and not self._was_told:
+            self._was_told = True  # first: the warning may be made an error
+            self._look_for_readers()
+            tell_unread(self.name)
 
     # Beside the fold (see `QueueEffects`)
 
@@ -243,6 +266,7 @@ class Queue(QueueEffects):
 
     def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
         self._join(subscription)
+        self._look_for_readers()
         return self.releases.free(released)
 
     def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
@@ -251,6 +275,7 @@ class Queue(QueueEffects):
         del self.named[subscription.name]
         if subscription is self.keeper:
             self.keeper = None
+        self._look_for_readers()
         self.wake()
         return self.releases.free(released)
 
@@ -261,6 +286,7 @@ class Queue(QueueEffects):
         self._shut()
         for subscription in self.readers():
             subscription.obey(config.properties)
+        self._look_for_readers()
         self.wake_all()
 
     def switch(self, switches: Switches) -> None:

@@ -42,8 +42,8 @@ class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
-        "capacity", "has_remedy", "is_guarded", "is_typed", "live_messages", "max_messages",
-        "most_bytes", "name", "not_obeyed", "open_transactions", "pending_bytes",
+        "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
+        "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "pending_bytes",
         "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
         "stopped", "strategy", "used",
     )  # fmt: skip
@@ -51,6 +51,7 @@ class Space:
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
         self.strategy = strategy
         self.room: threading.Condition | None = None  # of commits that wait for space
+        self.is_unread = False  # nobody reads, and nothing gives way
         self.limit(config)
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -309,10 +310,16 @@ class Space:
             raise self._full(why, (WRITE, charge, messages))
 
     def _full(self, why: str, refused: Refused) -> QueueFull:
+        remedy = "read and commit from it, or drop subscriptions that nobody reads, then try again"
+        if self.is_unread:
+            remedy = (
+                "it is a topic without subscriptions, which nobody reads: "
+                f"subscribe({self.name!r}, NAME) and read it; or have what nobody reads give way, "
+                f"with alter_queue({self.name!r}, overflow='drop_oldest') or keep_messages"
+            )
         error = QueueFull(
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
-            f"{self.open_transactions} open and {self.prepared} prepared transactions); read and "
-            "commit from it, or drop subscriptions that nobody reads, then try again"
+            f"{self.open_transactions} open and {self.prepared} prepared transactions); {remedy}"
         )
         error.queue, error.refused, error.has_remedy = self.name, refused, self.has_remedy
         return error

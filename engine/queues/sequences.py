@@ -215,15 +215,6 @@ class Sequences:
 
     # All of it
 
-    @property
-    def waiting(self) -> int:
-        """How many messages wait."""
-        return sum(map(len, self._waiting.values()))
-
-    def positions(self) -> list[int]:
-        """Those of them."""
-        return [_split(code)[1] for codes in self._waiting.values() for code in codes]
-
     def forget(self, start: int, end: int) -> None:
         """[start, end) is read."""
         for position in held_between(self.gaps, start, end):

@@ -1,21 +1,21 @@
 """What stands ready to be taken, in a queue's order: by rank, and then by position.
 
-Two forms, for few ranks (priorities) and for many (keys). Both show the code of what is next: its
-rank, and in the lowest bits its position.
+Each is known by its code: its rank, and in the lowest bits its position. Of many ranks (keys) all
+stand in one line; of few (priorities) each rank has a line of its own.
 
 - SR1: what `first` shows is the lowest code of all that were added and not popped; one that was
   added twice is shown twice.
-- SR2: of few ranks a position takes 8 bytes, and some 40 where it was added before its turn; of
-  many it takes what its code takes as an int, 48 bytes and more.
+- SR2: a code that is added in its turn takes 8 bytes, where it has 63 bits at most; any other what
+  it takes as an int in a list, 40 bytes and more.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 from sys import getsizeof
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,9 @@ from quire.limits import (
     HEAPIFIED,
     LANE_BYTES,
     LANE_SLACK,
+    LONGEST_CODE,
     POSITION_BITS,
     POSITIONS,
-    RETURNED_BYTES,
-    TAKEN_BYTES,
 )
 
 Ranks = NDArray[Any]  # of int64, or of ints of any size, as objects
@@ -40,7 +39,7 @@ def code_of(position: int, rank: int) -> int:
     return rank << POSITION_BITS | position
 
 
-def push(heap: list[Any], items: list[Any]) -> None:
+def push(heap: list[Any], items: Sequence[Any]) -> None:
     """Add many to a heap."""
     if len(items) > HEAPIFIED and len(items) > len(heap) >> 3:
         heap += items
@@ -63,20 +62,14 @@ class Standing(Protocol):
     def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
         """Ascending positions, which are not here yet."""
 
-    def add(self, position: int, rank: int) -> None:
-        """One that came back."""
-
-    def show(self, position: int, rank: int) -> None:
-        """One that mostly comes behind all others of its rank."""
+    def add(self, code: int) -> None:
+        """One more."""
 
     def first(self) -> int:
         """The lowest code; -1: there is none."""
 
     def pop(self) -> None:
         """Take that away."""
-
-    def positions(self) -> list[int]:
-        """All that stand here, in no order."""
 
     def drop(self, done: IntervalSet) -> None:
         """Take away what is read."""
@@ -87,181 +80,137 @@ class Standing(Protocol):
     def memory_bytes(self) -> int:
         """What it takes (SR2)."""
 
-    @property
-    def taken_bytes(self) -> int:
-        """What is kept of each that is in flight."""
+
+_NONE: Final[array[int]] = array("q")  # of all lines that have none; nobody changes it
+_NONE_AGAIN: Final[list[int]] = []  # likewise
 
 
-class _Lane:
-    """The positions of one rank, which ascend but for those that came back."""
+class Line:
+    """Codes that ascend, but for those that came back, and those that are too long."""
 
-    __slots__ = ("again", "head", "new")
+    __slots__ = ("_again", "_head", "_new")
 
     def __init__(self) -> None:
-        self.new = array("q")
-        self.head = 0  # what is before it in `new` was taken
-        self.again: list[int] = []  # a heap
+        self._new = _NONE
+        self._head = 0  # what is before it in `_new` was taken
+        self._again = _NONE_AGAIN  # a heap
 
-    def __len__(self) -> int:
-        return len(self.new) - self.head + len(self.again)
+    def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
+        self._push(list(map(code_of, positions.tolist(), ranks.tolist())))
 
-    def add(self, positions: NDArray[np.int64]) -> None:
-        """Ascending positions, which are not here yet."""
-        if self.new and positions[0] <= self.new[-1]:
-            self.again += positions.tolist()
-            heapify(self.again)
+    def extend(self, codes: NDArray[np.int64]) -> None:
+        """Ascending ones, which are not here yet."""
+        if self._new and codes[0] <= self._new[-1]:
+            self._push(codes.tolist())
         else:
-            self.new.frombytes(positions.tobytes())
+            self._new = self._new or array("q")
+            self._new.frombytes(codes.tobytes())
+
+    def _push(self, codes: list[int]) -> None:
+        self._again = self._again or []
+        push(self._again, codes)
+
+    def add(self, code: int) -> None:
+        new = self._new
+        if code > LONGEST_CODE or (new and code < new[-1]):
+            if not self._again:
+                self._again = []
+            heappush(self._again, code)
+        elif new:
+            new.append(code)
+        else:
+            self._new = array("q", (code,))
 
     def first(self) -> int:
-        """The lowest position, of which there is one."""
-        new, head, again = self.new, self.head, self.again
+        new, head, again = self._new, self._head, self._again
         if head < len(new) and not (again and again[0] < new[head]):
             return new[head]
-        return again[0]
+        return again[0] if again else -1
 
-    def pop(self) -> bool:
-        """Take the lowest position away; whether it was the last one."""
-        new, head, again = self.new, self.head, self.again
+    def pop(self) -> None:
+        new, head, again = self._new, self._head, self._again
         if head == len(new) or (again and again[0] < new[head]):
             heappop(again)
-            return not again and head == len(new)
-        self.head = head = head + 1
-        if head > LANE_SLACK and head > len(new) >> 1:
+            return
+        self._head = head = head + 1
+        if head == len(new):
+            self._new, self._head = _NONE, 0
+        elif head > LANE_SLACK and head > len(new) >> 1:
             del new[:head]
-            self.head = head = 0
-        return head == len(new) and not again
+            self._head = 0
 
-    def positions(self) -> list[int]:
-        return [*self.new[self.head :], *self.again]
+    def codes(self) -> list[int]:
+        """All of them, in no order."""
+        return [*self._new[self._head :], *self._again]
 
     def drop(self, done: IntervalSet) -> None:
-        """Take away what is read."""
-        self.new = array("q", [p for p in self.new[self.head :] if not done.contains(p)])
-        self.head = 0
-        self.again = [p for p in self.again if not done.contains(p)]
-        heapify(self.again)
+        left = [code for code in self.codes() if not done.contains(code & POSITIONS)]
+        self._new, self._head, self._again = _NONE, 0, _NONE_AGAIN
+        for code in sorted(left):
+            self.add(code)
+
+    def __len__(self) -> int:
+        return len(self._new) - self._head + len(self._again)
+
+    @property
+    def memory_bytes(self) -> int:
+        size = getsizeof(self) + (getsizeof(_NONE) + LANE_BYTES * len(self._new)) * bool(self._new)
+        return size + (8 + int_bytes(self._again)) * len(self._again)
 
 
 class Lanes:
-    """Of few ranks."""
+    """A line for each of few ranks."""
 
-    __slots__ = ("_base", "_lanes", "_rank", "_top")
+    __slots__ = ("_lines", "_top")
 
     def __init__(self) -> None:
-        self._lanes: SortedDict[int, _Lane] = SortedDict()  # those that have something, by rank
-        self._top: _Lane | None = None  # the first of them
-        self._rank = self._base = 0  # its rank, and the code of position 0 there
+        self._lines: SortedDict[int, Line] = SortedDict()  # those that have something, by rank
+        self._top: Line | None = None  # the first of them
 
     def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
-        for rank in np.unique(ranks).tolist():
-            self._lane(rank).add(positions[ranks == rank])
-        self._find_top()
+        for rank in set(ranks.tolist()):
+            self._line(rank).extend(positions[ranks == rank] | code_of(0, rank))
 
-    def add(self, position: int, rank: int) -> None:
-        heappush(self._lane(rank).again, position)
-        if self._top is None or rank < self._rank:
-            self._find_top()
-
-    def show(self, position: int, rank: int) -> None:
-        lane = self._lane(rank)
-        if not lane.new or position > lane.new[-1]:
-            lane.new.append(position)
-        else:
-            heappush(lane.again, position)
-        if self._top is None or rank < self._rank:
-            self._find_top()
+    def add(self, code: int) -> None:
+        self._line(code >> POSITION_BITS).add(code)
 
     def first(self) -> int:
-        top = self._top
-        return -1 if top is None else self._base | top.first()
+        return -1 if self._top is None else self._top.first()
 
     def pop(self) -> None:
-        top = self._top
-        assert top is not None
-        if top.pop():
-            del self._lanes[self._rank]
+        assert self._top is not None
+        self._top.pop()
+        if not self._top:
+            del self._lines[self._lines.keys()[0]]
             self._find_top()
 
-    def positions(self) -> list[int]:
-        return [position for lane in self._lanes.values() for position in lane.positions()]
-
     def drop(self, done: IntervalSet) -> None:
-        for rank, lane in list(self._lanes.items()):
-            lane.drop(done)
-            if not lane:
-                del self._lanes[rank]
+        for rank, line in list(self._lines.items()):
+            line.drop(done)
+            if not line:
+                del self._lines[rank]
         self._find_top()
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+        return sum(map(len, self._lines.values()))
 
     @property
     def memory_bytes(self) -> int:
-        again = sum(len(lane.again) for lane in self._lanes.values())
-        new = sum(len(lane.new) for lane in self._lanes.values())
-        return LANE_BYTES * new + RETURNED_BYTES * again
+        return sum(line.memory_bytes for line in self._lines.values())
 
-    @property
-    def taken_bytes(self) -> int:
-        return TAKEN_BYTES
-
-    def _lane(self, rank: int) -> _Lane:
-        lane: _Lane | None = self._lanes.get(rank)
-        if lane is None:
-            lane = self._lanes[rank] = _Lane()
-        return lane
+    def _line(self, rank: int) -> Line:
+        """Which gets something now."""
+        line: Line | None = self._lines.get(rank)
+        if line is None:
+            line = self._lines[rank] = Line()
+            self._find_top()
+        return line
 
     def _find_top(self) -> None:
-        if self._lanes:
-            self._rank, self._top = self._lanes.peekitem(0)
-            self._base = code_of(0, self._rank)
-        else:
-            self._top = None
+        self._top = self._lines.peekitem(0)[1] if self._lines else None
 
 
-class Keyed:
-    """Of as many ranks as there are messages, and ranks of any size."""
-
-    __slots__ = ("_codes",)
-
-    def __init__(self) -> None:
-        self._codes: list[int] = []  # a heap
-
-    def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
-        push(self._codes, list(map(code_of, positions.tolist(), ranks.tolist())))
-
-    def add(self, position: int, rank: int) -> None:
-        heappush(self._codes, code_of(position, rank))
-
-    show = add
-
-    def first(self) -> int:
-        return self._codes[0] if self._codes else -1
-
-    def pop(self) -> None:
-        heappop(self._codes)
-
-    def positions(self) -> list[int]:
-        return [code & POSITIONS for code in self._codes]
-
-    def drop(self, done: IntervalSet) -> None:
-        self._codes = [code for code in self._codes if not done.contains(code & POSITIONS)]
-        heapify(self._codes)
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    @property
-    def memory_bytes(self) -> int:
-        return getsizeof(self._codes) + len(self._codes) * int_bytes(self._codes)
-
-    @property
-    def taken_bytes(self) -> int:
-        return TAKEN_BYTES + int_bytes(self._codes)
-
-
-def int_bytes(codes: list[int]) -> int:
+def int_bytes(codes: Collection[int]) -> int:
     """What one of the ints takes, as far as some of them tell."""
-    some = codes[:: max(1, len(codes) >> 6)]
+    some = list(codes)[:: max(1, len(codes) >> 6)]
     return max(map(getsizeof, some), default=0) + 15 & ~15

@@ -22,6 +22,7 @@ from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
+from quire.nearness import did_you_mean
 from quire.order import by_sequence
 
 from .prepared import PreparedTransactions
@@ -80,14 +81,19 @@ class State:
 
     # Look-ups
 
-    def queue(self, name: str) -> Queue:
-        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
+    def queue(self, name: str, *, to_end: bool = False) -> Queue:
+        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name.
+
+        `to_end`: whoever asks would take it away, and does not miss it.
+        """
         found = self.names.get(name) if isinstance(name, str) else None
         if found is None:
             check_name(name, "queue")  # "queue/subscription", bytes, a list, ...
-            raise QueueNotFound(
-                f"there is no queue {name!r}: create it with create_queue({name!r})"
-            )
+            advice = "queues() lists those that are there"
+            if not to_end:
+                advice = f"create it with create_queue({name!r})"
+            near = did_you_mean(name, list(self.names))
+            raise QueueNotFound(f"there is no queue {name!r}{near}: {advice}")
         return found
 
     def source(self, source: str) -> tuple[Queue, Subscription]:

@@ -15,6 +15,7 @@
 - U7: where what has failed is to come later, or the queue has `retry`, the record of the failure
   carries the count and the time, as it was drawn; so both survive the process. A failure anywhere
   else is counted in memory. Within a process the wait is counted by the monotonic clock (SL9).
+  What stands in `later` may be elsewhere by then, as with a selection's indexes (SL2).
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
   returned are gone with the process, and every position not in `done` is delivered again, but for
   what prepared transactions have got: that stays in flight; and for what comes later (U7).
@@ -23,7 +24,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from quire.retry import retry_seconds
 
 from .delivery_table import DeliveryState, Event
 from .read_structure import ReadStructure
-from .selection import Selection
+from .selection import Selection, clock_us
 from .standing import held_between
 
 NONE: Final = -1  # there is no next message
@@ -103,7 +104,7 @@ class Subscription:
         self._missed = 0  # what selections of before let through though something was missing
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
-        self.later: list[tuple[float, int, int]] = []  # a heap: when [start, end) is due
+        self.later: list[tuple[int, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.exclusive, self.durable = durable.exclusive, durable.durable
@@ -116,9 +117,7 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """How many messages come later."""
-        later = sum(
-            hi - lo for _, start, end in self.later for lo, hi in self.done.gaps(start, end)
-        )
+        later = sum(hi - lo for _, start, end in self.later for lo, hi in self._coming(start, end))
         return later + (0 if self.selection is None else self.selection.coming)
 
     @property
@@ -131,31 +130,56 @@ class Subscription:
         """Everything below it is read."""
         return self.done.first_gap(0)
 
-    def take(self, limit: int, end: int, taker: object = None) -> tuple[int, int] | None:
-        """The next run of at most `limit` positions below `end`, now in flight, or None.
+    # Rules, and who may take (U6)
 
-        `taker`: which transaction takes them.
-        """
-        if self.selection is not None:
-            run = self.selection.take(limit, self.attempts, taker)
-        elif self.returned:
-            run = self._take_returned(limit)
-        else:
-            run = self._take_new(limit, end)
-        if run is not None:
-            self.delivered += run[1] - run[0]
-        return run
+    def obey(self, properties: Properties) -> None:
+        """From now on: what is available has a selection or none, deliveries are counted or not."""
+        rule = properties.selected_by
+        if rule != self._rule:  # what is known was looked at by another one
+            self._select(False)
+            self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
+        self._select(bool(rule))
+        self.most = properties.max_deliveries or 0
+        self.retry = properties.retry
+        self._tell_plain()
+        for run in self.spent.to_list():
+            for start, end in self.attempts.runs(*run):
+                if not self.is_spent(start):
+                    self.spent.remove(start, end)
+                    self._put_back(start, end, Event.ALTER)
+        for position in [p for p in self.reasons if not self.is_spent(p)]:
+            del self.reasons[position]
 
-    def take_scheduled(self, position: int, group: int, taker: object) -> tuple[int, int] | None:
-        """The position, now in flight, if it is not due yet.
+    def _tell_plain(self) -> None:
+        self.is_plain = not (
+            self.selection is not None or self.most or self.later or self.is_guarded
+        )
 
-        `group`: the number of its group, which the taker gets, too; None takes none.
-        """
+    def _select(self, is_selected: bool) -> None:
         selection = self.selection
-        if selection is None or not selection.take_scheduled(position, group, taker):
-            return None
-        self.delivered += 1
-        return position, position + 1
+        if is_selected and selection is None:
+            later = [part for _, lo, hi in self.later for part in self._coming(lo, hi)]
+            in_flight = IntervalSet.from_list(self.unread_below(self.cursor))
+            for start, end in (*self.returned, *self.spent, *later):
+                in_flight.remove(start, end)
+            self.selection = Selection(
+                self.returned,
+                self.cursor,
+                self._order,
+                held={
+                    DeliveryState.IN_FLIGHT: in_flight,
+                    DeliveryState.REJECTED: later,
+                    DeliveryState.SPENT: self.spent,
+                },
+                is_grouped=self._is_grouped,
+                read=self._numbers,
+            )
+            self.returned = IntervalSet()
+        elif selection is not None and not is_selected:
+            self._cut_later(selection.rejected_in)
+            self.returned, self.cursor = selection.available(), selection.known
+            self._missed += selection.missed
+            self.selection = None
 
     def admits(self, taker: object) -> bool:
         """Whether it may take of a guarded one now (U6); it is the holder then."""
@@ -176,7 +200,43 @@ class Subscription:
         self.reasons.clear()
         self.read_structure.reset()
         self.resume([])
+
+    def resume(self, in_flight: list[tuple[int, int]]) -> None:
+        """Recovery is done: [start, end) of each are in flight, what is unread is available."""
+        is_selected = self.selection is not None
+        self.later.clear()  # what was given back while the journal was read
+        self.returned, self.spent = IntervalSet(), IntervalSet()
+        self.cursor = self.done.first_gap(0)
+        away = IntervalSet.from_list(in_flight)
+        for start, end, due_us in self._hidden():
+            for lo, hi in list(away.gaps(start, end)):
+                heappush(self.later, (self._due(due_us), lo, hi))
+                away.add(lo, hi)
+        if away:
+            self.cursor = max(self.cursor, away.to_list()[-1][1])
+            for lo, hi in self.done.gaps(0, self.cursor):
+                self.returned.add(lo, hi)
+            for start, end in away:
+                self.returned.remove(start, end)
+        self.selection = None
+        self._select(is_selected)
         self._tell_plain()
+
+    # What may be taken
+
+    def has_next(self, end: int) -> bool:
+        """Whether there is a position below `end` to take."""
+        if self.is_guarded and (self.seeker is not None or self.delivered):
+            return False
+        selection = self.selection
+        if selection is not None:
+            return selection.has_any or selection.is_behind(end)
+        return bool(self.returned.total) or self.done.first_gap(self.cursor) < end
+
+    def is_behind(self, end: int) -> bool:
+        """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
+        selection = self.selection
+        return selection is not None and selection.is_behind(end)
 
     def take_one(self, end: int) -> int:
         """The next position below `end`, now in flight; or NONE, BY_RULE.
@@ -194,19 +254,20 @@ class Subscription:
         self.delivered += 1
         return start
 
-    def has_next(self, end: int) -> bool:
-        """Whether there is a position below `end` to take."""
-        if self.is_guarded and (self.seeker is not None or self.delivered):
-            return False
-        selection = self.selection
-        if selection is not None:
-            return selection.has_any or selection.is_behind(end)
-        return bool(self.returned.total) or self.done.first_gap(self.cursor) < end
+    def take(self, limit: int, end: int, taker: object = None) -> tuple[int, int] | None:
+        """The next run of at most `limit` positions below `end`, now in flight, or None.
 
-    def is_behind(self, end: int) -> bool:
-        """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
-        selection = self.selection
-        return selection is not None and selection.is_behind(end)
+        `taker`: which transaction takes them.
+        """
+        if self.selection is not None:
+            run = self.selection.take(limit, self.attempts, taker)
+        elif self.returned:
+            run = self._pop(self.returned, limit)
+        else:
+            run = self._take_new(limit, end)
+        if run is not None:
+            self.delivered += run[1] - run[0]
+        return run
 
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
@@ -223,66 +284,37 @@ class Subscription:
         self.cursor = stop
         return start, stop
 
-    def _take_returned(self, limit: int) -> tuple[int, int] | None:
-        """The first returned positions that have been delivered equally often."""
-        run = self.returned.pop_first(limit)
-        assert run is not None
+    def _pop(self, held: IntervalSet, limit: int) -> tuple[int, int] | None:
+        """The first positions of a set that have been delivered equally often, at most so many."""
+        run = held.pop_first(limit)
+        if run is None:
+            return None
         start, end = run
         stop = self.attempts.equal(start, end)
         if stop < end:
-            self.returned.add(stop, end)
+            held.add(stop, end)
         return start, stop
 
-    def obey(self, properties: Properties) -> None:
-        """From now on: what is available has a selection or none, deliveries are counted or not."""
-        rule = properties.selected_by
-        if rule != self._rule:  # what is known was looked at by another one
-            self._select(False)
-            self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
-        self._select(bool(rule))
-        self.most = properties.max_deliveries or 0
-        self.retry = properties.retry
-        self._tell_plain()
-        for start, end in self.spent.to_list():
-            while start < end:
-                stop = self.attempts.equal(start, end)
-                if not self.is_spent(start):
-                    self.spent.remove(start, stop)
-                    self._put_back(start, stop, Event.ALTER)
-                start = stop
-        for position in [p for p in self.reasons if not self.is_spent(p)]:
-            del self.reasons[position]
+    def take_scheduled(self, position: int, group: int, taker: object) -> tuple[int, int] | None:
+        """The position, now in flight, if it is not due yet.
 
-    def _tell_plain(self) -> None:
-        self.is_plain = not (
-            self.selection is not None or self.most or self.later or self.is_guarded
-        )
+        `group`: the number of its group, which the taker gets, too; None takes none.
+        """
+        selection = self.selection
+        if selection is None or not selection.take_scheduled(position, group, taker):
+            return None
+        self.delivered += 1
+        return position, position + 1
 
-    def _select(self, is_selected: bool) -> None:
-        if is_selected:
-            if self.selection is None:
-                later = [part for _, lo, hi in self.later for part in self.done.gaps(lo, hi)]
-                in_flight = IntervalSet.from_list(self.unread_below(self.cursor))
-                for start, end in (*self.returned, *self.spent, *later):
-                    in_flight.remove(start, end)
-                self.selection = Selection(
-                    self.returned,
-                    self.cursor,
-                    self._order,
-                    held={
-                        DeliveryState.IN_FLIGHT: in_flight,
-                        DeliveryState.REJECTED: later,
-                        DeliveryState.SPENT: self.spent,
-                    },
-                    is_grouped=self._is_grouped,
-                    read=self._numbers,
-                )
-                self.returned = IntervalSet()
-        elif self.selection is not None:
-            self.returned = self.selection.available()
-            self.cursor = self.selection.known
-            self._missed += self.selection.missed
-            self.selection = None
+    def deliveries(self, position: int) -> int:
+        """How often the position is delivered now, this time included."""
+        return self.attempts.of(position) + 1
+
+    def failed_run(self, start: int, end: int) -> tuple[int, int]:
+        """Where the first of [start, end) that have failed equally often end, and how often."""
+        return self.attempts.equal(start, end), self.attempts.failures(start)
+
+    # What nobody gets any more
 
     def is_spent(self, position: int) -> bool:
         """Whether it was delivered as often as it may be."""
@@ -309,22 +341,20 @@ class Subscription:
             return None
         gone = self.expired or self.spent
         is_expired = gone is not self.spent
-        run = gone.pop_first(limit)
+        run = self._pop(gone, limit)
         if run is None:
             return None
-        start, end = run
-        stop = self.attempts.equal(start, end)
-        if stop < end:
-            gone.add(stop, end)
         if self.selection is not None:
-            self.selection.take_gone(start, stop, is_expired=is_expired)
-        self.delivered += stop - start
-        return start, stop, is_expired
+            self.selection.take_gone(*run, is_expired=is_expired)
+        self.delivered += run[1] - run[0]
+        return *run, is_expired
 
     @property
     def has_gone(self) -> bool:
         """Whether there is anything spent or expired."""
         return bool(self.spent) or bool(self.expired)
+
+    # What is taken by its position
 
     def take_waiting(self, taken: list[tuple[int, int]], most: int, runs: int, end: int) -> None:
         """Add up to so many positions below `end`, in so many runs, that nobody holds.
@@ -337,25 +367,19 @@ class Subscription:
         is_selected = self.selection is not None
         self._select(False)
         before = len(taken)
+        later = [part for _, lo, hi in self.later for part in self._coming(lo, hi)]
+        hidden = IntervalSet.from_list(later)
         try:
-            for held in (self.returned, self.spent):
+            for held in (self.returned, self.spent, hidden):
                 while most and runs and (run := _pop_below(held, most, end)):
                     taken += (run,)
                     most, runs = most - (run[1] - run[0]), runs - 1
             while most and runs and (run := self._take_new(most, end)):
                 taken += (run,)
                 most, runs = most - (run[1] - run[0]), runs - 1
-            later, self.later = self.later, []
-            for due, first, last in sorted(later):
-                for lo, hi in self.done.gaps(first, last):
-                    stop = min(hi, end, lo + most) if runs else lo
-                    if lo < stop:
-                        taken += ((lo, stop),)
-                        most, runs = most - (stop - lo), runs - 1
-                    if max(lo, stop) < hi:
-                        self.later.append((due, max(lo, stop), hi))
         finally:
             self.delivered += sum(hi - lo for lo, hi in taken[before:])
+            self._cut_later(hidden.intersection)
             self._select(is_selected)
             self._tell_plain()
 
@@ -377,137 +401,24 @@ class Subscription:
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
+        runs = list(self.done.gaps(start, end))
         if self.selection is not None:
-            unread = list(self.done.gaps(start, end))
-            for lo, hi in unread:
+            for lo, hi in runs:
                 self.selection.pick(lo, hi, self.done)
-            self.delivered += sum(hi - lo for lo, hi in unread)
-            return unread
-        if self.cursor < end:
+        else:
             if self.cursor < start:
                 for lo, hi in self.done.gaps(self.cursor, start):
                     self.returned.add(lo, hi)
-            self.cursor = end
-        self.returned.remove(start, end)
-        runs = list(self.done.gaps(start, end))
+            self.cursor = max(self.cursor, end)
+            self.returned.remove(start, end)
         self.delivered += sum(hi - lo for lo, hi in runs)
         return runs
 
-    def delay(self, start: int, end: int, due: float) -> None:
-        """[start, end), in flight until now, is available again when it is due.
+    def unread_below(self, position: int) -> list[tuple[int, int]]:
+        """The positions below the given one that are not read."""
+        return list(self.done.gaps(0, position)) if position > 0 else []
 
-        But what has expired, which nobody gets any more: it is set aside at once.
-        """
-        self.is_plain = False
-        selection = self.selection
-        for position in [*([] if selection is None else selection.late_in(start, end)), end]:
-            if start < position:
-                if selection is not None:
-                    selection.wait_for(start, position)
-                heappush(self.later, (due, start, position))
-            if position < end:
-                self._put_back(position, position + 1, Event.GIVE_BACK)
-            start = position + 1
-
-    def end_delays(self) -> bool:
-        """What has expired comes no more: it is set aside. Whether there was anything."""
-        selection = self.selection
-        if selection is None or not selection.over:
-            return False
-        over, selection.over = set(selection.over), []
-        rows = [row for row in self.later if held_between(over, row[1], row[2])]
-        self.later = [row for row in self.later if row not in rows]
-        for due, start, end in rows:
-            for position in [*sorted(held_between(over, start, end)), end]:
-                if start < position:
-                    self.later.append((due, start, position))
-                if position < end and not self.done.contains(position):
-                    self._put_back(position, position + 1, Event.EXPIRE)
-                start = position + 1
-        heapify(self.later)
-        return bool(rows)
-
-    def reject(self, position: int, *, noted: bool) -> None:
-        """The position, in flight until now, has failed (see `give_back`), or is read."""
-        if not self.done.contains(position):
-            self._fail(position, position + 1, noted=noted)
-        self.delivered -= 1
-
-    def go_on_giving_back(self, start: int, end: int) -> None:
-        """Giving back [start, end) was interrupted: all of it is available now."""
-        hidden = [row for row in self.later if start < row[2] and row[1] < end]
-        self.later = [row for row in self.later if row not in hidden]
-        heapify(self.later)
-        for _, lo, hi in hidden:
-            self._come(lo, hi)
-        selection = self.selection
-        for lo, hi in [(start, end)] if selection is None else selection.in_hand(start, end):
-            for first, last in list(self.done.gaps(lo, hi)):
-                self._put_back_by_count(first, last, Event.GIVE_BACK)
-        self.delivered -= end - start
-
-    def failing(self, start: int, end: int, policy: Mapping[str, Any] | float) -> list[Failure]:
-        """[start, end), in flight until now, has failed: what is to be noted of what is not read.
-
-        When it comes again is drawn here, by the policy, or after so many seconds.
-        """
-        failures: list[Failure] = []
-        for lo, hi in self.done.gaps(start, end):
-            while lo < hi:
-                stop = self.attempts.equal(lo, hi)
-                late = [] if self.selection is None else self.selection.late_in(lo, stop)
-                if late:  # what has expired waits for nothing
-                    stop = late[0] if lo < late[0] else lo + 1
-                seconds = policy if isinstance(policy, (int, float)) else self._wait(policy, lo)
-                is_over = not seconds or self.is_spent(lo) or late[:1] == [lo]
-                due_us = 0 if is_over else self._env.now_us() + round(seconds * 1e6)
-                failures.append(Failure(self.queue_id, self.subscription_id, lo, stop, due_us))
-                lo = stop
-        return failures
-
-    def _wait(self, policy: Mapping[str, Any], position: int) -> float:
-        """In seconds."""
-        deliveries = max(self.attempts.of(position) + (not self.most), 1)
-        chance = self._env.random_u64() / (1 << 64) if policy["jitter"] else 0.0
-        return retry_seconds(policy, deliveries, chance)
-
-    def failed_run(self, start: int, end: int) -> tuple[int, int]:
-        """Where the first of [start, end) that have failed equally often end, and how often."""
-        return self.attempts.equal(start, end), self.attempts.failures(start)
-
-    def bring_back(self, now: float) -> bool:
-        """What is due is available again; whether anything was."""
-        later = self.later
-        is_any = False
-        while later and later[0][0] <= now:
-            _, start, end = heappop(later)
-            is_any |= self._come(start, end)
-        self._tell_plain()
-        return is_any
-
-    def _come(self, start: int, end: int) -> bool:
-        """What of [start, end) came later is available now; whether there was anything."""
-        parts = list(self.done.gaps(start, end))
-        for lo, hi in parts:
-            self._put_back_by_count(lo, hi, Event.COME)
-        return bool(parts)
-
-    def _put_back(self, start: int, end: int, event: Event) -> None:
-        """[start, end), unread and delivered equally often, is available by that, or spent."""
-        if self.is_spent(start):
-            runs = [(start, end)]
-            if self.selection is not None:
-                runs = self.selection.spend(start, end, event)
-            for lo, hi in runs:
-                self.spent.add(lo, hi)
-        elif self.selection is not None:
-            self.selection.give_back(start, end, event)
-        else:
-            self.returned.add(start, end)
-
-    def deliveries(self, position: int) -> int:
-        """How often the position is delivered now, this time included."""
-        return self.attempts.of(position) + 1
+    # Read, and given back
 
     def forget(self, start: int, end: int) -> bool:
         """[start, end) is read, whether it was in flight or available.
@@ -527,69 +438,100 @@ class Subscription:
         return is_any
 
     def give_back(self, start: int, end: int, *, counted: bool, noted: bool = False) -> None:
-        """[start, end) was in flight and is available again (U2).
+        """[start, end) was in flight and is available again (U2), as far as it is not read.
 
         `counted`: it had reached its reader, so its next delivery is one more, if that is not
         noted already (U5). `noted`: that it failed is, too, and when it comes again (U7).
         """
         is_one = end - start == 1 and not self.done.contains(start)
         for lo, hi in ((start, end),) if is_one else list(self.done.gaps(start, end)):
+            if counted and noted:
+                self._fail(lo, hi)
+                continue
             if counted:
-                self._fail(lo, hi, noted=noted)
-            elif self.most:
-                self._put_back_by_count(lo, hi, Event.GIVE_BACK)
-            elif self.selection is not None:
-                self.selection.give_back(lo, hi)
-            else:
-                self.returned.add(lo, hi)
+                self.attempts.fail_in_memory(lo, hi, noted=bool(self.most))
+            self._put_back(lo, hi, Event.GIVE_BACK)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 
-    def _fail(self, start: int, end: int, *, noted: bool) -> None:
-        """The same of what is unread and has failed: it counts, and may be hidden for a while."""
-        if not noted:
-            self.attempts.fail_in_memory(start, end, noted=bool(self.most))
-            self._put_back_by_count(start, end, Event.GIVE_BACK)
-            return
-        while start < end:
-            stop = self.attempts.equal(start, end)
-            due_us = self.attempts.due_us(start)
-            if due_us and not self.is_spent(start):
-                self.delay(start, stop, self._due(due_us))
+    def go_on_giving_back(self, start: int, end: int) -> None:
+        """Giving back [start, end) was interrupted: all of it is available now."""
+        rows = [(start < row[2] and row[1] < end, row) for row in self.later]
+        self.later = [(0 if is_own else due, lo, hi) for is_own, (due, lo, hi) in rows]
+        heapify(self.later)
+        self.bring_back(0)
+        selection = self.selection
+        for lo, hi in [(start, end)] if selection is None else selection.in_hand(start, end):
+            for first, last in list(self.done.gaps(lo, hi)):
+                self._put_back(first, last, Event.GIVE_BACK)
+        self.delivered -= end - start
+
+    def _put_back(self, start: int, end: int, event: Event) -> None:
+        """[start, end), unread, is available by that, or spent."""
+        selection = self.selection
+        for lo, hi in self.attempts.runs(start, end) if self.most else ((start, end),):
+            if self.is_spent(lo):
+                if selection is not None:
+                    selection.spend(lo, hi, event)
+                self.spent.add(lo, hi)
+            elif selection is not None:
+                selection.give_back(lo, hi, event)
             else:
-                self._put_back(start, stop, Event.GIVE_BACK)
-            start = stop
-
-    def _due(self, due_us: int) -> float:
-        """By the clock that nobody sets (SL9)."""
-        return self._env.monotonic() + (due_us - self._env.now_us()) / 1e6
-
-    def _put_back_by_count(self, start: int, end: int, event: Event) -> None:
-        """The same where they were not delivered equally often."""
-        while start < end:
-            stop = self.attempts.equal(start, end)
-            self._put_back(start, stop, event)
-            start = stop
-
-    def resume(self, in_flight: list[tuple[int, int]]) -> None:
-        """Recovery is done: [start, end) of each are in flight, what is unread is available."""
-        is_selected = self.selection is not None
-        self.later.clear()  # what was given back while the journal was read
-        self.returned, self.spent = IntervalSet(), IntervalSet()
-        self.cursor = self.done.first_gap(0)
-        away = IntervalSet.from_list(in_flight)
-        for start, end, due_us in self._hidden():
-            for lo, hi in list(away.gaps(start, end)):
-                heappush(self.later, (self._due(due_us), lo, hi))
-                away.add(lo, hi)
-        if away:
-            self.cursor = max(self.cursor, away.to_list()[-1][1])
-            for lo, hi in self.done.gaps(0, self.cursor):
                 self.returned.add(lo, hi)
-            for start, end in away:
-                self.returned.remove(start, end)
-        self.selection = None
-        self._select(is_selected)
-        self._tell_plain()
+
+    # Retries (U7)
+
+    def failing(self, start: int, end: int, policy: Mapping[str, Any] | float) -> list[Failure]:
+        """[start, end), in flight until now, has failed: what is to be noted of what is not read.
+
+        When it comes again is drawn here, by the policy, or after so many seconds. What has expired
+        waits for nothing.
+        """
+        failures: list[Failure] = []
+        for lo, hi in self.done.gaps(start, end):
+            while lo < hi:
+                stop, is_late = self.attempts.equal(lo, hi), False
+                if self.selection is not None:
+                    stop, is_late = self.selection.late(lo, stop)
+                seconds = policy if isinstance(policy, (int, float)) else self._wait(policy, lo)
+                is_over = not seconds or self.is_spent(lo) or is_late
+                due_us = 0 if is_over else self._env.now_us() + round(seconds * 1e6)
+                failures.append(Failure(self.queue_id, self.subscription_id, lo, stop, due_us))
+                lo = stop
+        return failures
+
+    def _wait(self, policy: Mapping[str, Any], position: int) -> float:
+        """In seconds."""
+        deliveries = max(self.attempts.of(position) + (not self.most), 1)
+        chance = self._env.random_u64() / (1 << 64) if policy["jitter"] else 0.0
+        return retry_seconds(policy, deliveries, chance)
+
+    def _fail(self, start: int, end: int) -> None:
+        """[start, end), unread, has failed, and is hidden for as long as that is noted."""
+        for lo, hi in self.attempts.runs(start, end):
+            due_us = self.attempts.due_us(lo)
+            if not due_us or self.is_spent(lo):
+                self._put_back(lo, hi, Event.GIVE_BACK)
+                continue
+            self.is_plain = False
+            if self.selection is not None:
+                self.selection.wait_for(lo, hi)
+            heappush(self.later, (self._due(due_us), lo, hi))
+
+    def _due(self, due_us: int) -> int:
+        """By the clock that nobody sets (SL9)."""
+        return clock_us(self._env) + due_us - self._env.now_us()
+
+    def _coming(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """What of a row of `later` comes later still."""
+        selection = self.selection
+        return (
+            self.done.gaps(start, end) if selection is None else selection.rejected_in(start, end)
+        )
+
+    def _cut_later(self, parts: Callable[[int, int], Iterable[tuple[int, int]]]) -> None:
+        """Only these parts of the rows come later still."""
+        self.later = [(due, *part) for due, *row in self.later for part in parts(*row)]
+        heapify(self.later)
 
     def _hidden(self) -> list[tuple[int, int, int]]:
         """The runs of what has failed and comes later, and when (U7)."""
@@ -597,9 +539,16 @@ class Subscription:
         rows = [(start, end, due_us) for start, end, _, _, due_us in self.attempts.rows()]
         return [row for row in rows if row[2] > now_us]
 
-    def unread_below(self, position: int) -> list[tuple[int, int]]:
-        """The positions below the given one that are not read."""
-        return list(self.done.gaps(0, position)) if position > 0 else []
+    def bring_back(self, now_us: int) -> bool:
+        """What is due is available again; whether anything was."""
+        is_any = False
+        while self.later and self.later[0][0] <= now_us:
+            _, start, end = heappop(self.later)
+            for lo, hi in list(self._coming(start, end)):
+                self._put_back(lo, hi, Event.COME)
+                is_any = True
+        self._tell_plain()
+        return is_any
 
 
 def _pop_below(held: IntervalSet, most: int, end: int) -> tuple[int, int] | None:

@@ -26,9 +26,9 @@ _UNSEEN: Final = DeliveryState.UNSEEN.number
 _STATES: Final = tuple(DeliveryState)
 
 
-def those_of(*states: DeliveryState) -> bytes:
+def those_of(*numbers: int) -> bytes:
     """Which states are meant, for `runs`."""
-    return bytes(number in [state.number for state in states] for number in range(256))
+    return bytes(number in numbers for number in range(256))
 
 
 class Whereabouts:
@@ -88,7 +88,7 @@ class Whereabouts:
         end = start + len(states)
         before = self.states(start, end)
         changed = np.flatnonzero(before != states)
-        for after in np.unique(states[changed]).tolist():
+        for after in set(states[changed].tolist()):
             ways = np.frombuffer(WAYS[Event.LOOK][after].to, np.uint8)
             wrong = changed[(states[changed] == after) & (ways[before[changed]] == REFUSED)]
             if len(wrong):

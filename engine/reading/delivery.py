@@ -11,6 +11,7 @@ from quire.arguments import Bytes
 from quire.block import RowBlock, StreamedBlock
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
+from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
 from quire.engine.records.sections import Failure
@@ -34,6 +35,11 @@ class Noting(Protocol):
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
     ) -> None:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
+
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These were not delivered after all. Does not raise."""
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """These have failed. Does not raise."""
@@ -106,18 +112,16 @@ class Delivery:
         with queue.lock:
             is_any = False
             if subscription.later:
-                now = self._env.monotonic()
-                is_any = subscription.bring_back(now)
+                passed_us = clock_us(self._env)
+                is_any = subscription.bring_back(passed_us)
                 if subscription.later:
-                    seconds = subscription.later[0][0] - now
+                    seconds = (subscription.later[0][0] - passed_us) / 1e6
                     self._delayed.add((queue, subscription))
             selection = subscription.selection
             if selection is not None and queue.config.properties.is_clocked:
-                now_us, clock_us = self._env.now_us(), int(self._env.monotonic() * 1e6)
-                end = queue.end_position
-                is_any |= selection.advance(now_us, clock_us, end)
-                is_any |= subscription.end_delays()
-                seconds = min(seconds, selection.due_in(now_us, clock_us))
+                now_us, passed_us = self._env.now_us(), clock_us(self._env)
+                is_any |= selection.advance(now_us, passed_us, queue.end_position)
+                seconds = min(seconds, selection.due_in(now_us, passed_us))
             if is_any:
                 queue.wake()
         return seconds
@@ -227,7 +231,7 @@ class Delivery:
         if failures:
             self._noting.fail(failures)
         with queue.lock:
-            subscription.reject(position, noted=noted)
+            subscription.give_back(position, position + 1, counted=True, noted=noted)
             if subscription.later:
                 self._delayed.add((queue, subscription))
             queue.wake()
@@ -280,8 +284,8 @@ class Delivery:
                     raise QueueInUse(
                         f"{subscription.delivered - own} messages of {queue.name}/"
                         f"{subscription.name} are in flight in other transactions, or another one "
-                        "moves it: end them first (the prepared ones too, see recover()), or wait "
-                        "for them with timeout="
+                        "moves it: end them first (the prepared ones too, see store.prepared), or "
+                        "wait for them with timeout="
                     )
             except BaseException:
                 if not was_held:
@@ -392,9 +396,19 @@ class Delivery:
         return parts
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: Sequence[tuple[int, ...]],
+        *,
+        noted: bool = False,
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
+        """Positions that were taken and reached no reader are available again.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        if noted and subscription.most and runs:  # first: what has its last delivery has it again
+            self._noting.take_back(queue, subscription, runs)
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

@@ -16,7 +16,7 @@ from quire.block.format import ABSENT_TIME, Column
 from quire.engine.queues.groups import group_number
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.read_structure import Pointer
-from quire.engine.queues.selection import Headers
+from quire.engine.queues.selection import Headers, clock_us
 from quire.engine.queues.sequences import NO_SEQUENCE, number_of
 from quire.engine.queues.standing import Ranks
 from quire.engine.queues.subscription import Subscription
@@ -71,8 +71,8 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
             with queue.lock:
                 if subscription.selection is selection:
                     found_there = columns.headers()
-                    now_us, clock_us = env.now_us(), int(env.monotonic() * 1e6)
-                    selection.learn(start, found_there, subscription.done, now_us, clock_us)
+                    now_us, passed_us = env.now_us(), clock_us(env)
+                    selection.learn(start, found_there, subscription.done, now_us, passed_us)
 
 
 def group_of(part: Delivered) -> int:

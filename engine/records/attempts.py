@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Positions [start, end); how often each was given back (or noted, where deliveries are); how often
 # it failed, where that is not the same; and when it comes again, by the wall clock, 0: at once.
@@ -68,9 +68,25 @@ class Attempts:
         edge = self.starts[index]
         return min(edge if edge > start else self._ends[index], end)
 
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """[start, end) in runs of which the same is to be told."""
+        while start < end:
+            stop = self.equal(start, end)
+            yield start, stop
+            start = stop
+
     def add(self, start: int, end: int) -> None:
         """[start, end) was given back once more."""
         self._count(start, end, 1, 0, None)
+
+    def take_back(self, start: int, end: int) -> None:
+        """It was once less, after all."""
+        rows: list[Row] = []
+        first, after = self._cut(start, end)
+        for lo, hi, count, failed, due in self.rows(first, after):
+            if count > 1 or failed or due:
+                rows.append((lo, hi, max(count - 1, 0), failed, due))
+        self._replace(first, after, rows)
 
     def fail(self, start: int, end: int, due_us: int, *, noted: bool) -> None:
         """The same, as it failed, and comes again then. `noted`: the delivery is counted."""

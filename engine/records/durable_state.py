@@ -317,6 +317,14 @@ class DurableQueue:
                 for start, end in subscription.done.gaps(read[2], read[3]):
                     subscription.attempts.add(start, end)
 
+    def take_back(self, read: ReadRow) -> None:
+        """They are not, after all."""
+        with self.beside.lock:
+            subscription = self.subscriptions.get(read[1])
+            if subscription is not None:
+                for start, end in subscription.done.gaps(read[2], read[3]):
+                    subscription.attempts.take_back(start, end)
+
     def fail(self, subscription_id: int, start: int, end: int, due_us: int) -> None:
         """The delivery of these positions failed, of those that are not read: they come again then.
 

@@ -250,6 +250,13 @@ class Fold:
             if queue is not None:  # else it was dropped meanwhile
                 queue.hand_out(run)
 
+    def take_back(self, runs: Sequence[Read]) -> None:
+        """Messages that were to be delivered were not."""
+        for run in runs:
+            queue = self.state.queues.get(run.queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.take_back(run)
+
     def fail(self, runs: Sequence[Failure]) -> None:
         """Deliveries have failed."""
         for queue_id, subscription_id, start, end, due_us in runs:

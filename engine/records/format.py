@@ -116,6 +116,8 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
     8 NUMBERS              what is read of the sequences of queues with such an order. 24 bytes for each sender: u32
                            queue_id, u32 subscription_id, u64 sender (the checksum of its name, 60 bits), u64 next: the
                            number after the highest one that is read
+    9 UNTOUCHED            deliveries that were noted and did not happen: given back as if they had not been asked
+                           for. 24 bytes for each run of positions, as for DELIVERIES: delivered once less
 
 Local tail: the end of a COMMIT_MORE record with an ATTACHMENT. What is before it is the shared part: the same
 bytes on every machine, once length and flags in the header are those without it
@@ -267,6 +269,7 @@ DECIDES: Final = 5
 DELIVERIES: Final = 6
 FAILURES: Final = 7
 NUMBERS: Final = 8
+UNTOUCHED: Final = 9
 
 TAIL: Final = 1  # of a record's flags
 

@@ -223,7 +223,7 @@ class Gets:
                     taken[-1] = _part(last, last[2], lo)
                 else:
                     del taken[-1]
-        self._context.delivery.give_back(queue, subscription, runs)
+        self._context.delivery.give_back(queue, subscription, runs, noted=self._is_counted)
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""

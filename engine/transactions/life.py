@@ -9,7 +9,7 @@ States (`quire.info.TransactionState`):
     OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file (X3)
     OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
-                           object or by the xid (store.commit_prepared, rollback_prepared)
+                           object or by the xid (store.prepared)
     OPEN -> OPEN           prepare() raised for such a reason (also XidExists, KeyHeld)
     PREPARED -> COMMITTED, ROLLED_BACK     somebody decided, this object or another
     PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with

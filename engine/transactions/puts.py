@@ -129,8 +129,10 @@ class Puts:
                 and not context.write_buffers.common.full
             ):
                 written = written_to(target, charge, 1, content, fields)
-                if target.limits_expiry:
-                    self._limit_lone(written)
+                if target.asks_more:
+                    self._tell_unread(target)
+                    if target.limits_expiry:
+                        self._limit_lone(written)
                 self._open(written, charge, 1)
                 self._charge, self._messages = total, messages
                 return id_of(written, 0)
@@ -356,6 +358,13 @@ class Puts:
             check_part(target.name, words, target.schema or "")
         return target
 
+    def _tell_unread(self, queue: Queue) -> None:
+        """Of a transaction of this process's user, as the others wait for no room (NR1)."""
+        own = self._context.registry.open.get(self._transaction_id)
+        transaction = None if own is None else own()
+        if transaction is not None and transaction.put_timeout is None:
+            queue.tell_unread()
+
     # Expiry
 
     def _expiry(self, queue: Queue) -> Expiry:
@@ -426,8 +435,10 @@ class Puts:
         if written is None:
             written = written_to(target, 0, 0, b"", None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
-            if target.limits_expiry:
-                self._limit(written)
+            if target.asks_more:
+                self._tell_unread(target)
+                if target.limits_expiry:
+                    self._limit(written)
             self._open(written, 0, 0)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")

@@ -40,6 +40,7 @@ class Registered(Leaving, Protocol):
     id: int
     opened: float  # of the monotonic clock
     deadline: float
+    put_timeout: float | None  # seconds that puts wait; None: they are its user's to say
 
     @property
     def state(self) -> str:

@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from quire.arguments import (
     Bytes,
-    check_blocks,
     check_delay,
-    check_ends,
     check_flag,
     check_key,
     check_max_messages,
@@ -56,6 +54,7 @@ from quire.transaction import Payload, Transaction
 from quire.uninterrupted import PUT_ROOM, call, giving, held, inside, probe, reentrant
 
 from .gets import IN_WHOLE, Gets, message_of
+from .integration import EmbeddedTransactionIntegration
 from .life import TransactionLife
 from .own_values import OwnValues
 from .puts import Puts
@@ -72,6 +71,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     """A transaction. Made by `store.transaction()`; may be used by one thread at a time."""
 
     __slots__ = ()
+    _integration = EmbeddedTransactionIntegration
 
     # Writing
 
@@ -178,14 +178,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             )
         return self.putting(lambda puts: puts.many(queue, payloads), seconds)
 
-    def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
-        return self.putting(lambda puts: puts.block(queue, data, is_moved=is_moved))
-
-    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
-        return [self.put_block(queue, data) for queue, data in check_blocks(blocks)]
-
-    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        return self.putting(lambda puts: puts.file(queue, ltds_id))
+    def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
+        """The same of those of an encoded block."""
+        return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
 
     def schema_of(self, queue: str) -> str | None:
         """Of a typed queue, in words."""
@@ -362,10 +357,6 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._check_open()
             return action(self._reading(), *args, **kwargs)
 
-    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
-        checked = check_ends(positions)
-        return self.getting(lambda gets: gets.read_to(checked))
-
     @call
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         start, seconds = check_start(to), check_timeout(timeout)
@@ -396,7 +387,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     # Ledger and states
 
     @call
-    def record(self, key: str, version: int) -> None:
+    def enter(self, key: str, version: int) -> None:
         check_key(key)
         check_version(version)
         with self._lock:

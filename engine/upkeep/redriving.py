@@ -42,7 +42,7 @@ def put_back(
 ) -> Redriven:
     """At most so many letters of the first messages at [start, end), in one commit.
 
-    `chosen`: which of them; None: all. `to`: as for `Store.redrive`.
+    `chosen`: which of them; None: all. `to`: as for `Admin.redrive`.
     """
     queue, subscription = context.state.source(source)
     with queue.lock:

@@ -113,7 +113,7 @@ class Room:
             count = sum(end - start for start, end in taken)
             if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
-                txn.record(key, ledger.get(key, 0) + count)
+                txn.enter(key, ledger.get(key, 0) + count)
             txn.commit()
         if queue.is_volatile:
             queue.gave_way += count

@@ -1,4 +1,4 @@
-"""Schedules put their messages: see `Store.create_schedule`.
+"""Schedules put their messages: see `Cron.create`.
 
 - SCH1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
   due time has one message at most, over crashes, restarts and other owners, however clocks are set.
@@ -72,13 +72,13 @@ class Schedules:
     # Definitions
 
     def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
-        """Make one. Raises as `Store.create_schedule`."""
+        """Make one. Raises as `Cron.create`."""
         with self._changing:
             self._entries.create(name, given, exist_ok)
             return self._changed(name)
 
     def alter(self, name: str, given: Mapping[str, Any]) -> ScheduleInfo:
-        """Change one. Raises as `Store.alter_schedule`."""
+        """Change one. Raises as `Cron.alter`."""
         with self._changing:
             self._entries.alter(name, given)
             return self._changed(name)
@@ -224,5 +224,5 @@ class Schedules:
             txn.put_moved(name, payload, fields)
             if queue.name != name:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
-            txn.record(RAN_KEY.format(number), due_us)
+            txn.enter(RAN_KEY.format(number), due_us)
             txn.commit()

@@ -19,7 +19,6 @@ from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of
 from quire.engine.records.catalog import SUBSCRIPTION, subscription_form
-from quire.engine.records.durable_state import SubscriptionForm
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
 from quire.info import SubscriptionInfo
@@ -56,26 +55,29 @@ class Temporary:
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        form: SubscriptionForm,
+        asked: Mapping[str, bool],
     ) -> list[SubscriptionInfo]:
-        """Make some with one commit. What is not durable ends no sooner than the holder."""
+        """Make some with one commit. What is not durable ends no sooner than the holder.
+
+        `asked`: what is said of their form.
+        """
         checked = check_starts(subscription, starts)
-        if form.durable:
-            return self._subscribe(checked, form)
+        if asked.get("durable") is not False:
+            return self._subscribe(checked, asked)
         with self._changing:
-            found = self._subscribe(checked, form)
+            found = self._subscribe(checked, asked)
             self._hold(holder, [(info.queue, info.name) for info in found])
         return found
 
     def _subscribe(
-        self, starts: dict[Name, str | int], form: SubscriptionForm
+        self, starts: dict[Name, str | int], asked: Mapping[str, bool]
     ) -> list[SubscriptionInfo]:
         state = self._state
         for (name, own), start in starts.items():
             queue = state.queue(name)
             if start not in ("earliest", "latest") and own not in queue.named:
                 starts[name, own] = place_of(self._delivery, queue, start)
-        self._definitions.subscribe(starts, form)
+        self._definitions.subscribe(starts, asked)
         targets = [(state.queue(name), own) for name, own in starts]
         return [target.subscription_info(target.subscription(own)) for target, own in targets]
 

@@ -23,7 +23,7 @@ class Caller(Protocol):
         """What the call of the object behind this one returns, made in a thread."""
 
 
-def in_thread(
+def awaited(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, R]]:
     """The method as a coroutine."""
@@ -37,16 +37,16 @@ def in_thread(
     return call
 
 
-def put_in_thread(
+def awaited_put(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, R]]:
     """The same of what may wait for room: it leaves threads for those who make it."""
-    in_some_thread = in_thread(method)
+    waiting = awaited(method)
 
     @functools.wraps(method)
     async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
         async with self._pool.putting:
-            return await in_some_thread(self, *args, **kwargs)
+            return await waiting(self, *args, **kwargs)
 
     return call
 

@@ -130,4 +130,5 @@ class AsyncConsumer(Generic[T]):
 
 def _give_back(taken: Taken | None) -> None:
     if taken is not None:
+        taken.transaction.unget()  # nobody has seen it: it does not count as delivered
         taken.transaction.rollback()

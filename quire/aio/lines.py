@@ -133,7 +133,7 @@ class Lines:
 
     async def _wait(self, source: str, seconds: float | None) -> None:
         ready: asyncio.Future[None] = self._loop.create_future()
-        ask = partial(self._store.when_ready, source, partial(self._tell, ready))
+        ask = partial(self._store.integration.when_ready, source, partial(self._tell, ready))
         withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
         try:
             await asyncio.wait((ready,), timeout=seconds)

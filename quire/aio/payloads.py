@@ -47,10 +47,12 @@ class AsyncPayloadWriter:
 
     @property
     def message_id(self) -> MessageId:
+        """Of the message that was put; an int once the transaction has committed."""
         return self._inner.message_id
 
     @property
     def size(self) -> int:
+        """Of what is written so far, in bytes."""
         return self._inner.size
 
     async def write(self, data: Bytes) -> int:

@@ -17,7 +17,9 @@ from quire.arguments import (
     check_wait,
 )
 from quire.consumer import Asked
+from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
+from quire.errors import StoreClosed
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
 from quire.message_id import PutId
@@ -28,9 +30,17 @@ from quire.store import Store
 from quire.streamed import StreamedMessage
 from quire.transaction import Transaction
 
-from .calls import Beginning, in_thread, put_in_thread
+from .calls import Beginning, awaited, awaited_put
 from .consumer import AsyncConsumer
 from .lines import Lines
+from .namespaces import (
+    AsyncAdmin,
+    AsyncCron,
+    AsyncDelayed,
+    AsyncIntegration,
+    AsyncPrepared,
+    AsyncStates,
+)
 from .payloads import kept
 from .pool import Pool
 from .transaction import AsyncTransaction
@@ -39,6 +49,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+@with_old_names(STORE)
 @documented_by(Store)
 class AsyncStore:
     """`Store` for asyncio. Made by `quire.aio.open`, and used in the event loop where it was made.
@@ -70,40 +81,41 @@ class AsyncStore:
         return self._inner.path
 
     @property
-    def store_id(self) -> int:
-        """A number of 64 bits, drawn when the store was made."""
-        return self._inner.store_id
+    def failed(self) -> bool:
+        return self._inner.failed  # of a joined store a round trip, which the loop waits for
 
-    async def failed(self) -> bool:
-        return await self._call(lambda inner: inner.failed)
+    @property
+    def admin(self) -> AsyncAdmin:
+        return AsyncAdmin(self._inner.admin, self._pool)
 
-    create_queue = in_thread(Store.create_queue)
-    create_queues = in_thread(Store.create_queues)
-    alter_queue = in_thread(Store.alter_queue)
-    catalog = in_thread(Store.catalog)
-    rename_queue = in_thread(Store.rename_queue)
-    purge = in_thread(Store.purge)
-    create_alias = in_thread(Store.create_alias)
-    drop_alias = in_thread(Store.drop_alias)
-    aliases = in_thread(Store.aliases)
-    disable = in_thread(Store.disable)
-    enable = in_thread(Store.enable)
-    switch = in_thread(Store.switch)
-    create_schedule = in_thread(Store.create_schedule)
-    alter_schedule = in_thread(Store.alter_schedule)
-    drop_schedule = in_thread(Store.drop_schedule)
-    schedules = in_thread(Store.schedules)
-    drop_queue = in_thread(Store.drop_queue)
-    queues = in_thread(Store.queues)
-    queue = in_thread(Store.queue)
-    positions = in_thread(Store.positions)
-    positions_many = in_thread(Store.positions_many)
-    position_at = in_thread(Store.position_at)
-    records = in_thread(Store.records)
-    subscribe = in_thread(Store.subscribe)
-    subscribe_many = in_thread(Store.subscribe_many)
-    unsubscribe = in_thread(Store.unsubscribe)
-    subscriptions = in_thread(Store.subscriptions)
+    @property
+    def cron(self) -> AsyncCron:
+        return AsyncCron(self._inner.cron, self._pool)
+
+    @property
+    def delayed(self) -> AsyncDelayed:
+        return AsyncDelayed(self._inner.delayed, self._pool)
+
+    @property
+    def states(self) -> AsyncStates:
+        return AsyncStates(self._inner.states, self._pool)
+
+    @property
+    def prepared(self) -> AsyncPrepared:
+        return AsyncPrepared(self._inner.prepared, self._pool)
+
+    @property
+    def integration(self) -> AsyncIntegration:
+        return AsyncIntegration(self._inner.integration, self._pool)
+
+    create_queue = awaited(Store.create_queue)
+    alter_queue = awaited(Store.alter_queue)
+    drop_queue = awaited(Store.drop_queue)
+    queues = awaited(Store.queues)
+    queue = awaited(Store.queue)
+    subscribe = awaited(Store.subscribe)
+    unsubscribe = awaited(Store.unsubscribe)
+    subscriptions = awaited(Store.subscriptions)
 
     def transaction(
         self,
@@ -128,15 +140,9 @@ class AsyncStore:
     def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
         return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
 
-    sync = in_thread(Store.sync)
-    transactions = in_thread(Store.transactions)
-    transaction_info = in_thread(Store.transaction_info)
-    abort = in_thread(Store.abort)
-    recover = in_thread(Store.recover)
-    commit_prepared = in_thread(Store.commit_prepared)
-    rollback_prepared = in_thread(Store.rollback_prepared)
-    put = put_in_thread(Store.put)
-    put_many = put_in_thread(Store.put_many)
+    sync = awaited(Store.sync)
+    put = awaited_put(Store.put)
+    put_many = awaited_put(Store.put_many)
 
     async def put_stream(
         self,
@@ -151,11 +157,6 @@ class AsyncStore:
         async with self.transaction(durable=durable) as txn:
             made = await txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(made), made.expires_by)
-
-    scheduled = in_thread(Store.scheduled)
-    cancel = in_thread(Store.cancel)
-    reschedule = in_thread(Store.reschedule)
-    redrive = in_thread(Store.redrive)
 
     async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
         asked = Asked(check_source(source), 1, True, check_wait(timeout), "auto")
@@ -213,20 +214,8 @@ class AsyncStore:
     def _consumer(self, asked: Asked) -> AsyncConsumer[Any]:
         return AsyncConsumer(self._inner, self._pool, self._lines, self._wrap, asked)
 
-    browse = in_thread(Store.browse)
-    ledger = in_thread(Store.ledger)
-    ledger_many = in_thread(Store.ledger_many)
-    get_state = in_thread(Store.get_state)
-    state_items = in_thread(Store.state_items)
-    state_names = in_thread(Store.state_names)
-    drop_state = in_thread(Store.drop_state)
-    lease = in_thread(Store.lease)
-    lease_many = in_thread(Store.lease_many)
-    renew = in_thread(Store.renew)
-    release = in_thread(Store.release)
-    checkpoint = in_thread(Store.checkpoint)
-    status = in_thread(Store.status)
-    verify = in_thread(Store.verify)
+    browse = awaited(Store.browse)
+    status = awaited(Store.status)
 
     async def close(self) -> None:
         if self._closed:
@@ -238,6 +227,8 @@ class AsyncStore:
             self._pool.close()
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            raise StoreClosed("this store object was closed: open the store again")
         return self
 
     async def __aexit__(

@@ -12,8 +12,10 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
+from quire.deprecated import TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import QueueFull
+from quire.integration import TransactionIntegration
 from quire.message import Message, Messages
 from quire.message_id import MessageId
 from quire.moments import Duration
@@ -21,7 +23,7 @@ from quire.payload_writer import Source
 from quire.put_options import MessageOptions
 from quire.transaction import Transaction
 
-from .calls import in_thread, put_in_thread, told_as
+from .calls import awaited, awaited_put, told_as
 from .lines import Lines
 from .payloads import AsyncPayloadWriter
 from .pool import Pool
@@ -29,6 +31,7 @@ from .pool import Pool
 R = TypeVar("R")
 
 
+@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class AsyncTransaction:
     """`Transaction` for asyncio. Made by `AsyncStore.transaction`; its calls are made in turn.
@@ -73,11 +76,13 @@ class AsyncTransaction:
         """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
         return self._inner.state
 
-    put = put_in_thread(Transaction.put)
-    put_many = put_in_thread(Transaction.put_many)
-    put_block = put_in_thread(Transaction.put_block)
-    put_blocks = put_in_thread(Transaction.put_blocks)
-    adopt = put_in_thread(Transaction.adopt)
+    @property
+    def integration(self) -> AsyncTransactionIntegration:
+        """What connectors put and read besides: blocks, files, positions of many sources."""
+        return AsyncTransactionIntegration(self)
+
+    put = awaited_put(Transaction.put)
+    put_many = awaited_put(Transaction.put_many)
 
     @told_as(Transaction.put_stream)
     async def put_stream(
@@ -151,15 +156,14 @@ class AsyncTransaction:
             self._give_back,
         )
 
-    move = put_in_thread(Transaction.move)
-    unget = in_thread(Transaction.unget)
-    reject = in_thread(Transaction.reject)
-    read_to = in_thread(Transaction.read_to)
-    read_to_many = in_thread(Transaction.read_to_many)
-    seek = in_thread(Transaction.seek)
-    record = in_thread(Transaction.record)
-    get_state = in_thread(Transaction.get_state)
-    set_state = in_thread(Transaction.set_state)
+    move = awaited_put(Transaction.move)
+    unget = awaited(Transaction.unget)
+    reject = awaited(Transaction.reject)
+    read_to = awaited(Transaction.read_to)
+    seek = awaited(Transaction.seek)
+    enter = awaited(Transaction.enter)
+    get_state = awaited(Transaction.get_state)
+    set_state = awaited(Transaction.set_state)
 
     async def commit(self, timeout: float | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
@@ -250,6 +254,23 @@ class AsyncTransaction:
         async with self._turn:
             inner = partial(call, self._inner)
             return await self._pool.run(inner, undo, surely=surely, until=until, hurry=hurry)
+
+
+@documented_by(TransactionIntegration)
+class AsyncTransactionIntegration:
+    """`TransactionIntegration` for asyncio; its calls are made in turn with the transaction's."""
+
+    def __init__(self, transaction: AsyncTransaction) -> None:
+        self._transaction = transaction
+        self._pool = transaction._pool
+
+    put_block = awaited_put(TransactionIntegration.put_block)
+    put_blocks = awaited_put(TransactionIntegration.put_blocks)
+    adopt = awaited_put(TransactionIntegration.adopt)
+    read_to_many = awaited(TransactionIntegration.read_to_many)
+
+    async def _call(self, call: Callable[[Any], R]) -> R:
+        return await self._transaction._call(lambda inner: call(inner.integration))
 
 
 async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | None) -> None:

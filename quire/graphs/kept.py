@@ -43,25 +43,25 @@ def step_state_name(graph: str, step: str) -> str:
 
 def graph_names(store: Store) -> list[str]:
     """The graphs that were started in the store, in their order."""
-    names = [name for name in store.state_names() if name.startswith(_PREFIX)]
+    names = [name for name in store.states.names() if name.startswith(_PREFIX)]
     return [
         name.removeprefix(_PREFIX)
         for name in names
-        if _OF_STEP not in name and store.get_state(name, _DEFINITION) is not None
+        if _OF_STEP not in name and store.states.get(name, _DEFINITION) is not None
     ]
 
 
 def save_graph(store: Store, definition: GraphDefinition) -> None:
     """Have the store know a graph, as it is now."""
     name, data = graph_state_name(definition.name), definition.to_bytes()
-    if store.get_state(name, _DEFINITION) != data:
+    if store.states.get(name, _DEFINITION) != data:
         with store.transaction() as txn:
             txn.set_state(name, _DEFINITION, data)
 
 
 def load_graph(store: Store, graph: str) -> GraphDefinition:
     """Raises InvalidArgument where the store knows no graph of the name."""
-    found = store.get_state(graph_state_name(check_name(graph, "graph")), _DEFINITION)
+    found = store.states.get(graph_state_name(check_name(graph, "graph")), _DEFINITION)
     if found is None:
         known = ", ".join(graph_names(store)) or "none"
         raise InvalidArgument(
@@ -82,7 +82,7 @@ def step_of(definition: GraphDefinition, step: str) -> StepDefinition:
 
 def _told(store: Store, graph: str, what: str) -> dict[str, object]:
     """What steps are told, by step."""
-    found = store.state_items(graph_state_name(graph))
+    found = store.states.items(graph_state_name(graph))
     prefix = f"{what}/"
     return {
         key.removeprefix(prefix): json.loads(data)
@@ -191,7 +191,7 @@ def reset_step(
     try:
         state = step_state_name(graph, step)
         with store.transaction() as txn:
-            for key in store.state_items(state):
+            for key in store.states.items(state):
                 txn.set_state(state, key, None)
             for queue in found.inputs:
                 txn.seek(f"{queue}/{subscription}", to)

@@ -109,7 +109,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
     paused = paused_steps(store, definition.name)
     awaited = awaited_markers(store, definition.name)
     keys = [f"graph/{definition.name}/{step.name}" for step in definition.steps]
-    numbers = store.ledger_many(keys)
+    numbers = store.integration.ledger_many(keys)
     steps = {}
     for step, key in zip(definition.steps, keys, strict=True):
         dead = queues.get(step.dead or "")
@@ -122,7 +122,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             ),
             numbers.get(key),
             step.name in paused,
-            len(store.state_items(step_state_name(definition.name, step.name))),
+            len(store.states.items(step_state_name(definition.name, step.name))),
             0 if dead is None else dead.messages,
             awaited.get(step.name, {}),
             pause_reason(store, definition.name, step.name) if step.name in paused else "",

@@ -68,6 +68,7 @@ class Fault:
         self.cancelled = True
 
     def strikes(self, call: Call) -> bool:
+        """Whether this call fails; it is counted by that."""
         if self.cancelled or (self.hits and not self.forever):
             return False
         if self.at_number:
@@ -85,6 +86,7 @@ class Fault:
         return False
 
     def make_error(self) -> BaseException:
+        """The error that a struck call raises: a copy for each."""
         return copy.copy(self.error)
 
 
@@ -97,6 +99,7 @@ class CallLog:
         self._reads: Counter[tuple[str, str]] = Counter()
 
     def record(self, kind: str, path: str, offset: int = 0, length: int = 0) -> Call:
+        """Note a call, and give it the next number; looking and reading have number 0."""
         if kind in READ_KINDS:
             self._reads[kind, path] += 1
             return Call(0, kind, path, offset, length)

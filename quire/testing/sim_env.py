@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
 
+from quire.documented import documented_by
+from quire.env import Env
 from quire.errors import StoreLocked
 from quire.os_file import aligned_buffer, not_readable, raise_if_full
 from quire.os_lock import guarded_words
@@ -39,11 +41,14 @@ class Tally:
         self.uncertain = 0  # of them, those with something uncertain
 
     def count(self, uncertain: list[str]) -> None:
+        """One more, after which it was uncertain whether these were kept."""
         self.power_failures += 1
         self.uncertain += bool(uncertain)
 
 
 TALLY = Tally()
+"""Of all machines of this process."""
+
 LockKey = tuple[SimInode, str]  # the file, and in which way it is locked
 START_US = 1_700_000_000_000_000
 STEP_US = 1
@@ -94,6 +99,7 @@ class SimNamesLock:
             lock.release()
 
 
+@documented_by(Env)
 class SimEnv:
     """A machine in memory (see `quire.env.Env`).
 
@@ -392,6 +398,7 @@ class SimEnv:
     # What handles ask of it.
 
     def check_alive(self) -> None:
+        """Raise `SimulatedCrash` once the machine has crashed."""
         if self.crashed:
             raise SimulatedCrash("the simulated machine has crashed; go on with what crash() gave")
 
@@ -412,6 +419,7 @@ class SimEnv:
         return struck[0] if struck else None
 
     def raise_fault(self, call: Call) -> None:
+        """Raise the error of a fault that was planned for this call."""
         with self.guard:
             fault = self.strike(call)
         if fault is not None:
@@ -431,6 +439,7 @@ class SimEnv:
             raise SimulatedCrash(f"the simulated power failed in call {call.number}: {call}")
 
     def check_room(self, inode: SimInode, offset: int, length: int) -> None:
+        """Raise OSError (ENOSPC) where the disk has no pages for a write of this range."""
         if self.capacity_bytes is None:
             return
         more = sum(1 for page in pages_of(offset, length) if page not in inode.pages)
@@ -439,9 +448,11 @@ class SimEnv:
             raise_if_full(full, inode.path, f"add {length} bytes at {offset}")
 
     def forbids_overwrite(self, path: str) -> bool:
+        """Whether synced pages of this file may not be written in place."""
         return any(matches(path, pattern) for pattern in self._forbidden)
 
     def check_in_use(self, kind: str, inode: SimInode, offset: int, length: int) -> None:
+        """Raise AssertionError where somebody uses what a call would take away."""
         for pattern, in_use in self._in_use:
             holder = matches(inode.path, pattern) and in_use(self, inode.path, offset, length)
             if holder:
@@ -450,6 +461,7 @@ class SimEnv:
                 )
 
     def check_overwrite(self, inode: SimInode, offset: int, data: bytes) -> None:
+        """Raise AssertionError where a write would change synced pages that may not be."""
         if not inode.protected or not self.forbids_overwrite(inode.path):
             return
         hit = inode.protected.intersection(pages_of(offset, len(data)))

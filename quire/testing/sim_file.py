@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quire.documented import documented_by
+from quire.env import File
 from quire.errors import InvalidArgument
 from quire.limits import MAPPED_READ_BYTES
 from quire.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from quire.testing.sim_env import SimEnv
 
 
+@documented_by(File)
 class SimFile:
     """An open file of a `SimEnv`; dead with its environment."""
 

@@ -154,7 +154,8 @@ class Leased:
 def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
     """Messages [first, last) of a piece's own."""
     piece = item.piece
-    cut = piece._replace(
+    cut = replace(
+        piece,
         start=piece.start + first,
         stop=piece.start + last,
         first_position=piece.first_position + first,

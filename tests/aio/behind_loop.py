@@ -12,7 +12,9 @@ from typing import Any, Self, TypeVar
 
 import quire.aio
 from quire.aio import AsyncStore
+from quire.aio.namespaces import AsyncNamespace
 from quire.aio.pool import Pool
+from quire.aio.transaction import AsyncTransactionIntegration
 from quire.errors import StoreClosed
 from quire.store import Store
 
@@ -28,8 +30,8 @@ class BehindLoop:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
-        if name == "failed":
-            return self._run(value())
+        if isinstance(value, AsyncNamespace | AsyncTransactionIntegration):
+            return BehindLoop(value, self._loop)
         if not inspect.iscoroutinefunction(value):
             return value
 

@@ -28,9 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result
     return run_once
 
 
-@pytest.mark.parametrize(
-    "name", ["fan_out", "concurrency", "strategies", "messner", "un_interleaving"]
-)
+@pytest.mark.parametrize("name", ["concurrency", "strategies", "messner", "un_interleaving"])
 def test_a_quick_run_finds_figures_and_draws_them(
     run: Callable[[str], list[Result]], name: str
 ) -> None:
@@ -57,23 +55,6 @@ def test_every_member_of_a_group_is_a_benchmark() -> None:
     for name in {name for members in GROUPS.values() for name in members}:
         assert name in BENCHMARKS
         assert callable(importlib.import_module(f"bench.{name}").run)
-
-
-def test_a_commit_over_a_thousand_queues_is_one_write(
-    run: Callable[[str], list[Result]],
-) -> None:
-    """One write and one sync, as with one queue.
-
-    Only a commit for which the space of the journal, or what is kept back for a full disk, has to
-    grow takes more. Commits over 1,000 queues are large enough to meet that in a young store.
-    """
-    found = run("fan_out")
-    figures = {item.name: item.value for item in found if isinstance(item, Figure)}
-    for calls in ("writes", "syncs"):
-        for queues in ("1 queue", "16 queues", "1,000 queues"):
-            assert figures[f"commit over {queues}: {calls}, median"] == 1
-        for queues in ("1 queue", "16 queues"):
-            assert figures[f"commit over {queues}: {calls}, most"] == 1
 
 
 def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Result]]) -> None:

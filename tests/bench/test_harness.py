@@ -36,9 +36,9 @@ def test_a_missed_target_is_shown_as_missed(
     machine = dict.fromkeys(
         ("processor", "memory", "file system", "system", "load before", "python", "packages"), "?"
     )
-    results.save("backlog", {**machine, "commit": "abc"}, "python -m bench backlog", [figure])
+    results.save("batch", {**machine, "commit": "abc"}, "python -m bench batch", [figure])
     results.write_table()
-    assert json.loads((tmp_path / "backlog.json").read_text())["figures"][0]["met"] is False
+    assert json.loads((tmp_path / "batch.json").read_text())["figures"][0]["met"] is False
     assert "| open | 3.5 s | at most 2: **missed** |" in (tmp_path / "README.md").read_text()
     assert "MISSED" in results.line(figure)
 
@@ -66,10 +66,10 @@ def test_the_counting_environment_counts_what_reaches_the_disk(tmp_path: Path) -
 def test_a_quick_run_prints_figures_and_saves_nothing(tmp_path: Path) -> None:
     """What a user would type first."""
     before = sorted((ROOT / "bench" / "results").iterdir())
-    command = [sys.executable, "-m", "bench", "fan_out", "--quick", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "bench", "commit", "--quick", "--folder", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "commit over 16 queues: writes, median" in run.stdout
+    assert "store.put to bare, p50" in run.stdout
     assert "file system" in run.stdout
     assert sorted((ROOT / "bench" / "results").iterdir()) == before
 
@@ -79,4 +79,4 @@ def test_an_unknown_benchmark_is_refused() -> None:
     command = [sys.executable, "-m", "bench", "speed"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 2
-    assert "backlog" in run.stderr
+    assert "large_transaction" in run.stderr

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import quire
-from bench.never_reads import KINDS, NeverReading
 from bench.served import Crowd
 from bench.served_clients import CLIENTS, QuireClient
 from bench.served_rivals import FloorServer, PostgresServer, QuireServer, RedisServer, Server
@@ -53,21 +50,3 @@ def test_a_crowd_does_it_together(server: Server) -> None:
         assert found["rate"] > 0
         assert found["p50"] <= found["p99"]
     crowd.close()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_client_that_never_reads(tmp_path: Path, kind: str) -> None:
-    """It connects anew if that is its kind, and others are served meanwhile."""
-    server = QuireServer(tmp_path / "server")
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        store = stack.enter_context(quire.open(server.address))
-        store.admin.create_queues([{"name": name, "kind": "work"} for name in ("large", "empty")])
-        with store.transaction() as txn:
-            txn.put_many("large", [bytes(1 << 20)] * 8)
-        url = store.status()["sharing"]["url"]
-        client = stack.enter_context(contextlib.closing(NeverReading(url, KINDS[kind])))
-        while client.connections < (3 if KINDS[kind].gives_up else 1):
-            store.put("empty", b"of another client")
-        store.put("empty", b"the last")
-        assert store.queue("empty").messages > 0

@@ -63,7 +63,7 @@ def test_an_ordinary_transaction_begins_by_itself(either: Any, connection: Conne
 def test_every_call_of_a_transaction_is_there(either: Any, connection: Connection) -> None:
     """Puts, gets and the ledger go to the current transaction."""
     connection.put_many("work", [b"a", b"b", b"c", b"d"])
-    connection.record("key", 4)
+    connection.enter("key", 4)
     connection.commit()
     assert either.integration.ledger("key") == 4
     first = connection.get("work")
@@ -326,7 +326,7 @@ def test_a_replay_is_an_integrity_error(store: Any) -> None:
     connection = connect(store)
     for _ in range(2):
         connection.put("work", b"x")
-        connection.record("key", 1)
+        connection.enter("key", 1)
         if store.integration.ledger("key") is None:
             connection.commit()
     with pytest.raises(connection.IntegrityError):

@@ -254,7 +254,7 @@ def test_a_participant_that_cannot_be_told_is_told_by_the_next(
     with pytest.raises(CommitUnfinished, match=which):
         put_both(coordinator, ends, b"x")
     told = {"a": pair[1], "b": pair[0]}[which]
-    assert (payloads(told), told.recover()) == ([b"x"], [])
+    assert (payloads(told), told.prepared.list()) == ([b"x"], [])
     with pytest.raises(TransactionError, match="make a new coordinator"):
         put_both(coordinator, ends, b"y")
     fresh = {"a": connect(pair[0]), "b": connect(pair[1])}
@@ -271,13 +271,13 @@ def test_a_participant_that_cannot_roll_back_is_recovered(
     coordinator = Coordinator(pair[0], "c", faulty)
     with pytest.raises(ConnectionError):
         put_both(coordinator, ends, b"x")
-    assert len(pair[0].recover()) == 1
+    assert len(pair[0].prepared.list()) == 1
     with pytest.raises(TransactionError):
         put_both(coordinator, ends, b"y")
     fresh = {"a": connect(pair[0]), "b": connect(pair[1])}
     recovered = Coordinator(pair[0], "c", fresh).recovered
     assert [name for name, _ in recovered.rolled_back] == ["a"]
-    assert (payloads(pair[0]), pair[0].recover()) == ([], [])
+    assert (payloads(pair[0]), pair[0].prepared.list()) == ([], [])
 
 
 def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
@@ -293,7 +293,7 @@ def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
         assert len(a.prepared.list()) == len(b.prepared.list()) == 1
         log.close()
         log = Store.open("/disk/log", env=env, background=False, **OPTIONS)
-        decided = log.ledger("c.decided") is not None
+        decided = log.integration.ledger("c.decided") is not None
         Coordinator(log, "c", {"a": connect(a), "b": connect(b)})
         assert payloads(a) == payloads(b) == ([b"x"] if decided else [])
         assert a.prepared.list() == b.prepared.list() == []
@@ -351,7 +351,7 @@ def test_what_is_not_its_own_is_left_alone(
     for xid in theirs:
         pair[0].transaction().prepare(xid)
     Coordinator(pair[0], "c", ends)
-    assert sorted(info.xid for info in pair[0].recover()) == sorted(theirs)
+    assert sorted(info.xid for info in pair[0].prepared.list()) == sorted(theirs)
 
 
 def test_the_ledger_grows_by_two_keys(

@@ -153,7 +153,7 @@ def test_promise_2_a_store_that_refuses_undoes_the_database(
     insert(session, manager, "apples")
     queues = join(store, transaction_manager=manager)
     queues.put("work", b"apples")
-    queues.record("key", 1)
+    queues.enter("key", 1)
     with pytest.raises(AlreadyCommitted):
         manager.commit()
     manager.abort()

@@ -37,7 +37,7 @@ def order(path: str, url: str, number: int, killer: Killer) -> None:
         mark_changed(session)
         queues = join(store, f"order {number}")
         queues.put("work", b"%d" % number)
-        queues.record("orders", number)
+        queues.enter("orders", number)
         current.join(killer)
 
 

@@ -57,7 +57,7 @@ def work(store: Store) -> str:
 @pytest.fixture
 def topic(store: Store) -> str:
     """A topic with the subscriptions "a" and "b"."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.subscribe("topic", "b")
     return "topic"

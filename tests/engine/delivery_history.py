@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.queues.delivery_table import RULES, Event
 from quire.engine.queues.delivery_table import DeliveryState as State
-from quire.engine.queues.delivery_table import Event, reached
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.selection import Selection
 from quire.engine.queues.sequences import _split
+from quire.engine.queues.standing import Lanes
 from quire.engine.queues.subscription import Subscription
 from quire.errors import QueueFull, QueueInUse
 from quire.limits import POSITIONS
@@ -488,7 +489,27 @@ CHOICES: dict[str, list[Any]] = {
 }
 
 
-after = cache(reached)
+TABLE: dict[tuple[State, Event], tuple[State, ...]] = {
+    (state, event): tuple(each for rule in found for each in rule.after)
+    for state in State
+    for event in Event
+    if (found := [rule for rule in RULES if rule.event is event and state in rule.before])
+}
+
+
+@cache
+def after(state: State, events: frozenset[Event]) -> set[State]:
+    """Where a position may be, after any of the events, in any order and number."""
+    found = {state}
+    ahead = [state]
+    while ahead:
+        now = ahead.pop()
+        for event in events:
+            new = set(TABLE.get((now, event), ())) - found
+            found |= new
+            ahead += new
+    return found
+
 
 # What a step may do to a message, and what happens without one.
 BY_ITSELF = frozenset({Event.LOOK, Event.DUE, Event.COME, Event.EXPIRE, Event.GO})
@@ -507,7 +528,7 @@ EVENTS: dict[str, frozenset[Event]] = {
 def said_state(place: Place) -> str:
     """Where the model has it."""
     if place.state == "IN_FLIGHT":
-        return "LATE" if place.is_late else "AHEAD" if place.is_ahead else "IN_FLIGHT"
+        return "LATE" if place.is_late else "IN_FLIGHT"
     return place.state
 
 
@@ -538,12 +559,12 @@ def stands(subscription: Subscription, position: int) -> bool:
     """Ready to be taken, or where its group shows it when its turn comes."""
     selection = selection_of(subscription)
     standing: Any = selection._standing
-    ready = getattr(standing, "_codes", [])
-    for lane in getattr(standing, "_lanes", {}).values():
-        ready = [*ready, *lane.new[lane.head :], *lane.again]
+    ready: list[int] = []
+    for line in standing._lines.values() if isinstance(standing, Lanes) else [standing]:
+        ready += line.codes()
     groups = {} if selection.groups is None else selection.groups._groups
     for group in groups.values():
-        ready = [*ready, *([group] if isinstance(group, int) else [group.shown, *group.waiting()])]
+        ready += [group] if isinstance(group, int) else [group.shown, *group.waiting.codes()]
     return position in [code & POSITIONS for code in ready if code >= 0]
 
 

@@ -38,8 +38,8 @@ class Place:
     told: Told
     state: str = "UNSEEN"
     key: Key | None = None  # where it stands in the order; None: not known
-    is_ahead: bool = False  # it was taken before it was due
-    is_due: bool = False  # and is by now
+    is_seen: bool = False  # it was looked at: when it expires is known
+    is_away: bool = False  # it was in flight, or came later, before anything was known of it
     is_late: bool = False  # it has expired since it was taken, or had when it was taken
     by: object = None
     comes_us: int = 0  # when it comes again, where it is REJECTED, by the clock nobody sets
@@ -165,11 +165,8 @@ class Model:
         if not self.is_selected:
             return
         for place in sorted(self.places, key=lambda p: (p.told.due_us, p.position)):
-            if self.is_timed and place.told.due_us <= self.now_us:
-                if place.state == "SCHEDULED":
-                    self.arrive(place, self.clock_us)
-                elif place.is_ahead:
-                    place.is_due = True
+            if place.state == "SCHEDULED" and place.told.due_us <= self.now_us:
+                self.arrive(place, self.clock_us)
         if self.by_sequence and not any(p.state == "UNSEEN" for p in self.places):
             self.overdue()
         for place in self.places:
@@ -188,14 +185,15 @@ class Model:
 
     def learn(self) -> None:
         for place in self.places if self.is_grouped else ():
-            is_away = place.state in ("IN_FLIGHT", "REJECTED") and place.key is None
-            if is_away and not (place.is_ahead or place.holds):
+            if place.is_away:
+                place.is_away = False
                 self.block(place)
         for place in self.places:
             if place.state == "UNSEEN":
                 self.see_first(place)
 
     def see_first(self, place: Place) -> None:
+        place.is_seen = True
         moment, life, age = self.moment(place.told), self.life(place.told), self.age(place.told)
         is_over = moment is not None and moment <= self.now_us
         is_over |= life is not None and life <= age
@@ -293,15 +291,15 @@ class Model:
     # Times
 
     def expire(self, place: Place) -> None:
-        if place.key is None and place.state not in ("SCHEDULED", "WAITING") and not place.is_ahead:
+        if not place.is_seen:
             return  # nothing is known of it
         if place.state in ("AVAILABLE", "SCHEDULED", "WAITING"):
             place.state, place.key = "EXPIRED", place.key or ()
         elif place.state == "IN_FLIGHT":
             place.is_late = True
-        elif place.state == "REJECTED" and not place.is_late:
-            place.is_late = True
-            self.put_back(place)
+        elif place.state == "REJECTED":
+            self.release(place)
+            place.state, place.key = "EXPIRED", place.key or ()
 
     # Groups
 
@@ -382,7 +380,6 @@ class Model:
             return False
         if not to_change:
             self.hold(place, taker)
-        place.is_ahead, place.is_due = True, False
         self.fly(place, taker)
         self.note(place)
         return True
@@ -394,8 +391,7 @@ class Model:
     def spend(self, place: Place) -> None:
         self.release(place)
         place.state, place.by = "SPENT", None
-        if not place.is_ahead:
-            place.key, place.is_late = None, False
+        place.key, place.is_late, place.is_away = None, False, False
 
     # Giving back
 
@@ -407,6 +403,9 @@ class Model:
         if counted:
             self.fail(place, self.rules.get("retry"))
         else:
+            if self.most:  # it was noted before
+                place.attempts = max(place.attempts - 1, 0)
+                place.sure_attempts = max(place.sure_attempts - 1, 0)
             self.put_back(place)
 
     def fail(self, place: Place, policy: Any) -> None:
@@ -454,22 +453,13 @@ class Model:
             self.spend(place)
             return
         self.release(place)
+        place.is_away = False
         if not self.is_selected:
             place.state = "AVAILABLE"
-        elif place.is_ahead:
-            place.is_ahead = False
-            if place.is_late:
-                place.is_late, place.state, place.key = False, "EXPIRED", ()
-            elif place.is_due:
-                place.state = "SCHEDULED"
-                wait = int(self.order["wait"] * SECOND) if self.by_sequence else 0
-                self.arrive(place, self.clock_us - wait)
-            else:
-                place.state = "SCHEDULED"
+        elif place.is_late:
+            place.is_late, place.state, place.key = False, "EXPIRED", place.key or ()
         elif place.key is None:
             place.state = "UNSEEN"
-        elif place.is_late:
-            place.is_late, place.state = False, "EXPIRED"
         else:
             place.state = "AVAILABLE"
 
@@ -480,7 +470,7 @@ class Model:
         place.state, place.by = "READ", None if place.by is None else place.by
         place.attempts = place.failures = place.sure_attempts = place.sure_failures = 0
         place.sure_due_us = 0
-        place.is_ahead = place.is_late = place.is_due = False
+        place.is_away = place.is_late = False
         place.missing = None
 
     def leave(self, place: Place) -> None:
@@ -512,7 +502,8 @@ class Model:
         self.groups.clear()
         self.senders.clear()
         for place in self.places:
-            place.holds = place.is_ahead = place.is_due = place.is_late = place.in_line = False
+            place.holds = place.is_late = place.in_line = place.is_seen = False
+            place.is_away = place.state in ("IN_FLIGHT", "REJECTED")
             place.key = place.ends_us = place.missing = None
             if place.state in ("UNSEEN", "WAITING", "SCHEDULED", "AVAILABLE", "EXPIRED"):
                 place.state = "UNSEEN" if self.is_selected else "AVAILABLE"

@@ -160,6 +160,7 @@ NO_WAY = frozenset({
     "STATE_DROP_BYTES", "STATE_ENTRY_BYTES", "STOP_POLL_SECONDS", "TAKEN_BYTES", "TEMPORARY_IDS",
     "TIMED_BYTES", "TRIM_SECONDS", "UNSYNCED_SECONDS", "VOLATILE_BITS", "VOLATILE_IDS",
     "WHEREABOUTS_PAGE_BYTES", "WIDER_WINDOW", "WORKERS_GRACE_SECONDS",
+    "NEAR_CHARACTERS", "NEAR_NAMES", "WORKERS_LONGEST_RETRY_SECONDS", "WORKERS_RETRY_SECONDS",
 })  # fmt: skip
 """The rest: they refuse what passes them, give less at once, are times, sums or parts of a format,
 or are no matter of a store's transactions."""

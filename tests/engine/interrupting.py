@@ -187,7 +187,7 @@ class Calls:
     def define(self) -> None:
         name = f"q{self.number}"
         self.number += 1
-        self.store.create_queue(name, exist_ok=True)
+        self.store.create_queue(name, kind="topic", exist_ok=True)
         self.store.subscribe(name, "reader")
         self.store.put(name, b"x")
         self.store.unsubscribe(name, "reader")

@@ -108,8 +108,8 @@ def main() -> None:
     with Store.open(path) as store:
         if role.startswith("put"):
             for number in range(QUEUES):
-                store.create_queue(f"queue{number}")
-            store.create_queue("queue", capacity=4 << 30)
+                store.create_queue(f"queue{number}", kind="topic")
+            store.create_queue("queue", kind="topic", capacity=4 << 30)
             store.subscribe("queue", "reader")
             store.create_queue("warm", kind="work")
         with store.transaction() as txn:

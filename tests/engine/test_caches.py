@@ -95,7 +95,7 @@ def test_record_pages_are_counted_as_what_they_take(page_size: int) -> None:
         pages = store._context.state.pages
         per_queue = 2 * pages.capacity
         for name in ("a", "b"):
-            store.create_queue(name)
+            store.create_queue(name, kind="topic")
             store.subscribe(name, "s")
             for _ in range(per_queue):
                 store.put(name, b"x")
@@ -198,7 +198,7 @@ def put_and_release(store: Store, release: str) -> None:
 def test_what_is_released_is_forgotten(sim_store: Store, release: str, moved: bool) -> None:
     """Blocks of the journal and, moved to the data file by a checkpoint, of that."""
     reader = reader_of(sim_store)
-    sim_store.create_queue("topic")
+    sim_store.create_queue("topic", kind="topic")
     sim_store.subscribe("topic", "a")
     sim_store.subscribe("topic", "b")
     with sim_store.transaction() as txn:

@@ -80,7 +80,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
 
     options = {"checkpoint_bytes": 4 << 20, "segment_bytes": 4 << 20}
     with Store.open(store_path, **options) as store:  # type: ignore[arg-type]
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         store.subscribe("q", "s")
         fill(store, 10_000)
         tracemalloc.start()

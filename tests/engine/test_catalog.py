@@ -37,16 +37,16 @@ def test_many_queues_with_one_commit(os_store: Store) -> None:
 def test_each_queue_has_what_it_was_given(store: Store) -> None:
     """Names and mappings, in the order given; work queues have their subscriptions."""
     made = store.admin.create_queues(
-        ["plain", {"name": "work", "kind": "work"}, {"name": "small", "capacity": 4096}]
+        ["plain", {"name": "topic", "kind": "topic"}, {"name": "small", "capacity": 4096}]
     )
     assert [(info.name, info.kind, info.capacity_bytes) for info in made] == [
-        ("plain", "topic", 1 << 30),
-        ("work", "work", 1 << 30),
-        ("small", "topic", 4096),
+        ("plain", "work", 1 << 30),
+        ("topic", "topic", 1 << 30),
+        ("small", "work", 4096),
     ]
-    store.put("work", b"payload")
+    store.put("plain", b"payload")
     with store.transaction() as txn:
-        message = txn.get("work")
+        message = txn.get("plain")
         assert message is not None
         assert message.payload == b"payload"
     assert store.admin.create_queues([]) == []
@@ -94,8 +94,8 @@ def test_they_are_made_all_or_none_by_a_power_failure(seed: int) -> None:
 
 def test_what_is_defined_is_listed(store: Store) -> None:
     """By type and number, also after a reopening; what was dropped is gone with what hung on it."""
-    store.create_queue("topic", max_messages=5)
-    store.create_queue("gone")
+    store.create_queue("topic", kind="topic", max_messages=5)
+    store.create_queue("gone", kind="topic")
     store.subscribe("topic", "a")
     store.subscribe("gone", "b")
     store.drop_queue("gone")
@@ -120,7 +120,7 @@ def test_each_type_has_a_limit(
     sim_store: Store, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """On how many there are, and on what one takes."""
-    sim_store.create_queue("first")
+    sim_store.create_queue("first", kind="topic")
 
     def define(*new: str) -> None:
         if name == QUEUE:
@@ -176,7 +176,7 @@ def test_what_a_newer_release_wrote_is_refused(what: str) -> None:
     """With clear words; a dump lists it, and calls it no damage."""
     env = new_machine(0)
     store = open_store(env)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store._opened.journal.write_group([LATER[what]])
     store._lock.release()
     env = env.kill()
@@ -207,7 +207,7 @@ def test_a_contradiction_is_damage(what: str) -> None:
     """A record that no release wrote is told with its place, by the recovery and by a dump."""
     env = new_machine(0)
     store = open_store(env)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     record = pack_record(format.CATALOG, 0, CONTRADICTIONS[what])
     store._opened.journal.write_group([record])
     store._lock.release()

@@ -201,7 +201,7 @@ def test_what_knows_no_wall_clock(env: SimEnv, step: float) -> None:
 def test_what_is_kept_is_kept_longer(env: SimEnv, step: float) -> None:
     """A topic keeps what all have read, and a queue knows request ids, for no shorter a time."""
     with open_store(env) as store:
-        store.create_queue("topic", keep_seconds=60.0)
+        store.create_queue("topic", kind="topic", keep_seconds=60.0)
         store.create_queue("q", kind="work", dedup_seconds=60.0)
         store.put("topic", b"m")
         first = store.put("q", b"m", request_id="r")

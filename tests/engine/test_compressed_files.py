@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from random import Random
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_another_process_reads_ranges_without_the_owner(compressed: Store) -> No
     """A leased range in the middle of the file is read by a process that never asks the owner."""
     put_texts(compressed)
     lease = compressed.integration.lease("q", 12_345, 45_678)
-    pieces = json.dumps([piece._asdict() for piece in lease.pieces])
+    pieces = json.dumps([asdict(piece) for piece in lease.pieces])
     done = subprocess.run(
         [sys.executable, "-c", READ_PIECES, compressed.path, pieces],
         capture_output=True, text=True, check=True,

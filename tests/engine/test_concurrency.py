@@ -114,7 +114,7 @@ def test_eight_producers_and_eight_consumers(store_path: str, rng: random.Random
     with Store.open(store_path, **options) as store:
         for queue in queues:
             store.create_queue(queue, kind="work")
-        store.create_queue("all")
+        store.create_queue("all", kind="topic")
         for name in ("x", "y"):
             store.subscribe("all", name)
         taken: list[list[tuple[str, bytes]]] = [[] for _ in range(consumers)]
@@ -191,7 +191,7 @@ def test_all_calls_hold_one_queue_lock_at_most(store_path: str, strategy: str) -
 def call_everything(store: Store) -> None:
     """Under watch."""
     for name in ("a", "b", "c"):
-        store.create_queue(name)
+        store.create_queue(name, kind="topic")
         store.subscribe(name, "s")
     with watched(store) as violations:
         for n in range(50):

@@ -28,7 +28,7 @@ def furnish(seed: int) -> tuple[SimEnv, Store]:
     """A topic with two subscriptions, the one well ahead, a work queue, all sealed; just opened."""
     env = new_machine(seed)
     store = open_store(env, page_size=PAGE)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.create_queue("work", kind="work")
     store.create_queue("other", kind="work")
     for name in ("slow", "fast"):
@@ -196,7 +196,7 @@ def test_promise_10_changes_at_the_same_time_release_together(
     assert len(refused) == 1
     assert not store.failed
     damage.flip()
-    assert open_store(env.kill()).verify().ok
+    assert open_store(env.kill()).admin.verify().ok
 
 
 @pytest.mark.promise(10)

@@ -93,7 +93,7 @@ def test_a_queue_without_a_file_gets_one_by_its_name(env: SimEnv) -> None:
     with open_store(env, data_files=FILES) as store:
         for number in range(100):
             name = f"queue-{number}"
-            assert store.create_queue(name).data_file == file_for(name, FILES)
+            assert store.create_queue(name, kind="topic").data_file == file_for(name, FILES)
         counts = [[info.data_file for info in store.queues()].count(n) for n in range(FILES)]
     assert min(counts) > 20
 
@@ -119,7 +119,7 @@ def test_a_file_that_there_is_not_is_refused(store: Store, value: Any) -> None:
     """Nothing changes; the message says what there is."""
     before = store.queues()
     with pytest.raises(InvalidArgument, match="give 0 to 2, or None"):
-        store.create_queue("q", data_file=value)
+        store.create_queue("q", kind="topic", data_file=value)
     assert store.queues() == before
 
 
@@ -369,7 +369,7 @@ def test_promise_11_a_failed_write_of_any_file_fails_the_store(
         assert len(store.browse(name)) == 3
     for again in (env.crash(outcome="lost"), env.crash(outcome="kept"), env.kill()):
         with open_store(again) as recovered:
-            assert recovered.verify().ok
+            assert recovered.admin.verify().ok
             for name in NAMES:
                 assert take(recovered, name) == [name.encode() + b"x" * 5000] * 2 + [b"small"]
 
@@ -405,7 +405,7 @@ def test_promise_5_a_file_without_room_gives_back_all(
     counts = [len(store.browse(name)) for name in NAMES]
     with open_store(env.crash(outcome="lost")) as recovered:
         assert [len(recovered.browse(name)) for name in NAMES] == counts
-        assert recovered.verify().ok
+        assert recovered.admin.verify().ok
 
 
 def fill_and_checkpoint(store: Store) -> None:
@@ -595,7 +595,7 @@ def test_promise_11_space_that_cannot_be_given_back_fails_the_store(env: SimEnv)
         store.put("a", b"refused")
     with open_store(env.crash(outcome="lost")) as recovered:
         assert recovered.queue("c").messages == 0
-        assert recovered.verify().ok
+        assert recovered.admin.verify().ok
 
 
 # Power failures while several files are being written ---------------------------------------------
@@ -628,6 +628,6 @@ def test_promise_1_2_power_failure_while_files_are_written_at_once(step: str, se
             recovered = open_store(env.crash(seed=n))
             counts = {len(take(recovered, name)) for name in NAMES}
             assert counts in ([{3}, {5}] if step == "commit" else [{3}])
-            assert recovered.verify().ok
+            assert recovered.admin.verify().ok
     else:
         pytest.fail("the last call was not reached")

@@ -197,7 +197,7 @@ class Deep:
         self.none_is_held(not self.do(depth, lambda: self.store.get("other")))
 
     def define(self, depth: int) -> None:
-        is_made = self.do(depth, lambda: self.store.create_queue("new"))
+        is_made = self.do(depth, lambda: self.store.create_queue("new", kind="topic"))
         if is_made and not self.do(depth, lambda: self.store.drop_queue("new")):
             self.store.drop_queue("new")
         assert len(self.store.queues()) == len(QUEUES)

@@ -12,6 +12,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
+from quire.engine.records.attempts import Attempts
 from quire.engine.records.commit_record import CommitRecord, Read
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold, decode
@@ -105,7 +106,9 @@ def check(env: SimEnv, seen: Seen) -> None:
     assert all(int(deliveries) == MOST for _, deliveries in dead)
     rest = Seen(True, list(there), seen.handed.copy(), set(), None)
     consume(store, rest, 100)
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     assert store.browse("q").payloads() == []
     assert max(rest.handed.values(), default=0) <= MOST
     store.admin.checkpoint()
@@ -265,3 +268,42 @@ def test_a_dead_letter_keeps_its_own_attributes(seed: int) -> None:
     assert store.admin.redrive("dead") == 0
     assert store.admin.redrive("dead", to="q") == 1
     store.close()
+
+
+def test_what_was_given_back_untouched_is_known_after_a_restart(seed: int) -> None:
+    """A delivery that was noted, and did not happen, does not count then either."""
+    env = new_machine(seed)
+    with open_store(env) as store:
+        make(store)
+        store.put_many("q", MESSAGES)
+        with store.transaction() as txn:
+            assert len(txn.get_many("q", 4)) == 4
+            txn.unget()
+        with store.transaction() as txn:
+            assert txn.get("q") is not None
+            txn.rollback()
+    with open_store(env) as store, store.transaction() as txn:
+        assert [m.delivery_count for m in txn.get_many("q")] == [2, 1, 1, 1, 1, 1]
+
+
+def test_runs_that_are_taken_back() -> None:
+    """They join what they are like again; what failed, or comes later, is still told."""
+    attempts = Attempts()
+    attempts.add(0, 10)
+    attempts.add(2, 6)
+    attempts.take_back(3, 5)
+    assert attempts.rows() == [
+        (0, 2, 1, 0, 0),
+        (2, 3, 2, 0, 0),
+        (3, 5, 1, 0, 0),
+        (5, 6, 2, 0, 0),
+        (6, 10, 1, 0, 0),
+    ]
+    attempts.take_back(2, 3)
+    attempts.take_back(5, 6)
+    assert attempts.rows() == [(0, 10, 1, 0, 0)]
+    attempts.fail(8, 10, 7, noted=True)
+    attempts.take_back(0, 12)
+    assert attempts.rows() == [(8, 10, 0, 1, 7)]
+    attempts.take_back(8, 9)
+    assert attempts.rows() == [(8, 10, 0, 1, 7)]

@@ -45,7 +45,7 @@ EVERYTHING: list[dict[str, Any]] = [
 def story(env: SimEnv, *, seal: bool = True, read: bool = True) -> Store:
     """A store with a record of each kind in each place; the last of them in the journal."""
     store = open_store(env, page_size=4096)
-    store.create_queue("topic", capacity=1 << 24)
+    store.create_queue("topic", kind="topic", capacity=1 << 24)
     store.create_queue("work", kind="work")
     store.subscribe("topic", "all")
     for number in range(3):

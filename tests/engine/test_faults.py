@@ -69,7 +69,7 @@ def refuses(store: Store) -> bool:
 def check_refusal(store: Store, oracle: Oracle) -> None:
     """The store refuses every kind of change; what it holds can still be read."""
     changes: list[Callable[[], Any]] = [
-        lambda: store.create_queue("refused"),
+        lambda: store.create_queue("refused", kind="topic"),
         store.admin.checkpoint,
     ]
     for change in changes:
@@ -328,7 +328,7 @@ def furnished(seed: int) -> tuple[SimEnv, Oracle]:
         oracle.model.queues["work"].payloads += payloads
         if size == 4000:
             store.admin.checkpoint()
-    store.create_queue("last")
+    store.create_queue("last", kind="topic")
     store.drop_queue("last")
     return env, oracle
 
@@ -495,7 +495,7 @@ def test_promise_11_a_group_that_fails_refuses_its_ledger_entries_too(seed: int)
     env.fail("write", "*.log", nth=2)
     errors = commit_together(env, store, [enter, enter])
     assert [type(error) for error in errors] == [StoreFailed, StoreFailed]
-    assert open_store(env.crash(outcome="lost")).ledger("key") is None
+    assert open_store(env.crash(outcome="lost")).integration.ledger("key") is None
 
 
 def test_a_ledger_entry_is_committed_by_one_of_a_group(seed: int) -> None:

@@ -87,7 +87,7 @@ def test_promise_5_a_full_file_system_is_drained_to_empty(
         store = quire.open(path, share=share)
         store.create_queue("all", kind="work")
         store.create_queue("some", kind="work")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.subscribe("topic", "a")
         store.put("topic", b"waits")
         producer = Producer(store, size)
@@ -163,7 +163,7 @@ def test_promise_5_relieving_never_ends(seed: int) -> None:
     """Thousands of commits that free nothing: one of two subscriptions reads, and gives back."""
     env = SimEnv(seed)
     store = Store.open("/s", env=env, background=False, **SMALL)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "reads")
     store.subscribe("topic", "lags")
     for number in range(2000):
@@ -194,7 +194,7 @@ def test_promise_5_what_makes_room_goes_on(seed: int) -> None:
     env = SimEnv(seed)
     store = Store.open("/s", env=env, background=False, **SMALL)
     for name in ("topic", "dropped"):
-        store.create_queue(name)
+        store.create_queue(name, kind="topic")
         store.subscribe(name, "a")
         store.subscribe(name, "b")
     for xid in ("committed", "rolled back"):

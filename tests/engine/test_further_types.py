@@ -143,7 +143,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
         with pytest.raises(QueueDisabled, match="metered"):
             store.put("q", b"y")
         with pytest.raises(InvalidArgument, match="metered"):
-            store.create_queue("more", type="metered")
+            store.create_queue("more", kind="topic", type="metered")
         store.put("plain", b"z")
         assert take(store, "plain") == [b"z"]
         store.admin.checkpoint()
@@ -161,7 +161,7 @@ def test_a_queue_whose_code_is_missing_can_be_dropped(
     """There is nothing to stop."""
     quire.register_type("metered", Steered())
     with Store.open(store_path, **OPTIONS) as store:
-        store.create_queue("q", type="metered")
+        store.create_queue("q", kind="topic", type="metered")
     registry.clear()
     with Store.open(store_path, **OPTIONS) as store:
         store.drop_queue("q")
@@ -175,7 +175,7 @@ def test_code_that_fails_stops_its_queue(
     quire.register_type("bad", Steered(fails="start"))
     quire.register_type("late", Steered(fails="stop"))
     with Store.open(store_path, **OPTIONS) as store:
-        store.create_queue("bad", type="bad")
+        store.create_queue("bad", kind="topic", type="bad")
         store.create_queue("late", kind="work", type="late")
         with pytest.raises(QueueDisabled, match=r"type 'bad' did not start .*no meter"):
             store.put("bad", b"x")
@@ -197,7 +197,7 @@ def test_what_is_no_type_is_refused(
             quire.register_type("mine", wrong)  # type: ignore[arg-type]
     with Store.open(store_path, **OPTIONS) as store:
         with pytest.raises(InvalidArgument, match="cannot be loaded from metering:Nothing"):
-            store.create_queue("q", type="broken")
+            store.create_queue("q", kind="topic", type="broken")
         with pytest.raises(InvalidArgument, match="keeps messages durably"):
-            store.create_queue("q", type="metered", persistent=False)
+            store.create_queue("q", kind="topic", type="metered", persistent=False)
         assert store.queues() == []

@@ -276,7 +276,7 @@ def test_a_group_with_two_readers_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Groups, "take", take)
     with pytest.raises(AssertionError):
-        test_rules_model.run_many(range(20))
+        test_rules_model.run_many(range(40))
 
 
 def test_numbers_of_groups_are_small_ints() -> None:

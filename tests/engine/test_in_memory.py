@@ -24,7 +24,7 @@ def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.Monkey
     with quire.open(None) as store, quire.open(None) as other:
         assert (store.path, store.role) == (":memory:", "owner")
         store.create_queue("orders", kind="work", type="volatile", priority=True)
-        store.create_queue("events", type="volatile", persistent=False)
+        store.create_queue("events", kind="topic", type="volatile", persistent=False)
         store.subscribe("events", "audit")
         for version in (1, 2):
             with store.transaction() as txn:
@@ -73,7 +73,7 @@ def test_durable_queues_are_taken_too(
     monkeypatch.chdir(tmp_path)
     with quire.open(path, checkpoint_bytes=1 << 20, segment_bytes=2 << 20) as store:
         store.create_queue("work", kind="work")
-        store.create_queue("events")
+        store.create_queue("events", kind="topic")
         store.create_queue("clicks", kind="work", type="volatile")
         store.subscribe("events", "audit")
         for number in range(1, 101):

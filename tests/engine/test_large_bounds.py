@@ -477,7 +477,7 @@ def test_scanning_reads_record_headers_only(monkeypatch: pytest.MonkeyPatch) -> 
     env = SimEnv()
     options: dict[str, Any] = {"segment_bytes": 1 << 20, "grow_bytes": 1 << 16}
     with Store.open("/s", env=env, background=False, **options) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         store.subscribe("q", "reader")
         for _ in range(100):
             with store.transaction() as txn:

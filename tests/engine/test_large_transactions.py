@@ -211,7 +211,7 @@ def test_a_full_disk_refuses_definitions_and_the_same_ones_succeed_later() -> No
             store.put("dropped", b"x")
             assert take(store, "dropped") == [b"x"]
             store.drop_queue("dropped")
-        store.create_queue("dropped")
+        store.create_queue("dropped", kind="topic")
 
 
 @pytest.mark.promise(13)

@@ -289,7 +289,7 @@ def test_used_bytes_return_to_zero_in_any_order(seed: int, rounds: int) -> None:
         env = new_machine(seed + n)
         store = open_store(env)
         store.create_queue("work", kind="work")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.subscribe("topic", "a")
         store.subscribe("topic", "b")
         read_out_of_order(store, random.Random(seed + n))

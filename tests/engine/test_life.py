@@ -76,7 +76,7 @@ def nearly_full(store: Store) -> tuple[Transaction, Transaction]:
 def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
     """[0062] It goes on as soon as a reader makes room; nothing else is held up meanwhile."""
     with Store.open(store_path) as store:
-        store.create_queue("other")
+        store.create_queue("other", kind="topic")
         first, second = nearly_full(store)
         first.put("other", b"compound")
         thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
@@ -189,7 +189,7 @@ def test_closing_the_store_ends_a_commit_that_waits(store_path: str) -> None:
 def test_promise_2_a_with_block_whose_store_was_closed_raises(store_path: str) -> None:
     """Nobody may think that it was committed."""
     store = Store.open(store_path)
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
 
     def closed() -> None:
         with store.transaction() as txn:
@@ -248,7 +248,7 @@ def test_one_open_transaction_is_shown() -> None:
     env = SimEnv()
     with Store.open("/s", env=env, background=False) as store:
         store.create_queue("in", kind="work")
-        store.create_queue("news")
+        store.create_queue("news", kind="topic")
         store.subscribe("news", "a")
         store.put("in", b"1")
         store.put("news", b"2")
@@ -277,7 +277,7 @@ def test_promise_13_a_transaction_that_is_not_open_is_not_found(end: str) -> Non
     """However it ended; the error says which calls list those that are there."""
     env = SimEnv()
     with Store.open("/s", env=env, background=False) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         txn = store.transaction(timeout=5)
         txn.put("q", b"x")
         if end == "prepare":
@@ -322,7 +322,7 @@ def test_a_transaction_can_be_aborted() -> None:
 def test_a_with_block_that_was_aborted_raises() -> None:
     """Nobody may think that it was committed."""
     with open_sim() as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
 
         def aborted() -> None:
             with store.transaction() as txn:
@@ -376,7 +376,7 @@ def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
 def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
     """Transactions that are spilled and rolled back leave a bounded number of records."""
     with open_sim(write_buffer_messages=1) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         for _ in range(3000):
             txn = store.transaction()
             txn.put("q", b"1")
@@ -458,7 +458,7 @@ def test_promise_13_a_full_disk_leaves_the_buffer_as_it_is() -> None:
         "/s", env=env, background=False, write_buffer_messages=2, grow_bytes=1 << 16
     ) as store:
         store.create_queue("q", kind="work")
-        store.create_queue("other")
+        store.create_queue("other", kind="topic")
         txn = store.transaction()
         txn.put("q", b"1" * 40_000)
         txn.put("q", b"2" * 40_000)
@@ -490,7 +490,7 @@ def test_promise_2_a_with_block_that_lost_messages_to_a_full_disk_raises(*, by_t
         write_buffer_seconds=10,
         when_full="large",
     ) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
 
         def lost() -> None:
             with store.transaction() as oldest:

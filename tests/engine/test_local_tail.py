@@ -41,7 +41,7 @@ def fill(store: Store) -> None:
     """Records with each kind of part, with and without a tail."""
     store.create_queue("a", kind="work", data_file=0)
     store.create_queue("b", kind="work", data_file=1, dedup_count=9)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "s")
     store.put("a", b"small")
     with store.transaction() as txn:  # on pages of two files

@@ -61,7 +61,7 @@ def fill(store: Store, queue: str, count: int = 60) -> list[bytes]:
 
 def test_a_checkpoint_amid_a_long_read(os_store: Store, in_steps: Any) -> None:
     """Each message once and in order, though its block was packed with others meanwhile."""
-    os_store.create_queue("topic")
+    os_store.create_queue("topic", kind="topic")
     os_store.subscribe("topic", "all")
     payloads = fill(os_store, "topic")
     in_steps(os_store.admin.checkpoint)
@@ -73,7 +73,7 @@ def test_a_checkpoint_amid_a_long_read(os_store: Store, in_steps: Any) -> None:
 
 def test_a_checkpoint_amid_a_long_lease(os_store: Store, in_steps: Any) -> None:
     """Its pieces name each message once."""
-    os_store.create_queue("topic")
+    os_store.create_queue("topic", kind="topic")
     payloads = fill(os_store, "topic")
     in_steps(os_store.admin.checkpoint)
     lease = os_store.integration.lease("topic", 7, 58)

@@ -18,8 +18,11 @@ KIB = b"x" * 1024
 QUEUES: list[dict[str, Any]] = [
     {"name": "dead", "kind": "work"},
     {"name": "grown", "kind": "work", "capacity": 8 << 10, "grow_to": 1 << 20},
-    {"name": "news", "max_messages": 4, "overflow": "drop_oldest"},
-    {"name": "nobody", "max_messages": 4, "overflow": "drop_oldest", "priority": True},
+    {"name": "news", "kind": "topic", "max_messages": 4, "overflow": "drop_oldest"},
+    {
+"name": "nobody", "kind": "topic", "max_messages": 4, "overflow": "drop_oldest",
+"priority": True,
+},
     {
         "name": "work", "kind": "work", "max_messages": 3, "overflow": "dead_letter",
         "dead_letter": "dead", "timed": True, "grouped": True,

@@ -101,7 +101,7 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
         large.commit,
         lambda: store.put("q", b"late"),
         lambda: store.put("q", bytes(3_000_000)),
-        lambda: store.create_queue("late"),
+        lambda: store.create_queue("late", kind="topic"),
         lambda: store.drop_queue("q"),
         lambda: store.admin.purge("q"),
         lambda: store.alter_queue("q", priority=True),

@@ -339,7 +339,7 @@ def test_it_takes_nothing_any_more(store: Store, work: str) -> None:
 def test_what_it_got_stays_in_flight(machine: SimEnv) -> None:
     """Live, after a crash, after a checkpoint and a crash: others get what is around it."""
     store = open_store(machine)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     for name in "ab":
         store.subscribe("topic", name)
     with store.transaction() as transaction:
@@ -381,7 +381,7 @@ def test_its_reads_are_acknowledged_by_its_commit(machine: SimEnv) -> None:
     """Also what it read by position, of what there was when it was prepared."""
     store = open_store(machine)
     store.create_queue("work", kind="work")
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "s")
     for number in range(6):
         store.put("work", b"%d" % number)
@@ -454,7 +454,7 @@ def test_queues_and_subscriptions_stay(machine: SimEnv) -> None:
     """What it wrote to or got from cannot be removed, live and after a crash, until it is over."""
     store = open_store(machine)
     for name in ("written", "read"):
-        store.create_queue(name)
+        store.create_queue(name, kind="topic")
         store.subscribe(name, "s")
         store.subscribe(name, "t")
     store.put("read", b"x")
@@ -694,7 +694,7 @@ def test_files_of_large_transactions(seed: int, commit: bool, after: str) -> Non
         store.prepared.rollback("x1")
         assert store.status()["large_transactions"]["files"] == 0
         with store.transaction() as again:
-            again.adopt("work", fragment.id)
+            again.integration.adopt("work", fragment.id)
         assert take(store, "work") == [b"adopted"] * 50
     sound(store)
     drain_all(store)

@@ -47,8 +47,8 @@ STEPS: list[Step] = [
         [
             {"name": "dead", "kind": "work"},
             {"name": "work", "kind": "work", "dead_letter": "dead", "max_deliveries": 3},
-            "topic",
-            {"name": "kept", "keep_forever": True},
+            {"name": "topic", "kind": "topic"},
+            {"name": "kept", "kind": "topic", "keep_forever": True},
         ]
     ),
     kept,
@@ -177,8 +177,10 @@ def test_a_dump_shows_them() -> None:
 def test_names_of_one_record() -> None:
     """A queue that takes dead letters of others: they name it anew, or nothing is renamed."""
     with open_store(new_machine(3)) as store:
-        store.create_queue("dead")
-        store.admin.create_queues([{"name": f"q{n}", "dead_letter": "dead"} for n in range(50)])
+        store.create_queue("dead", kind="topic")
+        store.admin.create_queues(
+            [{"name": f"q{n}", "kind": "topic", "dead_letter": "dead"} for n in range(50)]
+        )
         store.admin.rename_queue("dead", "letters")
         assert {store.queue(f"q{n}").dead_letter for n in range(50)} == {"letters"}
         versions = {item.key: item.version for item in store.admin.catalog("queue")}
@@ -192,7 +194,7 @@ def test_aliases_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of their own; one that is dropped makes room."""
     monkeypatch.setitem(TYPES, ALIAS, TYPES[ALIAS].__class__(2, 1024, *_effects(ALIAS)))
     with open_store(new_machine(4)) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         store.admin.create_alias("a", "q")
         store.admin.create_alias("b", "q")
         with pytest.raises(InvalidArgument, match="at most 2"):
@@ -222,7 +224,7 @@ def test_a_full_disk_is_purged(seed: int) -> None:
     env = new_machine(seed)
     with open_store(env) as store:
         store.create_queue("work", kind="work")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.admin.switch(puts=False)
         store.admin.switch(puts=True, gets=True)
         env.capacity_bytes = env.used_bytes() + 200_000
@@ -242,7 +244,7 @@ def test_a_purge_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each message counts once, whoever waits for it; what is prepared stays."""
     monkeypatch.setattr(purging, "PURGED_AT_ONCE", 5)
     with open_store(new_machine(5)) as store:
-        store.create_queue("t")
+        store.create_queue("t", kind="topic")
         for name in ("a", "b", "c"):
             store.subscribe("t", name)
         store.put_many("t", [b"%d" % n for n in range(20)])

@@ -82,7 +82,7 @@ def burst(store: Store, files: int) -> None:
     In the topic it is the subscription "slow" that has not read them.
     """
     store.create_queue("work", kind="work", data_file=0)
-    store.create_queue("topic", data_file=files - 1)
+    store.create_queue("topic", kind="topic", data_file=files - 1)
     store.subscribe("topic", "fast")
     store.subscribe("topic", "slow")
     for number in range(100):
@@ -249,7 +249,7 @@ class Scenario:
         for name in ("t1", "t2"):  # for what the workload does in the midst of a checkpoint
             runner.change(
                 lambda m: m.create(name, "topic"),  # noqa: B023
-                lambda: store.create_queue(name),  # noqa: B023
+                lambda: store.create_queue(name, kind="topic"),  # noqa: B023
             )
         for name in "ab":
             runner.change(

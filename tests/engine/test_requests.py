@@ -195,7 +195,7 @@ def test_a_queue_that_is_made_again_knows_nothing(once: Store) -> None:
     """The ids go with the queue."""
     once.put("once", b"", request_id="a")
     once.drop_queue("once")
-    once.create_queue("once", dedup_count=3)
+    once.create_queue("once", kind="topic", dedup_count=3)
     once.put("once", b"", request_id="a")
     assert once.queue("once").messages == 1
     once.close()
@@ -207,7 +207,7 @@ def test_a_prepared_transaction_holds_it(env: SimEnv, once: Store) -> None:
         txn = once.transaction()
         txn.put("once", b"prepared", request_id=xid)
         txn.prepare(xid)
-        once.checkpoint()
+        once.admin.checkpoint()
         once = open_store(once._env.kill())  # type: ignore[attr-defined]
         with pytest.raises(KeyHeld, match="request id"):
             once.put("once", b"other", request_id=xid)

@@ -8,7 +8,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.limits import MAX_DELAY_SECONDS
 from quire.message import Message
 from quire.retry import Retry, check_retry, retry_seconds
-from quire.testing import SimEnv
+from quire.testing import SimEnv, sim_env
 from tests.engine.workload import new_machine, open_store
 
 RETRY: Retry = {"delay": 2.0}
@@ -73,6 +73,25 @@ def test_each_failure_waits_longer(env: SimEnv) -> None:
     message = fail(store)
     assert message is not None
     assert (message.delivery_count, message.failed_count) == (5, 4)
+    store.close()
+
+
+def test_waits_are_exact(env: SimEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to come after so many microseconds does, whatever floats make of the sum."""
+    store = open_store(env)
+    store.create_queue("q", kind="work")
+    store.put("q", b"m")
+    monkeypatch.setattr(sim_env, "STEP_US", 0)
+    env.clock_us = 2_100_000
+    assert 2.1 + 0.2 > 2.3
+    with store.transaction() as txn:
+        message = txn.get("q")
+        assert message is not None
+        txn.reject(message, delay=0.2)
+    env.advance(0.199_999)
+    assert store.get("q") is None
+    env.advance(0.000_001)
+    assert store.get("q") is not None
     store.close()
 
 
@@ -142,7 +161,7 @@ def test_seconds_are_drawn_by_chance(env: SimEnv) -> None:
         for message in txn.get_many("q"):
             txn.reject(message)
     [subscription] = store._context.state.queue("q").subscriptions.values()
-    waits = [row[0] - env.monotonic() for row in subscription.later]
+    waits = [row[0] / 1e6 - env.monotonic() for row in subscription.later]
     assert len(set(waits)) == 20
     assert 3.5 < min(waits) < max(waits) <= 8
     store.close()
@@ -170,7 +189,7 @@ def test_a_group_does_not_wait_for_what_has_expired(env: SimEnv, is_grouped: boo
         assert txn.get("q") is None
         txn.reject(second, delay=600.0)
     assert store.get_many("q").payloads() == ([b"b2"] if is_grouped else [])
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert sorted(store.browse("dead").payloads()) == [b"a0", b"a1", b"b0", b"b1"]
     assert store.queue("q").messages == 0
     [info] = store.subscriptions("q")

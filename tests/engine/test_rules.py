@@ -50,7 +50,9 @@ def test_rules_that_are_altered_hold_after_a_kill(env: SimEnv) -> None:
     store = open_store(env)
     store.put("q", b"m", expires_at=env.now_us() + 1000)
     env.advance(1)
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     assert store.queue("q").messages == 0
     assert store.browse("dead").payloads() == [b"m"]
     with pytest.raises(QueueInUse, match="dead-letter queue of 'q'"):
@@ -101,10 +103,10 @@ def test_dead_letters_go_as_far_as_there_is_room(env: SimEnv) -> None:
             txn.put("q", b"m", expires_at=env.now_us() + 1000)
     env.advance(1)
     for number in range(3):
-        store.create_queue(f"more{number}")
+        store.create_queue(f"more{number}", kind="topic")
     assert (store.queue("dead").messages, store.queue("q").messages) == (5, 15)
     store.alter_queue("dead", max_messages=None)
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert {m.attributes["quire.deliveries"] for m in store.browse("dead")} == {"0"}
     assert (store.queue("dead").messages, store.queue("q").messages) == (20, 0)
     store.close()
@@ -139,7 +141,7 @@ def test_a_message_that_was_read_past_is_rejected(
 ) -> None:
     """It does not come back, and is not in flight for ever."""
     store = make(env)
-    store.create_queue("t", max_deliveries=most, dead_letter="dead")
+    store.create_queue("t", kind="topic", max_deliveries=most, dead_letter="dead")
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     store.put("t", b"m")
@@ -201,7 +203,7 @@ def test_a_dropped_queue_is_forgotten(env: SimEnv) -> None:
         txn.reject(message, delay=366 * 86400.0)
     assert len(store._context.delivery._delayed) == 1
     store.drop_queue("q")
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert not store._context.delivery._delayed
     store.close()
 

@@ -317,8 +317,10 @@ class Machine:
     def unget(self) -> None:
         if self.open and (own := self.rng.choice(self.open)).latest:
             own.txn.unget()
-            for _, reader, message in own.got[-own.latest :]:
+            for source, reader, message in own.got[-own.latest :]:
                 reader.in_flight.discard(message.payload)
+                if self.queues[source.partition("/")[0]].rules.get("max_deliveries"):
+                    reader.noted[message.payload] -= 1  # it does not count
             del own.got[-own.latest :]
             own.latest = 0
 
@@ -542,7 +544,7 @@ class Machine:
                 name, gets=True, timed=False, ttl=None, max_deliveries=None, grouped=False
             )
         self.env.advance(10)  # what was rejected is due
-        self.store.create_queue("more")
+        self.store.create_queue("more", kind="topic")
         self.check()
         for source, _, reader in self.sources:
             with self.store.transaction() as txn:

@@ -36,7 +36,7 @@ def test_given_back_it_is_what_it_would_be(env: SimEnv, seconds: float, grouped:
         txn.rollback()
     assert len(store.delayed.list("q")) == (seconds < 10)
     assert len(store.get_many("q")) == (10 < seconds < 20)
-    store.create_queue("more")  # what is over is dropped after a commit
+    store.create_queue("more", kind="topic")  # what is over is dropped after a commit
     assert store.queue("q").messages == (seconds < 10)
     env.advance(10)
     assert len(store.get_many("q")) == (seconds < 10)
@@ -105,7 +105,7 @@ def test_counted_deliveries(env: SimEnv) -> None:
             assert message is not None
             assert message.delivery_count == number
             txn.rollback()
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert len(store.delayed.list("q")) == 0
     assert store.get_many("dead").payloads() == [b"m"]
     assert store.queue("q").messages == 0

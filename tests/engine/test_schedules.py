@@ -344,7 +344,7 @@ def test_a_due_time_that_another_one_has_noted(seed: int) -> None:
 @pytest.mark.promise(9)
 def test_there_is_a_limit(sim_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """On how many there are, and on what one takes."""
-    sim_store.create_queue("q")
+    sim_store.create_queue("q", kind="topic")
     monkeypatch.setitem(TYPES, SCHEDULE, replace(TYPES[SCHEDULE], most=2))
     for name in "ab":
         sim_store.cron.create(name, "q", "@daily")

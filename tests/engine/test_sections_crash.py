@@ -26,7 +26,7 @@ def make(env: SimEnv) -> None:
         store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
         store.create_queue("numbered", kind="work", order={"sequence": "n"})
         store.put("numbered", b"first", attributes={"n": "1"}, sender="s")
-        store.create_queue("topic")
+        store.create_queue("topic", kind="topic")
         store.subscribe("topic", "s")
         for number in range(4):
             for name in ("work", "tried", "topic"):
@@ -35,6 +35,7 @@ def make(env: SimEnv) -> None:
             txn.get_many("topic/s", 3)
             txn.set_state("step", "gone", b"before")
         prepare(store, "before", bytes(9000))
+        deliver(store)
 
 
 def prepare(store: Store, xid: str, payload: bytes) -> None:
@@ -88,6 +89,16 @@ def fail(store: Store) -> None:
         raise StoreFailed("nothing of it is acknowledged")
 
 
+def give_back(store: Store) -> None:
+    """Only that it was not tried after all; a commit of nothing makes durable what was before."""
+    queue, subscription = store._context.state.source("tried")
+    store._context.committer.take_back(queue, subscription, [(0, 1)])
+    if store._context.committer.failed:  # that itself does not raise
+        raise StoreFailed("nothing of it is acknowledged")
+    with store.transaction():
+        pass
+
+
 def read_numbered(store: Store) -> None:
     """The first of a sequence is read."""
     with store.transaction() as txn:
@@ -103,6 +114,7 @@ WORKLOADS: dict[int, Callable[[Store], object]] = {
     format.DELIVERIES: deliver,
     format.FAILURES: fail,
     format.NUMBERS: read_numbered,
+    format.UNTOUCHED: give_back,
 }
 
 

@@ -35,7 +35,7 @@ def test_what_many_subscriptions_cost_each_other(
     store: Store, order: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads looks at those that hold a message back, not at all others each time."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     names = [f"s{number}" for number in range(100)]
     for name in names:
         store.subscribe("topic", name)
@@ -68,7 +68,7 @@ def test_what_many_subscriptions_cost_each_other(
 
 def test_subscriptions_are_found_while_others_are_made(os_store: Store) -> None:
     """A look-up by name does not trip over a new one."""
-    os_store.create_queue("topic")
+    os_store.create_queue("topic", kind="topic")
     os_store.subscribe("topic", "there")
     errors: list[BaseException] = []
     done = threading.Event()
@@ -123,7 +123,7 @@ def test_promise_9_many_open_transactions_share_one_buffer(store_path: str) -> N
     """However many there are: none of them is large enough to be noticed alone."""
     limit = 1 << 20
     with Store.open(store_path, write_buffer_bytes=limit) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         transactions = [store.transaction() for _ in range(30)]
         for _ in range(30):
             for transaction in transactions:
@@ -139,7 +139,7 @@ def test_promise_9_many_open_transactions_share_one_buffer(store_path: str) -> N
 def test_promise_9_a_large_transaction_of_many_queues(store_path: str) -> None:
     """Its files share what may wait for their next write."""
     with Store.open(store_path, large_flush_bytes=1 << 18) as store:
-        names = [store.create_queue(f"q{number}").name for number in range(40)]
+        names = [store.create_queue(f"q{number}", kind="topic").name for number in range(40)]
         with store.transaction(large=True) as txn:
             for number in range(2000):
                 txn.put(names[number % 40], b"x" * 1000)
@@ -153,7 +153,7 @@ def test_room_is_not_made_at_the_cost_of_who_asks(
 ) -> None:
     """The oldest transaction cannot go to its file: it is rolled back, the put succeeds."""
     with Store.open(store_path, write_buffer_bytes=1 << 20, when_full="large") as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         oldest, asking = store.transaction(), store.transaction()
         oldest.put("q", b"x" * 1_200_000)
 
@@ -240,7 +240,7 @@ def test_close_while_threads_put(store_path: str) -> None:
 def test_maintenance_survives_what_goes_wrong(store_path: str) -> None:
     """A folder that is gone is shown by status; time-outs go on."""
     with Store.open(store_path) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         store._maintenance._swept = -1e9
         shutil.rmtree(f"{store_path}/ltds")
         deadline = time.monotonic() + WAIT

@@ -227,7 +227,7 @@ def test_max_messages(store: Store) -> None:
 @pytest.mark.promise(5)
 def test_the_counters_return_to_zero(store: Store) -> None:
     """When all is read and nothing open, nothing is used, T = R = 0, whatever happened before."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     for name in ("a", "b"):
         store.subscribe("q", name)
     for n in range(30):

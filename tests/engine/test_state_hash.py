@@ -59,7 +59,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
     queues: dict[str, dict[str, Any]] = {
         "work": {"kind": "work", "dedup_count": 5},
         "tried": {"kind": "work", "max_deliveries": 9, "dead_letter": "work"},
-        "topic": {},
+        "topic": {"kind": "topic"},
         "memory": {"kind": "work", "type": "volatile"},
         "rows": {"kind": "work", "schema": rows},
     }

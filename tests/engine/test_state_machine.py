@@ -251,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
     def record(self, which: int) -> None:
         txn = self.pick(which)
         txn.version = (self.ledger or 0) + 1
-        txn.real.record("key", txn.version)
+        txn.real.enter("key", txn.version)
 
     @rule(which=PICK)
     def commit(self, which: int) -> None:
@@ -476,6 +476,6 @@ def test_the_model_knows_the_charge_of_a_message(sim_store: Store) -> None:
     sim_store.create_queue("q", kind="work")
     sim_store.put("q", b"x" * 100)
     assert sim_store.queue("q").used_bytes == 100 + MESSAGE_OVERHEAD_BYTES + CONTROL
-    sim_store.create_queue("small", capacity=4096)
+    sim_store.create_queue("small", kind="topic", capacity=4096)
     with pytest.raises(QueueFull):
         sim_store.put("small", b"x" * 4096)

@@ -50,7 +50,7 @@ def test_a_store_is_made_where_there_is_none(tmp_path: Path) -> None:
 def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool) -> None:
     """Queues, messages, fields, what was read, the ledger, ids that go on."""
     with Store.open(store_path) as store:
-        store.create_queue("t", capacity=1 << 20, max_messages=1000)
+        store.create_queue("t", kind="topic", capacity=1 << 20, max_messages=1000)
         store.create_queue("w", kind="work")
         store.subscribe("t", "a")
         store.subscribe("t", "b", start="latest")
@@ -181,7 +181,7 @@ def test_a_second_opening_is_refused(store_path: str) -> None:
         for path in (store_path, link, store_path + "/."):
             with pytest.raises(StoreLocked, match=f"{os.getpid()}.*the first"):
                 Store.open(path)
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
     with Store.open(store_path) as store:
         assert [info.name for info in store.queues()] == ["q"]
 
@@ -208,7 +208,7 @@ def test_reading_the_lock_file_gives_nothing_away(store_path: str) -> None:
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stdout.startswith("locked")
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
 
 
 @pytest.mark.promise(12)
@@ -223,7 +223,7 @@ def test_another_process_is_refused_until_the_store_is_closed(store_path: str) -
         return done.stdout
 
     with Store.open(store_path, owner="the first") as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         before = tree(store_path)
         said = elsewhere()
         assert said.startswith("locked")
@@ -270,7 +270,7 @@ def use_in_child(store: Store, txn: Any) -> int:
             store.status,
             store.admin.verify,
             lambda: store.browse("q"),
-            lambda: store.create_queue("r"),
+            lambda: store.create_queue("r", kind="topic"),
             lambda: txn.put("q", b"child"),
             lambda: txn.get("q"),
             txn.commit,
@@ -300,7 +300,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     """StoreClosed says to open it again; closing twice is closing once."""
     store = Store.open(store_path)
     store.create_queue("q", kind="work")
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.put("q", b"x")
     txn = store.transaction()
     txn.put("q", b"never")
@@ -313,7 +313,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
         store.transaction,
         store.queues,
         lambda: store.queue("q"),
-        lambda: store.create_queue("r"),
+        lambda: store.create_queue("r", kind="topic"),
         lambda: store.drop_queue("q"),
         lambda: store.subscribe("t", "s"),
         lambda: store.unsubscribe("t", "s"),

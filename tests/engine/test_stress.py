@@ -198,7 +198,7 @@ def test_promise_2_3_everything_at_once(seed: int, rounds: int, store_path: str)
     """Nothing is lost, doubled or out of order, and no space is left over, whatever meets what."""
     store = Store.open(store_path, **OPTIONS)
     for topic in TOPICS:
-        store.create_queue(topic)
+        store.create_queue(topic, kind="topic")
         for group in GROUPS:
             store.subscribe(topic, group)
     store.create_queue("work", kind="work")

@@ -86,7 +86,9 @@ def test_many_expire_by_few_commits(seed: int) -> None:
     env.advance(1)
     before = env.calls.count("write", "*.log")
     assert take(store) == []
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     assert store.queue("q").messages == 0
     assert env.calls.count("write", "*.log") - before < 40
     assert store.queue("q").used_bytes == 0
@@ -97,7 +99,7 @@ def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
     """Though no two of them stand side by side; a topic has them go for each subscription."""
     env = new_machine(seed)
     with open_store(env) as store:
-        store.create_queue("q", timed=True)
+        store.create_queue("q", kind="topic", timed=True)
         for name in "ab":
             store.subscribe("q", name)
         times = [None, env.now_us() + 1_000_000] * 500
@@ -156,7 +158,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     got = take(store)
     assert got == sorted(got, key=int)
     assert not [payload for payload in got if int(payload) % 3 == 1]
-    store.create_queue("more")
+    store.create_queue("more", kind="topic")
     assert store.queue("q").messages == 0
     dead = store.browse("dead").payloads()
     assert not [payload for payload in dead if int(payload) % 3 != 1]

@@ -94,7 +94,7 @@ def do(store: Store, model: Model, number: int, operation: Operation) -> None:
 
 def make(store: Store) -> None:
     """The topic of the model."""
-    store.create_queue("t", keep_forever=True)
+    store.create_queue("t", kind="topic", keep_forever=True)
     store.subscribe("t", "a")
 
 
@@ -193,8 +193,8 @@ def keep(env: SimEnv, seen: Seen) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     store = open_store(env)
-    store.create_queue("t", keep_messages=4)
-    store.create_queue("lone", keep_bytes=1000, keep_seconds=100.0)
+    store.create_queue("t", kind="topic", keep_messages=4)
+    store.create_queue("lone", kind="topic", keep_bytes=1000, keep_seconds=100.0)
     store.subscribe("t", "a")
     seen.is_made = True
     for number in range(20):
@@ -220,13 +220,15 @@ def check_kept(env: SimEnv, seen: Seen) -> None:
     assert len(seen.done) <= end <= len(seen.done) + 1
     unread = [int(payload) for payload in store.browse("t/a").payloads()]
     assert unread == list(range(end - len(unread), end))
-    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    store.create_queue(
+        "more", kind="topic"
+    )  # after a commit the maintenance looks, as no thread does
     kept = [int(payload) for payload in store.browse("t").payloads()]
     assert kept == list(range(max(min(end - 4, end - len(unread)), 0), end))
     assert store.queue("lone").used_bytes <= 1000
     assert len(store.browse("lone")) >= min(4, store.integration.positions("lone")[1])
     env.advance(101)
-    store.create_queue("evenmore")
+    store.create_queue("evenmore", kind="topic")
     assert store.queue("lone").messages == 0
     assert store.admin.verify().ok
     store.close()
@@ -244,7 +246,7 @@ def test_positions_are_found_whatever_holds_the_messages(seed: int) -> None:
     """The journal, packed blocks, record pages, files: by time and by id, after a restart too."""
     env = new_machine(seed)
     store = open_store(env)
-    store.create_queue("t", keep_forever=True)
+    store.create_queue("t", kind="topic", keep_forever=True)
     rng = random.Random(seed)
     for number in range(120):
         with store.transaction(large=number % 40 == 39) as txn:
@@ -274,7 +276,7 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
     """However many messages are kept."""
     env = new_machine(seed)
     store = open_store(env)
-    store.create_queue("t", keep_forever=True)
+    store.create_queue("t", kind="topic", keep_forever=True)
     for number in range(300):
         with store.transaction(large=number % 2 == 1) as txn:
             txn.put("t", bytes(9000))  # no small ones, which would be packed together
@@ -385,7 +387,7 @@ def test_a_full_disk_lets_go(seed: int) -> None:
     """What is kept goes by transactions that make room, also where there is none."""
     env = new_machine(seed)
     store = open_store(env)
-    store.create_queue("t", keep_seconds=10.0)
+    store.create_queue("t", kind="topic", keep_seconds=10.0)
     store.subscribe("t", "a")
     for number in range(20):
         store.put("t", b"%d" % number)
@@ -471,7 +473,7 @@ def temporary(env: SimEnv, seen: Seen) -> None:
     env.make_directory("/disk")
     env.sync_directory("/")
     store = open_store(env)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "stays")
     seen.is_made = True
     for number in range(4):
@@ -539,7 +541,7 @@ def test_clients_claim_what_they_had(seed: int) -> None:
     assert [info.name for info in store.subscriptions("t")] == ["a", "b"]
     store.let_go_of("another")
     store.drop_queue("t")
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "b")
     store.put("t", b"4")
     assert [info.name for info in store.subscriptions("t")] == ["b"]
@@ -550,7 +552,7 @@ def test_a_client_that_ends_makes_room_on_a_full_disk(seed: int) -> None:
     """Its subscription goes, and what only that one had not read."""
     env = new_machine(seed)
     store = open_store(env)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "a")
     store.subscribe_for("client", "b", {"t": "earliest"}, False, False)
     for _ in range(300):
@@ -693,7 +695,7 @@ def test_promise_1_11_what_is_kept_when_its_going_could_not_be_written(
     """The put before it stands; no more went than may go, and the rest goes after the opening."""
     env = new_machine(seed, direct=direct)
     store = open_store(env)
-    store.create_queue("t", keep_messages=2)
+    store.create_queue("t", kind="topic", keep_messages=2)
     store.subscribe("t", "a")
     for number in range(2):
         store.put("t", b"%d" % number)
@@ -716,7 +718,7 @@ def test_a_move_behind_what_went_in_its_own_group_is_refused(seed: int) -> None:
     """What `place` finds is so when the move is applied, as it is alone in its group."""
     env = new_machine(seed)
     store = open_store(env)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     for name in ("a", "b"):
         store.subscribe("t", name)
     store.put_many("t", [b"0", b"1"])

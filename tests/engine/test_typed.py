@@ -26,7 +26,7 @@ WORDS = "id bigint not null, name string"
 QUEUES: list[dict[str, Any]] = [
     {"name": "dead", "kind": "work", "schema": WORDS},
     {"name": "work", "kind": "work", "schema": WORDS, "max_deliveries": 2, "dead_letter": "dead"},
-    {"name": "topic", "schema": WORDS},
+    {"name": "topic", "kind": "topic", "schema": WORDS},
     {"name": "memory", "kind": "work", "schema": WORDS, "type": "volatile"},
 ]
 LATER = f"{WORDS}, more int"

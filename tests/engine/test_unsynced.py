@@ -105,7 +105,7 @@ def test_a_move_of_a_subscription_need_not_be_durable_either() -> None:
     """It is in its place in the order, and durable with the next sync."""
     env = new_machine(1)
     store = open_store(env)
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     store.subscribe("t", "a", "earliest")
     store.put_many("t", [b"0", b"1"])
     with store.transaction(durable=False) as txn:

@@ -86,7 +86,7 @@ def test_a_volatile_queue_comes_back_empty(sim: SimEnv, is_sealed: bool) -> None
     assert take(store, "p") == [b"0", b"1", b"2", b"3"]
     with pytest.raises(QueueNotFound):
         store.queue("gone")
-    assert store.create_queue("gone").end_position == 0
+    assert store.create_queue("gone", kind="topic").end_position == 0
     assert store.admin.verify().ok
     store.close()
 
@@ -221,7 +221,7 @@ def test_promise_11_a_failed_write_has_no_effect_in_memory() -> None:
     with pytest.raises(StoreFailed):
         store.put("v", b"after")
     with pytest.raises(StoreFailed):
-        store.create_queue("more", type="volatile", persistent=False)
+        store.create_queue("more", kind="topic", type="volatile", persistent=False)
     with suppress(StoreFailed):
         store.close()
 
@@ -343,7 +343,7 @@ def test_every_strategy_commits_them(store_path: str, strategy: str) -> None:
 
 def test_who_reads_past_messages_lets_go_of_them(store: Store) -> None:
     """A subscription that goes and a queue that is dropped leave nothing in memory."""
-    store.create_queue("t", type="volatile")
+    store.create_queue("t", kind="topic", type="volatile")
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     with store.transaction() as txn:

@@ -74,9 +74,11 @@ SMALL: dict[str, Any] = {
 
 def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
     """Put, read, seal, and go on, so that the journal's tail holds records too."""
-    store.create_queue("topic", capacity=1 << 24, max_messages=100_000, data_file=topic_file)
+    store.create_queue(
+        "topic", kind="topic", capacity=1 << 24, max_messages=100_000, data_file=topic_file
+    )
     store.create_queue("work", kind="work", data_file=work_file)
-    store.create_queue("dropped")
+    store.create_queue("dropped", kind="topic")
     store.subscribe("topic", "all")
     store.subscribe("topic", "some")
     for number in range(50):
@@ -126,7 +128,7 @@ def fill_prepared(store: Store) -> None:
 
 def fill_definitions(store: Store) -> None:
     """Queues and subscriptions that only the journal tells, and what only it takes away."""
-    store.create_queue("late", capacity=1 << 20, max_messages=10)
+    store.create_queue("late", kind="topic", capacity=1 << 20, max_messages=10)
     store.create_queue("gone", kind="work")
     store.put("gone", b"dropped with its queue")
     store.put("late", b"before the subscription")
@@ -159,7 +161,7 @@ def fill_properties(store: Store) -> None:
 
 def fill_topics(store: Store) -> None:
     """What a topic keeps, subscriptions that were moved: in the checkpoint and in the journal."""
-    store.create_queue("kept", keep_messages=6, keep_bytes=1 << 20)
+    store.create_queue("kept", kind="topic", keep_messages=6, keep_bytes=1 << 20)
     store.subscribe("kept", "alone", start="latest", exclusive=True)
     store.subscribe("kept", "reader")
     for number in range(10):
@@ -253,8 +255,8 @@ def fill_policies(store: Store) -> None:
     for name, options in rules.items():
         most = 3 if name in ("dropping", "giving") else None
         store.create_queue(name, kind="work", capacity=1 << 16, max_messages=most, **options)
-    store.create_queue("aged", keep_seconds=3600.0)
-    store.create_queue("kept", keep_messages=2)
+    store.create_queue("aged", kind="topic", keep_seconds=3600.0)
+    store.create_queue("kept", kind="topic", keep_messages=2)
     store.subscribe("kept", "passing", durable=False)
     store.admin.create_alias("also", "grown")
     for turn in range(2):
@@ -323,7 +325,7 @@ def fill_sections(store: Store) -> None:
     `store-v5-sections.tar.gz` has the records of prepared transactions, decisions and deliveries as
     kinds of their own, and no record has a local tail.
     """
-    store.create_queue("parts", dedup_count=100)
+    store.create_queue("parts", kind="topic", dedup_count=100)
     store.create_queue("counted", kind="work", max_deliveries=9, dead_letter="work")
     store.subscribe("parts", "some")
     for turn in range(2):

@@ -53,8 +53,8 @@ Command = Callable[..., str]
 def path(store_path: str) -> Iterator[str]:
     """Of a store in which the graph has done two batches; nobody has it open."""
     with Store.open(store_path, background=False) as store:
-        store.create_queue("in", keep_forever=True)
-        store.admin.create_queues(["out", {"name": "dead", "kind": "work"}])
+        store.create_queue("in", kind="topic", keep_forever=True)
+        store.admin.create_queues([{"name": "out", "kind": "topic"}, "dead"])
         store.subscribe("in", "shop.check")
         store.subscribe("out", "shop.windows")
         save_graph(store, GRAPH)

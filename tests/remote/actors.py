@@ -15,6 +15,7 @@ PROGRAM = """
 import ast, os, signal, sys, threading, time
 import quire
 from quire.engine import EmbeddedStore, EmbeddedTransaction
+from quire.engine.namespaces import EmbeddedAdmin, EmbeddedIntegration, EmbeddedPrepared
 from quire.opening import open
 
 def hang(kind, name, moment):

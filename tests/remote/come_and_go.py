@@ -193,7 +193,7 @@ def create(path: str) -> None:
     """Make the store and its queues."""
     with quire.open(path, **OPTIONS) as store:
         for name in (*TOPICS, RECEIPTS):
-            store.create_queue(name)
+            store.create_queue(name, kind="topic")
             store.subscribe(name, "audit")
         for name in TOPICS:
             store.subscribe(name, "work")

@@ -24,6 +24,7 @@ class PlainTransaction:
         self._puts: list[tuple[str, Block]] = []
         self._ids: list[KnownId] = []
         self._got: list[tuple[str, list[Delivered]]] = []
+        self.integration = self  # which puts blocks
 
     def put(self, queue: str, payload: bytes, **fields: Any) -> MessageIds:
         """A block of one."""
@@ -37,7 +38,7 @@ class PlainTransaction:
         self._ids.append(KnownId(0))
         return MessageIds(self._ids[-1], 0, block.count)
 
-    def get_many(self, source: str, max_messages: int, timeout: float = 0.0) -> Messages:
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Whole blocks only."""
         self._store.check(source)
         with self._store.changed:
@@ -83,10 +84,15 @@ class PlainTransaction:
         return True
 
 
+class PlainIntegration:
+    """Of a plain store."""
+
+    store_id = 7
+
+
 class PlainStore:
     """Queues as lists."""
 
-    store_id = 7
     commit_timeout = 0.0
     failed = False
 
@@ -96,6 +102,11 @@ class PlainStore:
         self.next_id = 1
         self.transactions: list[PlainTransaction] = []
         self.owners: list[str] = []
+
+    @property
+    def integration(self) -> PlainIntegration:
+        """For the hello."""
+        return PlainIntegration()
 
     def check(self, name: str) -> None:
         """Whether there is such a queue."""

@@ -75,7 +75,10 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [*FROM_ZERO, 2],
         lambda store, bad: store.admin.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
-    "catalog": (["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)),
+    "catalog": (
+        ["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.admin.catalog(bad)
+    ),
+    "queue_names": ([5, None, b"q"], lambda store, bad: store.admin.queue_names(bad)),
     "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
     "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
@@ -103,9 +106,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         NAMES, lambda store, bad: store.integration.subscribe_many(bad, {"topic": "earliest"})
     ),
     "subscribe exclusive": (
-        FLAGS, lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
+        FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
     ),
-    "subscribe durable": (FLAGS, lambda store, bad: store.subscribe("topic", "b", durable=bad)),
+    "subscribe durable": (FLAGS[1:], lambda store, bad: store.subscribe("topic", "b", durable=bad)),
     "position_at name": (NAMES, lambda store, bad: store.admin.position_at(bad, 0.0)),
     "position_at time": (
         ["", -1, NAN, math.inf, True, None, []],
@@ -139,10 +142,15 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.integration.lease_many(bad),
     ),
     "lease_many end": (
-        [-1, *NUMBERS], lambda store, bad: store.integration.lease_many([("work", 0, 0), ("work", 0, bad)])
+        [-1, *NUMBERS],
+        lambda store, bad: store.integration.lease_many([("work", 0, 0), ("work", 0, bad)]),
     ),
-    "lease_many seconds": (SECONDS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], bad)),
-    "lease_many gaps": (FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)),
+    "lease_many seconds": (
+        SECONDS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], bad)
+    ),
+    "lease_many gaps": (
+        FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)
+    ),
     "renew": (NUMBERS, lambda store, bad: store.integration.renew_lease(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.integration.renew_lease(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.integration.end_lease(bad)),
@@ -181,7 +189,7 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "read_to source": (SOURCES, lambda txn, bad: txn.read_to(bad, 0)),
     "read_to position": ([*FROM_ZERO, None, 99], lambda txn, bad: txn.read_to("work", bad)),
     "read_to_many": (
-        ["work", 5, None, [("work", 0)], {"work": 99}, {5: 0}],
+        ["work", 5, None, [["work", 0]], {"work": 99}, {5: 0}],
         lambda txn, bad: txn.integration.read_to_many(bad),
     ),
     "read_to_many position": (
@@ -210,7 +218,7 @@ def pair(
     with quire.open(str(tmp_path_factory.mktemp("pair") / "store")) as owner:
         assert isinstance(owner, Store)
         owner.create_queue("work", kind="work")
-        owner.create_queue("topic")
+        owner.create_queue("topic", kind="topic")
         owner.subscribe("topic", "a")
         owner.put("work", b"kept")
         with FORMS[request.param](owner) as store:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -22,7 +25,7 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.message import Message, Messages
-from tests.remote.children import until
+from tests.remote.children import child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 
 SECONDS = 120.0
@@ -74,6 +77,51 @@ def test_a_get_without_a_timeout_waits_for_ever(
     adding.join(SECONDS)
     assert (found[0] if many else found).payload == b"late"
     assert left(store, work) == []
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_close_ends_what_waits_for_ever(store: AnyStore, work: str, many: bool) -> None:
+    """By another thread: StoreClosed, and nothing is taken."""
+    closing = in_a_moment(store.close)
+    with pytest.raises(StoreClosed):
+        _ = store.get_many(work, timeout=None) if many else store.get(work, timeout=None)
+    closing.join(SECONDS)
+
+
+@pytest.mark.parametrize("call", ["get", "get_many", "in a transaction"])
+@pytest.mark.parametrize("path", [":memory:", "owned", "joined"])
+def test_ctrl_c_ends_what_waits_for_ever(store_path: str, call: str, path: str) -> None:
+    """And the store goes on."""
+    owner = quire.open(store_path) if path == "joined" else None
+    with child(WAITING, path if path == ":memory:" else store_path, call) as process:
+        assert process.line() == "waits"
+        time.sleep(0.2)
+        process.process.send_signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+        assert process.line() == "b'later'"
+        assert process.wait() == 0
+    if owner is not None:
+        owner.close()
+
+
+WAITING = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("work")
+    print("waits", flush=True)
+    try:
+        if sys.argv[2] == "get":
+            store.get("work", timeout=None)
+        elif sys.argv[2] == "get_many":
+            store.get_many("work", timeout=None)
+        else:
+            with store.transaction() as txn:
+                txn.get("work", None)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    store.put("work", b"later")
+    print(store.get("work").payload, flush=True)
+"""
 
 
 # One call
@@ -139,7 +187,7 @@ def test_of_many_messages_all_are_put_or_none(store: AnyStore) -> None:
 
 def test_a_topic_is_taken_from_by_a_subscription(store: AnyStore) -> None:
     """Calls and loops take the sources of transactions, and raise what these raise."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.put_many("topic", [b"1", b"2"])
     message = store.get("topic/a")
@@ -185,9 +233,9 @@ def test_a_queue_may_be_there_already(store: AnyStore) -> None:
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True, puts=False) == stopped
     with pytest.raises(QueueExists, match="text is 'mended', not ''; puts is False, not True"):
         store.create_queue("q", "work", 8192, 7, exist_ok=True, text="", puts=True)
-    assert store.create_queue("new", exist_ok=True).kind == "topic"
+    assert store.create_queue("new", kind="topic", exist_ok=True).kind == "topic"
     with pytest.raises(InvalidArgument):
-        store.create_queue("q", exist_ok=1)  # type: ignore[arg-type]
+        store.create_queue("q", kind="topic", exist_ok=1)  # type: ignore[arg-type]
 
 
 # Loops

@@ -53,6 +53,28 @@ def test_deliveries_are_counted(store: AnyStore, work: str) -> None:
     assert message.delivery_count == 2
 
 
+def test_what_is_given_back_untouched_does_not_count(store: AnyStore, work: str) -> None:
+    """However often; one by one and in batches, also the last delivery that a message has."""
+    store.put_many(work, [b"0", b"1"])
+    for _ in range(5):
+        with store.transaction() as txn:
+            assert [m.delivery_count for m in txn.get_many(work)] == [1, 1]
+            txn.unget()
+            message = txn.get(work)
+            assert message is not None
+            assert message.delivery_count == 1
+            txn.unget()
+    with store.transaction() as txn:
+        assert len(txn.get_many(work)) == 2
+        txn.rollback()
+    for _ in range(5):
+        with store.transaction() as txn:
+            assert [m.delivery_count for m in txn.get_many(work)] == [2, 2]
+            txn.unget()
+    assert [message.delivery_count for message in got(store, work)] == [2, 2]
+    assert store.queue("dead").messages == 0
+
+
 def test_what_is_delivered_too_often_is_a_dead_letter(store: AnyStore, work: str) -> None:
     """With its header, and attributes that say where it comes from; the others go on."""
     message_id = store.put(work, b"poison", group=3, sender="me", attributes={"a": "b"})
@@ -164,7 +186,7 @@ def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
     store.admin.create_queues(
         [
             {"name": "dead", "kind": "work"},
-            {"name": "t", "max_deliveries": 1, "dead_letter": "dead"},
+            {"name": "t", "kind": "topic", "max_deliveries": 1, "dead_letter": "dead"},
         ]
     )
     store.subscribe("t", "a")
@@ -182,9 +204,9 @@ def test_a_topic_has_dead_letters_of_each_subscription(store: AnyStore) -> None:
 def test_limits_and_queues_belong_together(store: AnyStore, work: str) -> None:
     """A limit needs a queue, which is another one, is there, and stays there."""
     with pytest.raises(InvalidArgument, match="dead_letter"):
-        store.create_queue("a", max_deliveries=3)
+        store.create_queue("a", kind="topic", max_deliveries=3)
     with pytest.raises(InvalidArgument, match="another"):
-        store.create_queue("a", max_deliveries=3, dead_letter="a")
+        store.create_queue("a", kind="topic", max_deliveries=3, dead_letter="a")
     with pytest.raises(QueueNotFound, match="nowhere"):
         store.alter_queue(work, dead_letter="nowhere")
     with pytest.raises(QueueInUse, match="dead-letter queue"):

@@ -1,4 +1,4 @@
-"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS6)."""
+"""An error inside the owner, not raised on purpose, as a joined caller is told of it (SS4)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALONE: dict[str, Callable[[Interface, str], object]] = {
     "put": lambda store, name: store.put("work", name.encode()),
     "put with fields": lambda store, name: store.put("work", name.encode(), group=1),
     "put many": lambda store, name: store.put_many("work", [name.encode()]),
-    "create a queue": lambda store, name: store.create_queue(name),
+    "create a queue": lambda store, name: store.create_queue(name, kind="topic"),
 }
 
 
@@ -133,7 +133,7 @@ def test_promise_2_a_failure_inside_the_owner_tells_the_state_as_it_is(
         pair.failing = None
         assert isinstance(raised, RemoteError | StoreFailed | None)
         if raised is not None and not isinstance(raised, OutcomeUnknown | StoreFailed):
-            if txn.state == "open":  # it could not begin: its puts were refused (SS4)
+            if txn.state == "open":  # it could not begin: its puts were refused (TP1)
                 end()
             else:
                 assert txn.state == "rolled back"

@@ -124,7 +124,9 @@ def test_fork_in_fork_in_fork_under_load(store_path: str, rounds: int) -> None:
     No file of anybody's is closed, the parent's threads go on, and a child opens the store anew.
     """
     with open_store(store_path) as owner:
-        owner.admin.create_queues([{"name": "work", "kind": "work"}, "generations"])
+        owner.admin.create_queues(
+            [{"name": "work", "kind": "work"}, {"name": "generations", "kind": "topic"}]
+        )
         with child(FORKING, store_path, store_path + ".own", str(rounds)) as process:
             assert owner.queue("work").messages <= int(process.line())
             assert process.wait() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,14 +12,7 @@ import pytest
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
-from quire.remote.calls import (
-    BROWSE_ARGUMENTS,
-    CALLS,
-    CLAIM,
-    STATE_ARGUMENTS,
-    SUBSCRIBE,
-    SUBSCRIBE_ARGUMENTS,
-)
+from quire.remote.calls import CALLS, STEPS
 from quire.remote.failures import ERROR_CLASSES
 from quire.remote.protocol import (
     ADD,
@@ -45,10 +37,12 @@ from quire.remote.protocol import (
     Decision,
     field,
 )
-from quire.remote.session import Session
 from quire.remote.streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK
+from quire.remote.taken_puts import TakenPuts
+from quire.remote.values import encode_map
 from tests.remote.raw_stream import RawStream
 
+FIELDS_MAP = encode_map({"priority": 1})
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 2, 7, 1 << 70, 0.5, -0.5, "", "q", "q/a", "w", "x" * 300, "\udc80",
     "latest", [], ["w"], [["k", 1]], {}, {"name": "q"}, {"queue": "q", "start": 0},
@@ -65,7 +59,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "source": ["w", "t/a", "t/b"],
     "start": [0, 1, "latest", "earliest"],
     "most": [1, 5],
-    "chosen": [None, [[], 1], [[1, 2], 2]],
+    "chosen": [None, {"ids": [], "last": 1}, {"ids": [1, 2], "last": 2}],
     "end": [1, 2],
     "capacity": [1 << 20],
     "data_file": [None, 0],
@@ -83,8 +77,13 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "starts": [{"t": "latest"}, {"t": 0, "w": "earliest"}],
     "ranges": [[["w", 0, 1]], [["t", 0, 1], ["w", 0, 2]], []],
     "wait": [0, 0.001],
+    "message": [None, "q"],
+    "holder": [None, 1],
+    "cron": ["@daily", "0 0 1 1 *"],
+    "payload": [b"", b"x"],
+    "priority": [None, 1],
     "ltds_id": [1 << 62, (1 << 62) + 1],
-    "timeout": [None, 60],
+    "timeout": [0, 0.001],
     "large": [False, True],
     "gaps": [False, True],
     "xid": ["x1", "x2"],
@@ -93,7 +92,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "limit": [1, 100],
     "owner": [None, "the importer"],
     "records": [[], [["k", 1]], [["k", 9]]],
-    "values": [[], [["q", "k", 0]], [["q", "k", 1], ["w", "k", None]]],
+    "values": [[], [["q", "k", b""]], [["q", "k", b"v"], ["w", "k", None]]],
     "changes": [{}, {"text": "t"}, {"priority": True}, {"gets": True, "capacity": 1 << 20}],
     "message_id": [1, 2, 7],
     "stream": [1, 1, 2, [1 << 60, 8, 4], [5, 1, 9]],
@@ -110,28 +109,18 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "puts": [None, True],
     "to_change": [False, True],
 }
-IN_TRANSACTIONS: dict[str, list[str]] = {
-    "get_many": ["source", "max_messages", "wait"],
-    "read_to": ["positions"],
-    "seek": ["source", "to", "wait"],
+WITH_PUTS: dict[str, list[str]] = {  # what is asked with the number of a transaction's puts
     "puts": [],
-    "reject": ["queue", "message_id", "reason", "delay"],
-    "get_scheduled": ["source", "message_id", "to_change"],
     "commit": ["records", "values", "wait"],
     "prepare": ["records", "values", "xid", "wait"],
-    "read_state": ["name", "key"],
     PUT_CHUNK: ["stream", "queue", "fields", "size", "wait"],
     PUT_WHOLE: ["stream", "queue", "fields", "size", "wait"],
     FINISH: ["stream"],
     ABANDON: ["stream"],
 }
-CALLS_AND_BROWSE = {
-    **{name: sorted(call.arguments) for name, call in CALLS.items()},
-    "browse": sorted(BROWSE_ARGUMENTS),
+BY_NAME = {
+    **{name: sorted(call.names) for name, call in {**CALLS, **STEPS}.items()},
     READ_CHUNK: ["stream", "number"],
-    **{name: sorted(arguments) for name, arguments in STATE_ARGUMENTS.items()},
-    SUBSCRIBE: sorted(SUBSCRIBE_ARGUMENTS),
-    CLAIM: ["names"],
     **{decision.value: ["xid", "number"] for decision in Decision},
 }
 
@@ -141,7 +130,7 @@ def random_value(rng: random.Random, name: str) -> Any:
     if rng.random() < 0.85:
         return rng.choice(PLAUSIBLE[name])
     # A get that is to wait for very long does so.
-    return rng.choice(SHORT if name == "wait" else VALUES)
+    return rng.choice(SHORT if name in ("wait", "timeout") else VALUES)
 
 
 def random_fields(rng: random.Random, names: list[str]) -> dict[str, Any]:
@@ -154,7 +143,7 @@ def random_put(rng: random.Random) -> tuple[int, str, bytes]:
     form = rng.choice([PLAIN, FIELDS, BLOCK, FILE, rng.randrange(256)])
     data = {
         PLAIN: b"payload",
-        FIELDS: b"\x0e\0\0\0" + b'{"priority":1}' + b"payload",
+        FIELDS: len(FIELDS_MAP).to_bytes(4, "little") + FIELDS_MAP + b"payload",
         FILE: FILE_ID.pack(rng.choice(PLAUSIBLE["ltds_id"])),
     }.get(form, bytes(encode_one(b"payload")))
     if rng.random() < 0.2:
@@ -198,12 +187,12 @@ def random_short(rng: random.Random, number: int, puts: int) -> bytes:
 def random_call(rng: random.Random, number: int, puts: int) -> bytes:
     """A CALL that is well-formed as a whole, and often enough nonsense inside."""
     header: dict[str, Any] = {"txn": number}
-    if rng.random() < 0.6:
-        header["op"] = rng.choice(list(CALLS_AND_BROWSE))
-        header["arguments"] = random_fields(rng, CALLS_AND_BROWSE[header["op"]])
+    if rng.random() < 0.75:
+        header["op"] = rng.choice(list(BY_NAME))
+        header["arguments"] = random_fields(rng, BY_NAME[header["op"]])
     else:
-        header["op"] = rng.choice(list(IN_TRANSACTIONS))
-        header |= random_fields(rng, IN_TRANSACTIONS[header["op"]])
+        header["op"] = rng.choice(list(WITH_PUTS))
+        header |= random_fields(rng, WITH_PUTS[header["op"]])
         header["puts"] = puts
     if rng.random() < 0.1:
         header[rng.choice(list(header))] = rng.choice(VALUES)
@@ -211,7 +200,7 @@ def random_call(rng: random.Random, number: int, puts: int) -> bytes:
     if header["op"] in (PUT_CHUNK, PUT_WHOLE):
         body = b"chunk"[: rng.choice([5, 5, 4])]
         header["bodies"] = [len(body)]
-    text = json.dumps(header).encode()
+    text = encode_map(header)
     return CALL_HEAD.pack(4 + len(text) + len(body), CALL, len(text)) + text + body
 
 
@@ -226,7 +215,7 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
 def begin(rng: random.Random, number: int) -> bytes:
     """A TELL."""
     fields = random_fields(rng, ["timeout", "large", "owner", "durable"])
-    text = json.dumps({"op": "begin", "txn": number} | fields).encode()
+    text = encode_map({"op": "begin", "txn": number} | fields)
     return CALL_HEAD.pack(4 + len(text), TELL, len(text)) + text
 
 
@@ -294,6 +283,6 @@ def test_the_fuzzer_finds_a_failure(
     def broken(*_: object) -> None:
         raise KeyError("puts")
 
-    monkeypatch.setattr(Session, "_take", broken)
+    monkeypatch.setattr(TakenPuts, "_take", broken)
     with pytest.raises(AssertionError, match="the owner of the store failed"):
         fuzz(joined.url, rng, 500)

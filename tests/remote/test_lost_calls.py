@@ -18,7 +18,7 @@ from tests.remote.children import child, join
 from tests.remote.test_processes import OWNER, SECONDS, own
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {
-    "create_queue": lambda store: store.create_queue("q"),
+    "create_queue": lambda store: store.create_queue("q", kind="topic"),
     "rename_queue": lambda store: store.admin.rename_queue("q", "r"),
     "purge": lambda store: store.admin.purge("q"),
     "create_alias": lambda store: store.admin.create_alias("a", "q"),
@@ -165,7 +165,7 @@ def test_the_owner_dies_while_a_queue_is_made(store_path: str, moment: str) -> N
 
         def create() -> None:
             try:
-                store.create_queue("q")
+                store.create_queue("q", kind="topic")
             except QuireError as error:
                 raised.append(error)
 

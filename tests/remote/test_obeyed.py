@@ -94,7 +94,7 @@ def test_what_is_not_obeyed_is_refused(store: AnyStore, way: str) -> None:
     put = WAYS[way]
     for number, (options, named, remedy) in enumerate([*TIMES, *OTHERS]):
         topic, work = f"topic-{number}", f"work-{number}"
-        store.create_queue(topic)
+        store.create_queue(topic, kind="topic")
         store.subscribe(topic, "s")
         store.create_queue(work, kind="work", timed=False)
         for queue in (topic, work):
@@ -148,7 +148,7 @@ def test_a_rolled_back_put_leaves_its_queue_timed(store: AnyStore, clock: Clock)
 
 def test_rows_are_obeyed_or_refused(store: AnyStore) -> None:
     """Of a typed queue: by name, and by the columns of `_meta`."""
-    store.create_queue("topic", schema="id bigint")
+    store.create_queue("topic", kind="topic", schema="id bigint")
     store.create_queue("work", "work", schema="id bigint")
     table = pa.table({"id": [1, 2], "_meta": [{"priority": 0}, {"priority": 5}]})
     for queue in ("topic", "work"):
@@ -209,10 +209,10 @@ def test_an_expiry_makes_a_work_queue_timed(store: AnyStore, clock: Clock) -> No
         assert store.get(queue) is None
     store.create_queue("made", kind="work", ttl=5, exist_ok=True)
     with pytest.raises(InvalidArgument, match="give timed=True too"):
-        store.create_queue("topic", ttl=5)
+        store.create_queue("topic", kind="topic", ttl=5)
     with pytest.raises(InvalidArgument, match="max_ttl counts where times do"):
         store.create_queue("never", kind="work", timed=False, max_ttl=5)
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     with pytest.raises(InvalidArgument, match="give timed=True too, or ttl=None"):
         store.alter_queue("topic", ttl=5)
     with pytest.raises(InvalidArgument, match="ttl=None"):
@@ -227,11 +227,11 @@ def test_what_is_moved_keeps_its_header(store: AnyStore, clock: Clock) -> None:
     """By `move`, `redrive`, `reschedule`, a schedule, as a dead letter: the queue takes it."""
     options: Any = {"order": "priority", "grouped": True, "timed": True}
     header: dict[str, Any] = {"priority": 7, "group_key": "g", "ttl": 3600}
-    store.create_queue("letters")
+    store.create_queue("letters", kind="topic")
     store.subscribe("letters", "s")
     store.create_queue("from", "work", max_deliveries=1, dead_letter="letters", **options)
     store.create_queue("to", "work")
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "s")
 
     def header_of(source: str) -> tuple[int, str | None]:
@@ -320,7 +320,7 @@ def test_moments_are_said_in_three_ways(store: AnyStore) -> None:
     made = store.delayed.reschedule("q", number, deliver_at=FAR + timedelta(microseconds=1))
     found = [m.deliver_at for m in store.delayed.list("q") if m.id == made]
     assert found == [FAR_US + 1]
-    store.create_queue("t")
+    store.create_queue("t", kind="topic")
     for moment in (FAR, FAR_US, FAR_US / 1e6):
         assert store.admin.position_at("t", moment) == 0
     store.subscribe("t", "s", start=FAR)
@@ -339,7 +339,10 @@ def test_spans_are_seconds_or_timedeltas(store: AnyStore, clock: Clock) -> None:
     assert made.retry is not None
     assert (made.retry["delay"], made.retry["cap"]) == (60.0, 60.0)
     assert (
-        store.admin.create_queues([{"name": "t", "keep_seconds": minute}])[0].keep_seconds == 60.0
+        store.admin.create_queues([{"name": "t", "kind": "topic", "keep_seconds": minute}])[
+            0
+        ].keep_seconds
+        == 60.0
     )
     assert store.alter_queue("t", keep_seconds=2 * minute).keep_seconds == 120.0
     store.put("q", b"m", delay=minute / 2, timeout=minute)

@@ -337,7 +337,7 @@ def test_a_store_that_cannot_be_shared_is_open_all_the_same(
     monkeypatch.setattr("quire.remote.entrance.choose_socket_path", fail)
     monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
     with open_store(store_path) as store:
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
         with pytest.raises(StoreLocked, match="could not be joined"):
             open_store(store_path)
         assert store.status()["sharing"]["error"] == "no place for a socket"

@@ -105,7 +105,7 @@ WRONG: list[dict[str, Any]] = [
 
 def test_wrong_orders_are_refused(store: AnyStore) -> None:
     """And nothing is made or changed."""
-    before = store.create_queue("q")
+    before = store.create_queue("q", kind="topic")
     for options in WRONG:
         with pytest.raises(InvalidArgument):
             store.create_queue("r", **options)
@@ -165,7 +165,7 @@ def test_the_order_is_switched_while_messages_wait(store: AnyStore) -> None:
 def test_each_subscription_is_in_order(store: AnyStore) -> None:
     """Of a topic, also of one in memory."""
     for name, kept in (("t", {}), ("v", {"type": "volatile"})):
-        store.create_queue(name, order=BY_NUMBER, **kept)  # type: ignore[arg-type]
+        store.create_queue(name, "topic", order=BY_NUMBER, **kept)  # type: ignore[arg-type]
         for subscription in "ab":
             store.subscribe(name, subscription)
         for value in ("2", "3", "1"):

@@ -114,7 +114,7 @@ def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
 @pytest.mark.parametrize("kind", ["persistent", "volatile"])
 def test_the_oldest_of_a_topic_are_dropped(store: AnyStore, kind: str) -> None:
     """For all of its subscriptions, and counted; the newest are there, in order."""
-    store.create_queue("t", capacity=SMALL, overflow="drop_oldest", type=kind)
+    store.create_queue("t", kind="topic", capacity=SMALL, overflow="drop_oldest", type=kind)
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     assert fill(store, "t", 40) == 40
@@ -131,7 +131,7 @@ def test_the_oldest_of_a_topic_are_dropped(store: AnyStore, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["persistent", "volatile"])
 def test_the_oldest_are_dropped_where_nobody_has_subscribed(store: AnyStore, kind: str) -> None:
     """And many at once for many at once."""
-    store.create_queue("t", capacity=SMALL, overflow="drop_oldest", type=kind)
+    store.create_queue("t", kind="topic", capacity=SMALL, overflow="drop_oldest", type=kind)
     store.put_many("t", [b"%3d" % n for n in range(100)])
     store.put_many("t", [KIB] * 10)
     info = store.queue("t")
@@ -351,7 +351,7 @@ def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:
         store.create_queue(name, kind="work", max_messages=4, overflow="drop_oldest", **options)
         topic = f"{name}-topic"
         store.create_queue(
-            topic, max_messages=4, overflow="dead_letter", dead_letter="dead", **options
+            topic, "topic", max_messages=4, overflow="dead_letter", dead_letter="dead", **options
         )
         store.subscribe(topic, "s")
         for source in (name, f"{topic}/s"):
@@ -424,7 +424,7 @@ def test_many_put_at_once(store: AnyStore) -> None:
         [
             {"name": "dead", "kind": "work"},
             {"name": "grows", "kind": "work", "capacity": SMALL, "grow_to": 1 << 20},
-            {"name": "drops", "max_messages": 12, "overflow": "drop_oldest"},
+            {"name": "drops", "kind": "topic", "max_messages": 12, "overflow": "drop_oldest"},
             {
                 "name": "moves", "kind": "work", "max_messages": 12, "overflow": "dead_letter",
                 "dead_letter": "dead",

@@ -12,6 +12,7 @@ import pytest
 from quire import errors
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, QuireError, RemoteError
+from quire.info import PreparedInfo, Report
 from quire.remote.failures import ERROR_CLASSES, describe_error, raise_error
 from quire.remote.incoming import Incoming
 from quire.remote.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES, RECEIVE_BYTES
@@ -29,6 +30,7 @@ from quire.remote.protocol import (
     field,
     greeting,
 )
+from quire.remote.values import Unsent, encode_map, read
 
 
 def encoded(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
@@ -67,11 +69,11 @@ def test_damaged_frames_are_refused(rng: random.Random, rounds: int) -> None:
     [
         (b"", "too few"),
         (raw(3, b"{}"), "cut off"),
-        (raw(2, b"[]"), "not a JSON object"),
-        (raw(2, b"{{"), "not JSON"),
-        (raw(100_000, b"[" * 100_000), "not JSON"),
-        (raw(13, b'{"bodies":-1}'), "damaged"),
-        (raw(14, b'{"bodies":[9]}x'), "bytes of bodies"),
+        (raw(1, b"\x90"), "no MessagePack map"),  # a list
+        (raw(2, b"\x81\xc1"), "no MessagePack map"),
+        (raw(100_000, b"\x81\xa1a" + b"\x91" * 99_997), "no MessagePack map"),
+        (raw(9, encode_map({"bodies": -1})), "damaged"),
+        (raw(10, encode_map({"bodies": [9]}) + b"x"), "bytes of bodies"),
     ],
 )
 @pytest.mark.promise(13)
@@ -141,12 +143,33 @@ def test_fields_have_exactly_their_type() -> None:
             field(header, "n", int)
 
 
-def test_an_argument_that_json_cannot_hold_is_refused() -> None:
+@pytest.mark.parametrize("value", [object(), "\ud800", 1 << 70, {"deep": ["\ud800", 1 << 70]}])
+def test_what_cannot_be_sent_arrives_as_what_it_looks_like(value: object) -> None:
+    """VA2: it is of no kind of argument, and shown in an error as the argument itself would be."""
+    found = decode_call(encoded({"source": value, "more": 5})).header
+    assert found["more"] == 5
+    assert repr(found["source"]) == repr(value)
+    if not isinstance(value, dict | str):
+        assert type(found["source"]) is Unsent
+
+
+def test_what_holds_itself_is_refused() -> None:
     """It is the caller's mistake, not the connection's."""
-    with pytest.raises(InvalidArgument):
-        encoded({"source": object()})
-    with pytest.raises(InvalidArgument):
-        encoded({"timeout": float("nan")})
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(InvalidArgument, match="too deeply"):
+        encoded({"source": value})
+
+
+def test_values_are_maps_with_names() -> None:
+    """What this release does not know is passed over, and what is missing has its default."""
+    told = {"xid": "x", "prepared_us": 5, "age_seconds": 1, "queues": ["a"], "messages": 1}
+    info = read(PreparedInfo, {**told, "bytes": 2, "from_the_future": []})
+    assert info == PreparedInfo("x", 5, 1.0, ("a",), 1, 2)
+    assert read(list[Report], [{}]) == [Report()]
+    for wrong in (told, {**told, "bytes": "2"}, [1], None):
+        with pytest.raises(RemoteError, match="cannot be read"):
+            read(PreparedInfo, wrong)
 
 
 @pytest.mark.parametrize("name", sorted(ERROR_CLASSES))

@@ -47,6 +47,15 @@ def test_what_waits_is_purged(store: AnyStore, work: str) -> None:
     assert store.queue(work).used_bytes == 0
 
 
+def test_names_of_queues(store: AnyStore) -> None:
+    """All of them, or those that begin so; an alias is none."""
+    store.admin.create_queues(["b", "ab", "aa"])
+    store.admin.create_alias("ac", "b")
+    assert store.admin.queue_names() == ["aa", "ab", "b"]
+    assert store.admin.queue_names("a") == ["aa", "ab"]
+    assert store.admin.queue_names(prefix="none") == []
+
+
 @pytest.mark.parametrize(
     "options", [{"priority": True}, {"timed": True}, {"grouped": True}], ids=str
 )
@@ -69,7 +78,7 @@ def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> No
 
 def test_what_is_spent_or_delayed_is_purged(store: AnyStore) -> None:
     """It waits too."""
-    store.admin.create_queues(["dead", {"name": "q", "kind": "work"}])
+    store.admin.create_queues(["dead", "q"])
     store.alter_queue("q", max_deliveries=1, dead_letter="dead")
     store.alter_queue("dead", puts=False)
     store.put_many("q", [b"spent", b"delayed"])
@@ -88,7 +97,7 @@ def test_what_is_spent_or_delayed_is_purged(store: AnyStore) -> None:
 
 def test_subscriptions_are_purged(store: AnyStore) -> None:
     """One of them, or all; each message counts once."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.put_many("topic", [b"0", b"1"])
     assert store.admin.purge("topic") == 2  # nobody has subscribed
     assert store.queue("topic").messages == 0
@@ -111,7 +120,7 @@ def test_subscriptions_are_purged(store: AnyStore) -> None:
 
 def test_what_a_topic_keeps_is_purged(store: AnyStore) -> None:
     """With the queue, not with a subscription; and with nobody subscribed too."""
-    store.create_queue("t", keep_forever=True)
+    store.create_queue("t", kind="topic", keep_forever=True)
     store.subscribe("t", "a")
     store.put_many("t", [b"0", b"1", b"2"])
     with store.transaction() as txn:
@@ -134,7 +143,7 @@ def test_what_a_topic_keeps_is_purged(store: AnyStore) -> None:
 
 def test_a_subscription_that_moves_is_not_purged(store: AnyStore) -> None:
     """Before the transaction that moves it has ended; who reads an exclusive one keeps its own."""
-    store.create_queue("t", keep_forever=True)
+    store.create_queue("t", kind="topic", keep_forever=True)
     store.subscribe("t", "a", exclusive=True)
     store.put_many("t", [b"0", b"1", b"2"])
     with store.transaction() as txn:
@@ -197,7 +206,7 @@ def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
         store.put(work, b"")
     with pytest.raises(QueueNotFound), store.transaction() as txn:
         txn.put(work, b"")
-    store.create_queue(work)
+    store.create_queue(work, kind="topic")
     assert store.queue(work).id != before.id
     with pytest.raises(QueueExists):
         store.admin.rename_queue("jobs", work)
@@ -232,7 +241,7 @@ def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -
 
 def test_an_alias_names_a_queue(store: AnyStore, work: str) -> None:
     """For every call that names one."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.admin.create_alias("w", work)
     store.admin.create_alias("t", "topic")
     store.admin.create_alias("tt", "t")
@@ -296,7 +305,7 @@ def test_names_are_taken_once(store: AnyStore, work: str) -> None:
     store.admin.create_alias("a", work)
     store.create_queue("other", kind="work")
     for call in (
-        lambda: store.create_queue("a"),
+        lambda: store.create_queue("a", kind="topic"),
         lambda: store.admin.create_alias("a", "other"),
         lambda: store.admin.create_alias("other", work),
         lambda: store.admin.create_alias("other", work, replace=True),
@@ -493,7 +502,7 @@ def test_the_whole_store_is_stopped(store: AnyStore, work: str) -> None:
     with pytest.raises(InvalidArgument):
         store.admin.switch(puts=1)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
-        store.disable(gets="no")  # type: ignore[arg-type]
+        store.admin.switch(gets="no")  # type: ignore[arg-type]
     assert [item.body for item in store.admin.catalog("store")] == [{"puts": False, "gets": True}]
     assert store.admin.switch(puts=True) == {"puts": True, "gets": True}
     assert store.admin.catalog("store") == []

@@ -14,7 +14,9 @@ from tests.remote.conftest import AnyStore
 
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
-    made = store.create_queue("q", text="orders, ümlaut", properties={"team": "a"}, priority=True)
+    made = store.create_queue(
+        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
+    )
     assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
     plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
     assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
@@ -50,7 +52,7 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
 )
 def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
     """And nothing is changed."""
-    before = store.create_queue("q")
+    before = store.create_queue("q", kind="topic")
     with pytest.raises(InvalidArgument):
         store.alter_queue("q", **wrong)
     if "kind" not in wrong:
@@ -66,7 +68,7 @@ def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
 def test_a_long_text_in_any_letters_fits(store: AnyStore) -> None:
     """A kibibyte of each, which JSON writes at six times the size."""
     text, properties = "\x01" * 1024, {"\x02" * 10: "\x03" * 1014}
-    made = store.create_queue("q", text=text, properties=properties)
+    made = store.create_queue("q", kind="topic", text=text, properties=properties)
     assert (made.text, made.properties) == (text, properties)
     assert store.alter_queue("q", puts=False).text == text
 

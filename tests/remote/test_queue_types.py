@@ -43,7 +43,7 @@ def test_a_queue_tells_its_type(store: AnyStore, volatile: str) -> None:
     """Made so it stays so; its description is in the catalog, unless it is not to be durable."""
     info = store.queue(volatile)
     assert (info.type, info.persistent) == ("volatile", True)
-    passing = store.create_queue("passing", type="volatile", persistent=False)
+    passing = store.create_queue("passing", kind="topic", type="volatile", persistent=False)
     assert (passing.type, passing.persistent) == ("volatile", False)
     assert (store.queue("kept").type, store.queue("kept").persistent) == ("persistent", True)
     bodies = {item.body["name"]: item.body for item in store.admin.catalog("queue")}
@@ -139,7 +139,7 @@ def test_who_waits_by_a_callback_is_called(store: AnyStore, volatile: str) -> No
 
 def test_topics_have_subscriptions(store: AnyStore) -> None:
     """Each gets all; a message's memory goes when the last has read it, or is removed."""
-    store.create_queue("t", type="volatile", persistent=False)
+    store.create_queue("t", kind="topic", type="volatile", persistent=False)
     store.subscribe("t", "a")
     store.put("t", b"1")
     store.subscribe("t", "b", start="latest")
@@ -160,7 +160,7 @@ def test_topics_have_subscriptions(store: AnyStore) -> None:
 
 def test_a_topic_keeps_what_was_read(store: AnyStore) -> None:
     """In memory, as far as it is to be kept; a subscription goes back, in its transaction."""
-    store.create_queue("t", type="volatile", keep_messages=3)
+    store.create_queue("t", kind="topic", type="volatile", keep_messages=3)
     store.subscribe("t", "a")
     store.put_many("t", [b"%d" % n for n in range(6)])
     start = store.integration.positions("t")[0]
@@ -187,7 +187,7 @@ def test_one_transaction_moves_subscriptions_of_both(store: AnyStore) -> None:
     """With messages to both types, all of it or nothing."""
     for name in ("durable", "v"):
         store.create_queue(
-            name, type="volatile" if name == "v" else "persistent", keep_forever=True
+            name, kind="topic", type="volatile" if name == "v" else "persistent", keep_forever=True
         )
         store.subscribe(name, "s")
         store.put_many(name, [b"1", b"2"])
@@ -291,11 +291,13 @@ def test_a_temporary_queue_takes_no_dead_letters_of_a_lasting_one(store: AnyStor
     """They would have nowhere to go after a restart."""
     store.create_queue("dead", kind="work", type="volatile", persistent=False)
     with pytest.raises(InvalidArgument, match="gone after a restart"):
-        store.create_queue("q", max_deliveries=1, dead_letter="dead")
-    store.create_queue("q")
+        store.create_queue("q", kind="topic", max_deliveries=1, dead_letter="dead")
+    store.create_queue("q", kind="topic")
     with pytest.raises(InvalidArgument, match="gone after a restart"):
         store.alter_queue("q", max_deliveries=1, dead_letter="dead")
-    store.create_queue("r", type="volatile", persistent=False, max_deliveries=1, dead_letter="dead")
+    store.create_queue(
+        "r", kind="topic", type="volatile", persistent=False, max_deliveries=1, dead_letter="dead"
+    )
     with pytest.raises(QueueInUse):
         store.drop_queue("dead")
 

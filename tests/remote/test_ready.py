@@ -68,7 +68,7 @@ def test_a_rollback_calls_back(store: AnyStore, work: str) -> None:
 @with_callbacks
 def test_subscriptions_are_awaited_apart(store: AnyStore) -> None:
     """What one has read is there for the other."""
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.subscribe("topic", "b")
     store.put("topic", b"1")

@@ -197,7 +197,7 @@ def test_what_is_not_due_and_what_waits_for_a_retry_stays(store: AnyStore, clock
 
 def test_of_a_topic_one_subscription_s(store: AnyStore) -> None:
     """The others keep theirs."""
-    store.create_queue("dead")
+    store.create_queue("dead", kind="topic")
     store.create_queue("work", kind="work")
     for name in ("a", "b"):
         store.subscribe("dead", name)

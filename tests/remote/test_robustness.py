@@ -111,7 +111,7 @@ def test_a_client_that_does_not_read_is_cut_off(
         with owner.transaction() as txn:
             txn.put_many("work", [bytes(MIB)] * 8)
         with closing(RawStream(joined.url)) as rude:
-            rude.send(call({"op": "get_many", "txn": 1, "source": "work", "max_messages": 8}))
+            rude.send(call({"op": "get_many", "txn": 1, "arguments": {"source": "work"}}))
             until(
                 lambda: (
                     not owner.admin.transactions() and joined.status()["sharing"]["clients"] == 1

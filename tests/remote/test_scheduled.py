@@ -66,7 +66,7 @@ def test_a_scheduled_message_is_rescheduled(store: AnyStore) -> None:
 
 def test_a_topic_has_them_for_each_subscription(store: AnyStore, clock: Clock) -> None:
     """Cancelled for one, the other gets it."""
-    store.create_queue("q", timed=True)
+    store.create_queue("q", kind="topic", timed=True)
     for name in "ab":
         store.subscribe("q", name)
     message_id = store.put("q", b"m", delay=600.0)

@@ -65,7 +65,7 @@ def test_a_schedule_puts_messages(store: AnyStore) -> None:
 
 def test_a_typed_queue_has_no_schedules(store: AnyStore) -> None:
     """A schedule puts bytes: that is told when it is made or changed, not when it is due."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     store.create_queue("rows", kind="work", schema="id bigint")
     store.admin.create_alias("columns", "rows")
     for name in ("rows", "columns"):
@@ -85,7 +85,7 @@ def test_a_typed_queue_has_no_schedules(store: AnyStore) -> None:
 
 def test_it_may_be_there_already(store: AnyStore) -> None:
     """Where it is as asked for that is fine; else the error tells what differs."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     options: dict[str, Any] = {"payload": b"1", "attributes": {"a": "b"}, "missed": "all"}
     made = store.cron.create("s", "q", "@daily", **options)
     assert store.cron.create("s", "q", "@daily", exist_ok=True, **options) == made
@@ -100,7 +100,7 @@ def test_it_may_be_there_already(store: AnyStore) -> None:
 
 def test_it_is_of_its_queue(store: AnyStore) -> None:
     """By whatever name; while a queue has one it is not dropped."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     store.admin.create_alias("a", "q")
     store.cron.create("s", "a", "@daily", missed="skip")
     store.admin.rename_queue("q", "r")
@@ -133,7 +133,7 @@ def test_volatile_queues_get_theirs(store: AnyStore) -> None:
 @pytest.mark.promise(13)
 def test_wrong_ones_are_refused(store: AnyStore) -> None:
     """And nothing has changed."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     made = store.cron.create("s", "q", "@daily")
     wrong: list[dict[str, Any]] = [
         {"cron": "every day"}, {"cron": 5}, {"cron": "0 0 30 2 *"}, {"timezone": "Mars"},
@@ -165,7 +165,7 @@ def test_wrong_ones_are_refused(store: AnyStore) -> None:
 
 def test_what_is_told_of_it_is_plain(store: AnyStore) -> None:
     """Payloads of any bytes too."""
-    store.create_queue("q")
+    store.create_queue("q", kind="topic")
     payload = bytes(range(256))
     made = store.cron.create("s", "q", "@daily", bytearray(payload))
     assert made.payload == payload

@@ -142,7 +142,8 @@ BAD_REQUESTS: list[tuple[bytes, str]] = [
     (call({"op": "close"}), "close"),
     (call({"op": "__class__"}), "__class__"),
     (call({"op": "status", "arguments": [1]}), "arguments"),
-    (call({"op": "status", "arguments": {"x": 1}}), "no argument x"),
+    (call({"op": "status", "arguments": {1: 1}}), "no map with names"),
+    (call({"op": "admin.purge", "arguments": {"x": 1}}), "misses queue"),
     (call({"op": "commit"}), "'txn'"),
 ]
 
@@ -159,6 +160,12 @@ def test_a_bad_request_is_answered_and_harms_nothing(
     assert error["type"] in ("RemoteError", "InvalidArgument", "ConnectionLost")
     assert plain.transactions == []
     assert stream.ask(call({"op": "status"})).header["result"] == {"q": 0}
+
+
+def test_an_argument_that_is_not_known_is_passed_over(stream: RawStream) -> None:
+    """TC1: a client of another release may know more."""
+    answer = stream.ask(call({"op": "status", "arguments": {"from_the_future": 1}}))
+    assert answer.header["result"] == {"q": 0}
 
 
 @pytest.mark.promise(13)
@@ -192,7 +199,7 @@ def test_other_versions_are_refused_in_words(server: StoreServer, tmp_path: Path
     magic, version, length = GREETING.unpack(stream.words(GREETING.size))
     assert (magic, version) == (MAGIC, PROTOCOL_VERSION)
     words = stream.words(length)
-    assert b"speaks version 9 of the protocol, this one version 4: use the same release" in words
+    assert b"speaks version 9 of the protocol, this one version 5: use the same release" in words
     with pytest.raises(EOFError):
         stream.frame()
     stream.close()
@@ -268,7 +275,7 @@ def test_requests_may_come_together(server: StoreServer) -> None:
 
 @pytest.mark.promise(13)
 def test_damaged_blocks_are_refused(plain: PlainStore, stream: RawStream) -> None:
-    """SS4: a put whose bytes are no block is not taken, and nothing is committed without it."""
+    """TP1: a put whose bytes are no block is not taken, and nothing is committed without it."""
     good = bytes(encode_one(b"payload"))
     with pytest.raises(StoreCorrupt):
         stream.commit(("q", good), ("q", good[:-1] + b"?"), ("q", good))
@@ -421,7 +428,7 @@ def test_what_cannot_be_delivered_is_not_taken(
     with RemoteStore(server.wait_started()) as store:
         with store.transaction() as txn:
             txn.integration.put_block("q", encode_one(b"payload"))
-        for name in ("session.messages_answers", "remote_transaction.read_messages"):
+        for name in ("calls.messages_answers", "calls.read_messages"):
             with monkeypatch.context() as patch:
                 patch.setattr(f"quire.remote.{name}", fail)
                 txn = store.transaction()

@@ -246,7 +246,7 @@ def test_room_is_taken_by_open_transactions(owner: Store, monkeypatch: pytest.Mo
 
 def test_with_everything_else_in_one_commit(store: AnyStore, owner: Store) -> None:
     """A moved subscription, a volatile queue, a ledger entry, a commit that is not synced."""
-    owner.create_queue("kept", keep_forever=True)
+    owner.create_queue("kept", kind="topic", keep_forever=True)
     owner.create_queue("memory", kind="work", type="volatile")
     store.subscribe("kept", "a")
     store.put("kept", b"1")

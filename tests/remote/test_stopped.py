@@ -41,7 +41,7 @@ Calls = dict[str, tuple[Callable[[Any], object], tuple[type[QuireError], ...]]]
 
 # Every call of a store that asks its owner.
 STORE: Calls = {
-    "create_queue": (lambda s: s.create_queue("new"), CHANGE),
+    "create_queue": (lambda s: s.create_queue("new", kind="topic"), CHANGE),
     "create_queues": (lambda s: s.admin.create_queues(["new"]), CHANGE),
     "alter_queue": (lambda s: s.alter_queue("work", capacity=1 << 30), CHANGE),
     "rename_queue": (lambda s: s.admin.rename_queue("other", "another"), CHANGE),

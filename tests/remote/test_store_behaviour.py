@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ def work(store: AnyStore) -> str:
 
 def test_many_queues_and_the_catalog(store: AnyStore) -> None:
     """Names and mappings are made together, or none; what is defined is listed, by type."""
-    made = store.admin.create_queues(["a", {"name": "b", "kind": "work"}])
+    made = store.admin.create_queues([{"name": "a", "kind": "topic"}, "b"])
     assert made == store.queues()
     with pytest.raises(QueueExists):
         store.admin.create_queues(["c", "a"])
@@ -66,7 +67,8 @@ def test_many_queues_are_asked_for_at_once(store: AnyStore) -> None:
 
 def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
     """In all of them or in none; a subscription that is there stays where it is."""
-    store.admin.create_queues(["a", "b", "c", {"name": "work", "kind": "work"}])
+    topics = [{"name": name, "kind": "topic"} for name in "abc"]
+    store.admin.create_queues([*topics, "work"])
     for queue in "abc":
         store.put(queue, b"0")
     old = store.subscribe("b", "reader", start="latest")
@@ -90,7 +92,7 @@ def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
 
 def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> None:
     """All of them or none, each where it is to begin; those that are there stay where they are."""
-    store.admin.create_queues(["a", "b"])
+    store.admin.create_queues([{"name": name, "kind": "topic"} for name in "ab"])
     for queue in "ab":
         store.put(queue, b"0")
     old = store.subscribe("a", "x")
@@ -106,7 +108,7 @@ def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> Non
 
 def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     """They have one id, to renew and to release; with one that is gone, none is leased."""
-    infos = store.admin.create_queues(["a", {"name": "work", "kind": "work"}])
+    infos = store.admin.create_queues([{"name": "a", "kind": "topic"}, "work"])
     for queue in ("a", "work"):
         for n in range(4):
             store.put(queue, b"%d" % n)
@@ -152,7 +154,7 @@ def test_many_ranges_are_leased_with_their_gaps(store: AnyStore) -> None:
 
 def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
     """With an error none of them is, and the transaction goes on."""
-    store.admin.create_queues(["a", {"name": "work", "kind": "work"}])
+    store.admin.create_queues([{"name": "a", "kind": "topic"}, "work"])
     store.subscribe("a", "reader")
     for queue in ("a", "work"):
         for n in range(4):
@@ -187,13 +189,13 @@ def test_queues_are_made_listed_and_dropped(store: AnyStore) -> None:
     )
     assert store.queue("q") == info
     assert store.queues() == [info]
-    in_files = [store.create_queue(f"f{n}", data_file=n).data_file for n in (0, 1)]
+    in_files = [store.create_queue(f"f{n}", kind="topic", data_file=n).data_file for n in (0, 1)]
     assert in_files == [0, 1]
     assert [len(store.status()["data"]["files"]), info.data_file] == [2, 0]
     for n in (0, 1):
         store.drop_queue(f"f{n}")
     with pytest.raises(QueueExists):
-        store.create_queue("q")
+        store.create_queue("q", kind="topic")
     first = store.subscribe("q", "a", start="latest")
     assert store.subscribe("q", "a", start="latest") == first
     assert store.subscriptions("q") == [first]
@@ -549,18 +551,18 @@ class Within:
     def __getattr__(self, method: str) -> Any:
         def call(*arguments: Any) -> Any:
             with self._store.transaction() as txn:
-                return getattr(txn, method)(*arguments)
+                return attrgetter(method)(txn)(*arguments)
 
         return call
 
 
 BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
-    "queue name": lambda store: store.create_queue("a/b"),
-    "queue name type": lambda store: store.create_queue(5),  # type: ignore[arg-type]
+    "queue name": lambda store: store.create_queue("a/b", kind="topic"),
+    "queue name type": lambda store: store.create_queue(5, kind="topic"),  # type: ignore[arg-type]
     "kind": lambda store: store.create_queue("b", kind="heap"),  # type: ignore[arg-type]
-    "capacity": lambda store: store.create_queue("b", capacity=-1),
-    "data file": lambda store: store.create_queue("b", data_file=2),
-    "data file type": lambda store: store.create_queue("b", data_file="0"),  # type: ignore[arg-type]
+    "capacity": lambda store: store.create_queue("b", kind="topic", capacity=-1),
+    "data file": lambda store: store.create_queue("b", kind="topic", data_file=2),
+    "data file type": lambda store: store.create_queue("b", kind="topic", data_file="0"),  # type: ignore[arg-type]
     "start": lambda store: store.subscribe("topic", "b", start="middle"),
     "subscription name": lambda store: store.subscribe("topic", ""),
     "subscribe to work": lambda store: store.subscribe("work", "b"),
@@ -578,10 +580,10 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "source form": lambda store: Within(store).get("topic/a/b"),
     "max_messages": lambda store: Within(store).get_many("work", 0),
     "max_messages type": lambda store: Within(store).get_many("work", "all"),
-    "ledger key": lambda store: Within(store).record("", 1),
-    "ledger version": lambda store: Within(store).record("k", -1),
+    "ledger key": lambda store: Within(store).enter("", 1),
+    "ledger version": lambda store: Within(store).enter("k", -1),
     "position": lambda store: Within(store).read_to("topic/a", 99),
-    "fragment": lambda store: Within(store).adopt("work", 1),
+    "fragment": lambda store: getattr(Within(store), "integration.adopt")("work", 1),
     "put to a subscription": lambda store: store.put("topic/a", b""),
     "put to a list": lambda store: store.put(["work"], b""),  # type: ignore[arg-type]
     "queue of bytes": lambda store: store.queue(b"work"),  # type: ignore[arg-type]

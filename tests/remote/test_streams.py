@@ -414,7 +414,7 @@ def test_times_priorities_and_groups_hold_for_it(store: AnyStore) -> None:
 
 def test_each_subscription_reads_it(store: AnyStore) -> None:
     """It is there until all have."""
-    store.create_queue("news")
+    store.create_queue("news", kind="topic")
     for name in ("a", "b"):
         store.subscribe("news", name)
     store.put_stream("news", PAYLOAD)
@@ -569,7 +569,7 @@ def test_a_stream_makes_room_as_a_put_does(store: AnyStore, owner: Store) -> Non
     assert [message.size for message in store.browse("waits")] == [SIZE + 3 * CHUNK]
     with pytest.raises(QueueFull):
         store.put_stream("waits", PAYLOAD, timeout=0.0)
-    store.create_queue("news", capacity=3 * SIZE, overflow="drop_oldest")
+    store.create_queue("news", kind="topic", capacity=3 * SIZE, overflow="drop_oldest")
     store.subscribe("news", "a")
     for _ in range(4):
         store.put_stream("news", PAYLOAD)

@@ -138,7 +138,7 @@ def test_every_kind_of_call_goes_on(
     store.put("work", b"x")
     calls: list[Callable[[Any], object]] = [
         lambda s: s.failed,
-        lambda s: s.create_queue("q1"),
+        lambda s: s.create_queue("q1", kind="topic"),
         lambda s: s.admin.create_queues(name for name in ("q2", "q3")),
         lambda s: s.admin.catalog(),
         lambda s: s.queues(name for name in ("work",)),
@@ -279,14 +279,20 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 )
 def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
-    store.create_queue("topic")
-    method = {"subscribe": "subscribe_for", "create_queue": "create_queues"}.get(call, call)
-    owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
+    store.create_queue("topic", kind="topic")
+    kind, method = {
+        "subscribe": ("Store", "subscribe_for"),
+        "create_queue": ("Admin", "create_queues"),
+        "checkpoint": ("Admin", "checkpoint"),
+        "lease_many": ("Integration", "lease_many"),
+        "alter_queue": ("Store", "alter_queue"),
+    }[call]
+    owner.ask(f'hang(Embedded{kind}, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
         "checkpoint": store.admin.checkpoint,
         "lease_many": lambda: store.integration.lease("work", 0, 0),
-        "create_queue": lambda: store.create_queue("new", exist_ok=True),
+        "create_queue": lambda: store.create_queue("new", kind="topic", exist_ok=True),
         "alter_queue": lambda: store.alter_queue("topic", text="altered"),
     }
     thread, errors = beside(calls[call])
@@ -299,15 +305,15 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
     assert store.queue("topic").text == "altered" * (call == "alter_queue")
 
 
-@pytest.mark.parametrize("call", ["abort", "transaction_info"])
+@pytest.mark.parametrize("call", ["abort", "transaction"])
 def test_numbers_of_transactions_are_one_owners(
     owner: Actor, store: ElectedStore, call: str
 ) -> None:
     """After it has ended they are not found, rather than another transaction be aborted."""
     owner.ask("begin()")
-    owner.ask(f'hang(EmbeddedStore, "{call}", "before")')
+    owner.ask(f'hang(EmbeddedAdmin, "{call}", "before")')
     [info] = store.admin.transactions()
-    thread, errors = beside(lambda: getattr(store, call)(info.id))
+    thread, errors = beside(lambda: getattr(store.admin, call)(info.id))
     assert owner.line() == "hanging"
     owner.kill()
     thread.join(SECONDS)
@@ -497,6 +503,87 @@ def test_a_connection_that_is_lost_tells_nothing_while_its_owner_lives(
     assert store.queue("work").messages == 0
 
 
+# Deliveries that failed, and sequences ------------------------------------------------------------
+
+RETRIES = {"retried": 30.0, "soon": 0.5}
+
+
+def fail_all(store: Store, how: str) -> None:
+    """One of each queue has failed, and of the sequence the first is read; durable then."""
+    for name, seconds in RETRIES.items():
+        with store.transaction() as txn:
+            message = txn.get(name)
+            assert message is not None
+            if how == "rejected":
+                txn.reject(message, delay=seconds)
+            elif how == "rolled back":
+                txn.rollback()
+            else:
+                txn.prepare(name)
+                store.prepared.rollback(name)
+    with store.transaction() as txn:
+        assert txn.get("numbered") is not None
+    store.put("work", b"durable, and all before it")
+
+
+@pytest.mark.promise(12)
+@ends
+@pytest.mark.parametrize("how", ["rejected", "rolled back", "prepared"])
+def test_waits_counts_and_sequences_go_on_at_the_next_owner(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None], how: str
+) -> None:
+    """What is to come later does, with its count; and a sequence waits for its next number."""
+    for name, seconds in RETRIES.items():
+        retry: Any = {"delay": seconds, "growth": "constant"}
+        store.create_queue(name, kind="work", retry=retry, max_deliveries=9, dead_letter="work")
+        store.put(name, b"m")
+    store.create_queue("numbered", kind="work", order={"sequence": "n", "wait": 60.0})
+    store.put("numbered", b"1", sender="s", attributes={"n": "1"})
+    fail_all(store, how)
+    end(owner)
+    assert [each.delayed for each in store.subscriptions("retried")] == [1]
+    assert store.role == "owner"
+    assert store.get("retried") is None
+    with store.transaction() as txn:
+        message = txn.get("soon", timeout=SECONDS)
+        assert message is not None
+        assert (message.payload, message.failed_count, message.delivery_count) == (b"m", 1, 2)
+    for number in (3, 2):
+        told = store.get_many("numbered").payloads()
+        assert told == []
+        store.put("numbered", b"%d" % number, sender="s", attributes={"n": str(number)})
+    assert store.get_many("numbered").payloads() == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("call", ["rollback", "reject"])
+def test_an_owner_is_killed_while_a_message_fails(
+    owner: Actor, store: ElectedStore, call: str, moment: str
+) -> None:
+    """The message is there at the next owner, later or at once, and counts as that is noted."""
+    retry: Any = {"delay": 30.0, "growth": "constant"}
+    store.create_queue("retried", kind="work", retry=retry, max_deliveries=9, dead_letter="work")
+    store.put("retried", b"m")
+    owner.ask(f'hang(EmbeddedTransaction, "{call}", "{moment}")')
+    txn = store.transaction()
+    message = txn.get("retried")
+    assert message is not None
+    fails = txn.rollback if call == "rollback" else partial(txn.reject, message)
+    thread, _ = beside(fails)
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    until(lambda: store.role == "owner")
+    [later] = [each.delayed for each in store.subscriptions("retried")]
+    with store.transaction() as again:
+        message = again.get("retried")
+        assert (message is None) == (later == 1)
+        if message is not None:
+            assert (message.failed_count, message.delivery_count) == (0, 2)
+    assert moment == "after" or not later
+    assert store.admin.verify().ok
+
+
 # Two-phase commit ---------------------------------------------------------------------------------
 
 
@@ -558,7 +645,7 @@ def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by:
     txn = store.transaction()
     txn.put("work", b"x")
     txn.prepare("x1")
-    kind, name = ("Transaction", "commit") if by == "object" else ("Store", "commit_prepared")
+    kind, name = ("Transaction", "commit") if by == "object" else ("Prepared", "commit")
     owner.ask(f'hang(Embedded{kind}, "{name}", "{moment}")')
     thread, errors = beside(txn.commit if by == "object" else lambda: store.prepared.commit("x1"))
     assert owner.line() == "hanging"

@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore
-from quire.errors import InvalidArgument, SubscriptionNotFound
+from quire.errors import InvalidArgument, SubscriptionExists, SubscriptionNotFound
 from quire.store import Store
 from tests.remote.children import SECONDS, child, join
 
@@ -39,10 +39,12 @@ def wait_for(store: Store, expected: list[str]) -> None:
 
 def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store) -> None:
     """Of several with the last one; what only it had not read goes with it."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     assert not store.subscribe("events", "mine", durable=False).durable
     assert store.subscribe("events", "audit").durable
-    assert store.subscribe("events", "audit", durable=False).durable  # it stays as it is
+    assert store.subscribe("events", "audit").durable  # it stays as it is
+    with pytest.raises(SubscriptionExists, match="durable is True, not False"):
+        store.subscribe("events", "audit", durable=False)
     store.put("events", b"0")
     with join(owner.path) as other:
         starts: dict[str, quire.Start] = {"events": "latest"}
@@ -61,7 +63,7 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
     assert names(store) == ["audit"]
     store.subscribe("events", "mine", durable=False)
     with pytest.raises(InvalidArgument):
-        store.subscribe("events", "other", durable=None)  # type: ignore[arg-type]
+        store.subscribe("events", "other", durable=0)  # type: ignore[arg-type]
     is_owner = store.role == "owner"
     store.close()
     if is_owner:
@@ -74,7 +76,7 @@ def test_a_subscription_ends_with_its_client(owner: EmbeddedStore, store: Store)
 
 def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStore) -> None:
     """Then it ends."""
-    owner.create_queue("events")
+    owner.create_queue("events", kind="topic")
     with join(owner.path) as client:
         client.subscribe("events", "mine", durable=False)
         client.put("events", b"0")
@@ -89,7 +91,7 @@ def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStor
 
 def test_it_ends_with_a_client_that_is_killed(owner: EmbeddedStore) -> None:
     """What it had in flight goes with it."""
-    owner.create_queue("events")
+    owner.create_queue("events", kind="topic")
     owner.put("events", b"0")
     with child(CLIENT, owner.path, "killed") as client:
         assert client.line() == "joined b'0'"
@@ -103,7 +105,7 @@ def test_it_ends_with_a_client_that_is_killed(owner: EmbeddedStore) -> None:
 def test_it_outlives_the_owner(store_path: str, end: str) -> None:
     """Its client takes over, or finds who does; what came in between is there."""
     with quire.open(store_path) as made:
-        made.create_queue("events")
+        made.create_queue("events", kind="topic")
     with child(CLIENT, store_path, "first") as first:
         assert first.line() == "owner None"
         with quire.open(store_path) as one, quire.open(store_path) as two:

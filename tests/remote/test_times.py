@@ -84,7 +84,7 @@ def test_what_has_expired_is_kept_elsewhere(store: AnyStore, clock: Clock) -> No
 
 def test_each_subscription_has_times(store: AnyStore, clock: Clock) -> None:
     """A topic keeps what has expired until all have passed it."""
-    store.create_queue("t", timed=True)
+    store.create_queue("t", kind="topic", timed=True)
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     store.put("t", b"over", expires_at=clock.now_us() + 600_000_000)

@@ -20,6 +20,7 @@ from quire.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    SubscriptionExists,
     TransactionError,
 )
 from quire.message import Message
@@ -36,7 +37,7 @@ def rest(store: Store, source: str) -> list[bytes]:
 
 def test_a_subscription_begins_where_it_is_told_to(store: Store) -> None:
     """At a position, a time, a message by itself, by its id, by its `MessageId`."""
-    store.create_queue("events", keep_forever=True)
+    store.create_queue("events", kind="topic", keep_forever=True)
     first = store.put("events", b"1")
     with store.transaction() as txn:
         second = txn.put("events", b"2")
@@ -62,7 +63,7 @@ def test_a_subscription_begins_where_it_is_told_to(store: Store) -> None:
 )  # fmt: skip
 def test_no_subscription_begins_nowhere(store: Store, start: quire.Start) -> None:
     """What is no place in a queue is refused, and nothing is made."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     with pytest.raises(InvalidArgument):
         store.subscribe("events", "audit", start=start)
     assert store.subscriptions("events") == []
@@ -70,7 +71,7 @@ def test_no_subscription_begins_nowhere(store: Store, start: quire.Start) -> Non
 
 def test_a_message_that_is_not_kept_is_no_beginning(store: Store) -> None:
     """The error tells where what is kept begins. A subscription that is there does not care."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     store.subscribe("events", "audit")
     lost = store.put("events", b"1")
     store.put("events", b"2")
@@ -85,7 +86,7 @@ def test_a_message_that_is_not_kept_is_no_beginning(store: Store) -> None:
 
 def test_a_position_is_found_by_time(store: Store) -> None:
     """The first message of that time or later; of what is not kept any more the first that is."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     store.subscribe("events", "audit")
     assert store.admin.position_at("events", 0) == 0
     for number in range(5):
@@ -110,7 +111,7 @@ def test_a_position_is_found_by_time(store: Store) -> None:
 def test_the_ends_of_many_queues_are_of_one_point(store: Store) -> None:
     """Of a transaction that puts to several queues all is before the ends, or nothing."""
     names = ["a", "b", "c"]
-    store.admin.create_queues(names)
+    store.admin.create_queues([{"name": name, "kind": "topic"} for name in names])
     for name in names:
         store.subscribe(name, "audit")
     assert store.integration.positions_many(names) == dict.fromkeys(names, (0, 0))
@@ -147,7 +148,7 @@ def upkeep(owner: EmbeddedStore) -> None:
 
 def test_a_topic_keeps_the_newest_messages(owner: EmbeddedStore, store: Store) -> None:
     """So many of those that all have read; a later subscription finds them."""
-    store.create_queue("events", keep_messages=3)
+    store.create_queue("events", kind="topic", keep_messages=3)
     store.subscribe("events", "audit")
     store.put_many("events", [b"%d" % number for number in range(10)])
     upkeep(owner)
@@ -163,7 +164,7 @@ def test_a_topic_keeps_the_newest_messages(owner: EmbeddedStore, store: Store) -
 
 def test_a_topic_keeps_the_newest_bytes(owner: EmbeddedStore, store: Store) -> None:
     """As many messages as fit, as they are charged."""
-    store.create_queue("events", keep_bytes=1000)
+    store.create_queue("events", kind="topic", keep_bytes=1000)
     store.subscribe("events", "audit")
     for _ in range(20):
         store.put("events", bytes(100))
@@ -182,7 +183,7 @@ def test_a_topic_keeps_the_newest_bytes(owner: EmbeddedStore, store: Store) -> N
 
 def test_a_topic_keeps_what_is_young(owner: EmbeddedStore, store: Store) -> None:
     """What is older goes once all have read it, also if a checkpoint has packed it."""
-    store.create_queue("events", keep_seconds=1000)
+    store.create_queue("events", kind="topic", keep_seconds=1000)
     store.subscribe("events", "audit")
     store.put_many("events", [b"1", b"2"])
     rest(store, "events/audit")
@@ -200,7 +201,7 @@ def test_a_topic_keeps_what_is_young(owner: EmbeddedStore, store: Store) -> None
 
 def test_a_topic_keeps_everything(owner: EmbeddedStore, store: Store) -> None:
     """Then a full one refuses puts. Switched off, what all have read goes."""
-    store.create_queue("events", keep_forever=True, max_messages=3)
+    store.create_queue("events", kind="topic", keep_forever=True, max_messages=3)
     store.subscribe("events", "audit")
     store.put_many("events", [b"1", b"2", b"3"])
     assert rest(store, "events/audit") == [b"1", b"2", b"3"]
@@ -215,7 +216,7 @@ def test_a_topic_keeps_everything(owner: EmbeddedStore, store: Store) -> None:
 def test_what_a_topic_without_subscriptions_keeps(owner: EmbeddedStore, store: Store) -> None:
     """Everything, until it is full; with a limit what that says, be it nothing."""
     for name, options in (("all", {}), ("some", {"keep_messages": 1}), ("none", {"keep_bytes": 0})):
-        store.create_queue(name, **options)  # type: ignore[arg-type]
+        store.create_queue(name, "topic", **options)  # type: ignore[arg-type]
         store.put_many(name, [b"1", b"2"])
     upkeep(owner)
     kept = [store.browse(name).payloads() for name in ("all", "some", "none")]
@@ -224,7 +225,7 @@ def test_what_a_topic_without_subscriptions_keeps(owner: EmbeddedStore, store: S
 
 def test_what_a_topic_keeps_gives_way_to_puts(owner: EmbeddedStore, store: Store) -> None:
     """From the oldest on, but never what a subscription has not read."""
-    store.create_queue("events", capacity=8192, keep_seconds=1000)
+    store.create_queue("events", kind="topic", capacity=8192, keep_seconds=1000)
     store.subscribe("events", "audit")
     for number in range(100):
         with store.transaction() as txn:
@@ -245,7 +246,7 @@ def test_what_a_topic_keeps_gives_way_to_puts(owner: EmbeddedStore, store: Store
 
 def test_messages_that_are_kept_give_way_to_a_number(store: Store) -> None:
     """As they do to bytes; a batch needs more of them."""
-    store.create_queue("events", max_messages=10, keep_seconds=1000)
+    store.create_queue("events", kind="topic", max_messages=10, keep_seconds=1000)
     store.put_many("events", [b"%d" % number for number in range(10)])
     store.put("events", b"10")
     assert store.browse("events").payloads()[0] == b"1"
@@ -258,7 +259,7 @@ def test_messages_that_are_kept_give_way_to_a_number(store: Store) -> None:
 
 def test_what_keeps_is_seen_nowhere(owner: EmbeddedStore, store: Store) -> None:
     """In no list of subscriptions; a queue of the name can be made again."""
-    store.create_queue("events", keep_forever=True, timed=True, ttl=0.001)
+    store.create_queue("events", kind="topic", keep_forever=True, timed=True, ttl=0.001)
     store.put("events", b"1")
     assert store.subscriptions("events") == []
     assert store.queue("events").subscriptions == ()
@@ -268,13 +269,13 @@ def test_what_keeps_is_seen_nowhere(owner: EmbeddedStore, store: Store) -> None:
     upkeep(owner)
     assert store.browse("events").payloads() == [b"1"]  # it has expired for nobody
     store.drop_queue("events")
-    store.create_queue("events", keep_forever=True)
+    store.create_queue("events", kind="topic", keep_forever=True)
     assert store.queue("events").keep_forever
 
 
 def test_wrong_limits_of_what_is_kept_are_refused(store: Store) -> None:
     """A work queue keeps nothing that was read."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     for wrong in (
         {"keep_seconds": -1}, {"keep_seconds": float("inf")}, {"keep_seconds": True},
         {"keep_bytes": 1.5}, {"keep_messages": -1}, {"keep_forever": 1},
@@ -293,7 +294,7 @@ def test_wrong_limits_of_what_is_kept_are_refused(store: Store) -> None:
 def filled(store: Store, **options: Unpack[QueueOptions]) -> list[Message]:
     """A topic that keeps ten messages, all of which the subscription "audit" has read."""
     options.setdefault("keep_forever", True)
-    store.create_queue("events", **options)
+    store.create_queue("events", "topic", **options)
     store.subscribe("events", "audit")
     for number in range(10):
         store.put("events", b"%d" % number)
@@ -345,7 +346,7 @@ def test_a_move_is_part_of_its_transaction(store: Store) -> None:
 
 def test_what_the_mover_has_got_is_read_or_not_by_where_it_goes(store: Store) -> None:
     """Also what it has passed; the commit does not count it as read before it moves."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     store.subscribe("events", "audit")
     store.put_many("events", payloads(0))
     with store.transaction() as txn:
@@ -414,7 +415,7 @@ def test_a_reader_waits_for_a_move(owner: EmbeddedStore, store: Store) -> None:
 
 def test_nobody_goes_back_behind_what_is_kept(owner: EmbeddedStore, store: Store) -> None:
     """The error says where that begins."""
-    store.create_queue("events", keep_messages=5)
+    store.create_queue("events", kind="topic", keep_messages=5)
     store.subscribe("events", "audit")
     store.put_many("events", payloads(0))
     rest(store, "events/audit")
@@ -432,7 +433,7 @@ def test_nobody_goes_back_behind_what_is_kept(owner: EmbeddedStore, store: Store
 
 def test_what_goes_meanwhile_refuses_a_move(owner: EmbeddedStore, store: Store) -> None:
     """But not one to the earliest message there is."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     for name in ("audit", "slow"):
         store.subscribe("events", name)
     store.put_many("events", payloads(0))
@@ -508,7 +509,7 @@ def test_moves_of_selected_messages(owner: EmbeddedStore, store: Store) -> None:
 
 def test_an_exclusive_subscription_has_one_reader_at_a_time(store: Store) -> None:
     """Others find nothing until it ends; so what is rolled back comes first again."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     assert store.subscribe("events", "audit", exclusive=True).exclusive
     assert not store.subscribe("events", "shared").exclusive
     store.put_many("events", payloads(0))
@@ -530,9 +531,31 @@ def test_an_exclusive_subscription_has_one_reader_at_a_time(store: Store) -> Non
     assert rest(store, "events/audit") == payloads(2)
 
 
+def test_what_a_subscription_that_is_there_is_asked_to_be(store: Store) -> None:
+    """Again and again without a word; what is said of its form has to be so, `start` not."""
+    store.create_queue("events", kind="topic")
+    made = store.subscribe("events", "audit", exclusive=True)
+    for again in ({}, {"exclusive": True}, {"durable": True}, {"start": "latest"}):
+        assert store.subscribe("events", "audit", **again) == made
+    for differs, words in (
+        ({"exclusive": False}, "exclusive is True, not False"),
+        ({"durable": False}, "durable is True, not False"),
+        ({"exclusive": False, "durable": False}, "exclusive is True, not False; durable is True"),
+    ):
+        with pytest.raises(SubscriptionExists, match=words):
+            store.subscribe("events", "audit", **differs)
+        with pytest.raises(SubscriptionExists, match="'events/audit' is there already"):
+            store.integration.subscribe_many(None, {"events/new": 0, "events/audit": 0}, **differs)
+    assert store.subscriptions("events") == [made]
+    passing = store.subscribe("events", "mine", durable=False)
+    assert store.subscribe("events", "mine") == passing
+    with pytest.raises(SubscriptionExists, match="durable is False, not True"):
+        store.subscribe("events", "mine", durable=True)
+
+
 def test_a_prepared_transaction_holds_an_exclusive_subscription(store: Store) -> None:
     """Until it is decided, whoever decides it."""
-    store.create_queue("events")
+    store.create_queue("events", kind="topic")
     store.subscribe("events", "audit", exclusive=True)
     store.put_many("events", payloads(0, 4))
     for number, decide in enumerate((store.prepared.commit, store.prepared.rollback)):

@@ -276,7 +276,7 @@ def test_volatile_prepared_and_large(store: AnyStore) -> None:
 
 def test_consumers_get_rows(store: AnyStore) -> None:
     """`consume` and topics, as with bytes."""
-    store.create_queue("q", schema=WORDS)
+    store.create_queue("q", kind="topic", schema=WORDS)
     store.subscribe("q", "s")
     store.put_many("q", [{"id": each} for each in range(3)])
     seen = []

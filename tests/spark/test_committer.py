@@ -202,7 +202,7 @@ def test_abort_never_raises(store: Any) -> None:
 def test_volatile_queues_are_refused(store: Any) -> None:
     """As a sink, small shares and large ones, as a source, and by a pattern: with the reason."""
     made = fragments_of(store)
-    store.create_queue("v", type="volatile")
+    store.create_queue("v", kind="topic", type="volatile")
     store.subscribe("v", "s")
     for fragment in made:
         wrong = replace(fragment, queue="v")

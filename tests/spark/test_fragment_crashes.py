@@ -80,7 +80,7 @@ def workload(env: SimEnv, oracle: Oracle) -> None:
         env.make_directory("/disk")
         env.sync_directory("/")
     store = open_store(env)
-    store.admin.create_queues(QUEUES)
+    store.admin.create_queues([{"name": name, "kind": "topic"} for name in QUEUES])
     store.integration.subscribe_many("keep", dict.fromkeys(QUEUES, "earliest"))
     oracle.furnished = True
     for batch in range(BATCHES):

@@ -33,7 +33,7 @@ QUEUES = 100
 def store(store_path: str) -> Iterator[Any]:
     """A store with many queues, whose messages stay."""
     with quire.open(store_path) as opened:
-        opened.admin.create_queues([f"q{n}" for n in range(QUEUES)])
+        opened.admin.create_queues([{"name": f"q{n}", "kind": "topic"} for n in range(QUEUES)])
         opened.integration.subscribe_many(CHECK, {f"q{n}": "earliest" for n in range(QUEUES)})
         yield opened
         connection.forget(store_path)
@@ -260,7 +260,7 @@ def test_a_file_that_is_spoilt_after_its_commit(store_path: str, how: str) -> No
     Other queues go on, and so do commits.
     """
     with quire.open(store_path) as store:
-        store.admin.create_queues(["q1", "q2"])
+        store.admin.create_queues([{"name": name, "kind": "topic"} for name in ("q1", "q2")])
         store.integration.subscribe_many(CHECK, {"q1": "earliest", "q2": "earliest"})
         commit(store, write(store, SPOILT["own"]()))
         [ltds_id] = files(store)

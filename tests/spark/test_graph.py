@@ -204,7 +204,7 @@ def test_inputs_that_cannot_be_read_by_position(
     with pytest.raises(InvalidArgument, match=reason):
         graph.start()
     assert store.queues() == []
-    store.create_queue("in", **options)
+    store.create_queue("in", **{"kind": "topic", **options})
     with pytest.raises(InvalidArgument, match=reason):
         copying(Graph("other", graph.spark, store.path)).start()
     assert [info.name for info in store.queues()] == ["in"]
@@ -214,8 +214,8 @@ def test_what_else_is_refused(graph: Graph, store: Any) -> None:
     """Names, arguments, queues that nobody writes, topics for dead letters."""
     with pytest.raises(QueueNotFound, match="no step writes"):
         copying(graph).start()
-    store.create_queue("in")
-    store.create_queue("letters")
+    store.create_queue("in", kind="topic")
+    store.create_queue("letters", kind="topic")
     with pytest.raises(InvalidArgument, match="is a topic"):
         copying(Graph("g", graph.spark, store.path), dead="letters").start()
     with pytest.raises(InvalidArgument, match="has a step 'copy' already"):
@@ -390,7 +390,7 @@ def test_a_batch_that_no_room_is_enough_for_is_made_smaller(
 ) -> None:
     """A queue that takes ten messages gets them ten at a time, as they are read."""
     topic(store, "in")
-    store.create_queue("out", max_messages=10)
+    store.create_queue("out", kind="topic", max_messages=10)
     store.subscribe("out", "reader")
     put_numbers(store, "in", range(35))
     found: list[int] = []

@@ -163,7 +163,7 @@ def test_a_graph_killed_while_it_is_paused(
 ) -> None:
     """Started again it is paused still, and goes on where it was when it is told to."""
     monkeypatch.setattr(run_module, "WATCH_SECONDS", 0.02)
-    store.create_queue("in", keep_forever=True)
+    store.create_queue("in", kind="topic", keep_forever=True)
     put, before = 0, Counter[int]()
     for number in range(max(2, rounds // 25)):
         told, telling = os.pipe()

@@ -374,7 +374,7 @@ def test_queues_that_somebody_makes_meanwhile(
         store.create_queue("out", kind=kind)
         return create(given)
 
-    store.create_queue("in")
+    store.create_queue("in", kind="topic")
     monkeypatch.setattr(store, "create_queues", late)
     steps = [Step("s", "step", lambda rows: rows, ("in",), ("out", "more"))]
     if kind == "topic":

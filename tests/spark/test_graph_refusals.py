@@ -86,7 +86,7 @@ def test_an_alias_is_no_queue_of_a_graph(tmp_path: Path, named: str) -> None:
     graph = graph_at(path)
     graph.step("in", "out", name="more", dead="dead")(copy)
     with quire.open(path) as store:
-        store.create_queue("real", schema="id int")
+        store.create_queue("real", kind="topic", schema="id int")
         store.admin.create_alias(named, "real")
         refused(f"'{named}' is an alias of queue 'real'.*: name 'real'", graph.start)
         store.admin.drop_alias(named)

@@ -57,7 +57,7 @@ def copying(graph: Graph, store: Any) -> Copying:
 
 def test_no_step_begins_behind_another(graph: Graph, store: Any) -> None:
     """One plain step and three streaming ones of one queue: each gets all that is there."""
-    store.create_queue("in")
+    store.create_queue("in", kind="topic")
     topic(store, "plain", "a", "b", "c")
     put_numbers(store, "in", range(100))
     graph.step("in", "plain", name="plain")(payloads)
@@ -134,7 +134,7 @@ def test_a_step_that_has_failed_tries_again(
 def test_a_paused_step_begins_where_the_graph_did(graph: Graph, store: Any) -> None:
     """What comes while it is paused from the start is kept for it, though others read on."""
     topic(store, "plain", "late")
-    store.create_queue("in")
+    store.create_queue("in", kind="topic")
     graph.step("in", "plain", name="plain")(payloads)
     graph.step("in", "late", name="late", stateful=True)(payloads)
     graph.start(only="plain").stop()
@@ -222,7 +222,7 @@ def test_steps_that_have_another_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What they leave behind is told at the start; the commands that are told end it."""
-    store.create_queue("in", max_messages=30)
+    store.create_queue("in", kind="topic", max_messages=30)
     topic(store, "out")
     kinds = ("plain", "streaming", "terminal")
     for kind in kinds:

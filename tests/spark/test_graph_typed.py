@@ -192,7 +192,7 @@ def test_a_streaming_step_and_a_backfill_have_columns(
     graph: Graph, store: Any, drained: Any
 ) -> None:
     """With the header's time for the watermark; a new output of a backfill has the same columns."""
-    store.create_queue("in", schema=ORDER, keep_forever=True)
+    store.create_queue("in", kind="topic", schema=ORDER, keep_forever=True)
     topic(store, "copies", schema=ORDER)
     topic(store, "big", schema="id bigint")
     store.put_many("in", [{"id": n, "amount": n / 2} for n in range(10)])
@@ -218,7 +218,7 @@ def test_a_declaration_may_lack_the_columns_that_were_added(
     graph: Graph, store: Any, drained: Any
 ) -> None:
     """The graph starts, and its functions have them; what is really another column is told."""
-    store.create_queue("in", schema=ORDER)
+    store.create_queue("in", kind="topic", schema=ORDER)
     store.alter_queue("in", schema=f"{ORDER}, note string")
     topic(store, "out", schema="id bigint, note string")
     store.put("in", {"id": 1, "note": "new"})

@@ -227,7 +227,7 @@ def test_a_lost_entry_of_the_commit_log_is_put_back(
     spark: SparkSession, store: Any, tmp_path: Path, is_stateful: bool
 ) -> None:
     """Its messages are let go of, so Spark cannot repeat it: the query goes on behind it."""
-    store.create_queue("in")
+    store.create_queue("in", kind="topic")
     topic(store, "out")
     store.subscribe("in", "spark")
     checkpoint = tmp_path / "c"

@@ -24,7 +24,7 @@ def checkpoint(store: Any, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "checkpoint"
     for log in ("offsets", "commits"):
         (path / log).mkdir(parents=True)
-    store.admin.create_queues(["a", "b"])
+    store.admin.create_queues([{"name": name, "kind": "topic"} for name in "ab"])
     for queue in "ab":
         put_numbers(store, queue, range(30))
     (path / "metadata").write_text(json.dumps({"id": QUERY}))

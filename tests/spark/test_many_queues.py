@@ -30,7 +30,7 @@ ALL = ReadAllAvailable()
 def store(store_path: str) -> Iterator[Any]:
     """A store with many queues, each with three messages."""
     with quire.open(store_path) as opened:
-        opened.admin.create_queues(QUEUES)
+        opened.admin.create_queues([{"name": name, "kind": "topic"} for name in QUEUES])
         fill(opened)
         yield opened
         connection.forget(store_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_pieces_that_were_moved_are_found_again(store_path: str) -> None:
         store.subscribe("q", "check", start="earliest")
         put_numbers(store, "q", range(100))
         pieces = store.integration.lease("q", 20, 90).pieces
-        wrong = [*pieces[:3], pieces[3]._replace(checksum=1), *pieces[4:]]
+        wrong = [*pieces[:3], replace(pieces[3], checksum=1), *pieces[4:]]
         partition = QuirePartition([QueuePiece.of("q", piece) for piece in wrong])
         batches = list(read_partition(store_path, partition, source_schema()))
         table = pa.Table.from_batches(batches)

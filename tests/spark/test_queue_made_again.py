@@ -131,7 +131,7 @@ def test_a_task_does_not_find_its_messages_in_the_other_queue(store: Any) -> Non
     made = []
     for partition in source.partitions(start, source.latestOffset(start, ALL)):
         assert isinstance(partition, QuirePartition)
-        wrong = [replace(item, piece=item.piece._replace(checksum=1)) for item in partition.pieces]
+        wrong = [replace(item, piece=replace(item.piece, checksum=1)) for item in partition.pieces]
         made += [QuirePartition([item]) for item in wrong if item.queue == "q"]
     assert sum(rows(store, partition) for partition in made) == 10
     make_again(store)

@@ -277,7 +277,9 @@ def test_a_column_that_came_meanwhile(store: Any) -> None:
 
 def test_what_goes_to_tasks_can_be_pickled(store: Any) -> None:
     """A stream's reader with a condition of every type, and a sink with its queue's schema."""
-    store.create_queue("q", schema="id bigint, day date, at timestamp, price decimal(9, 2)")
+    store.create_queue(
+        "q", kind="topic", schema="id bigint, day date, at timestamp, price decimal(9, 2)"
+    )
     store.subscribe("q", "s")
     store.put_many("q", [{"id": each} for each in range(10)])
     where = (
@@ -301,7 +303,7 @@ def test_what_goes_to_tasks_can_be_pickled(store: Any) -> None:
 
 def test_a_stream_of_rows(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """From a typed topic to a typed queue, with columns and a condition, and a column that came."""
-    store.create_queue("in", schema="id bigint, name string")
+    store.create_queue("in", kind="topic", schema="id bigint, name string")
     store.create_queue("out", "work", schema="id bigint")
 
     def run() -> None:

@@ -6,7 +6,7 @@ fold, and what a commit has to check and to hold for it before its record is wri
 
 from .attachment import Attachment
 from .decides import Decides, DecidesSection
-from .deliveries import Deliveries, DeliveriesSection
+from .deliveries import Deliveries, DeliveriesSection, Untouched
 from .failures import Failure, Failures
 from .held import Held, HeldSection, xid_in
 from .kinds import KINDS, pack_prepared, pack_sections, read_sections
@@ -35,6 +35,7 @@ __all__ = [
     "Seek",
     "Setting",
     "Stamp",
+    "Untouched",
     "Values",
     "ValuesSection",
     "check_kept",

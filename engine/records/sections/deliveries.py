@@ -1,7 +1,8 @@
-"""The section of messages that are about to be returned to who asked for them. Layout: `format`.
+"""The sections of messages that are about to be returned to who asked for them. Layout: `format`.
 
 A queue with `max_deliveries` notes each delivery before it happens: a message that kills whoever
-gets it is counted all the same, and comes to its end.
+gets it is counted all the same, and comes to its end. What is given back untouched (`unget`) is
+noted, too. Nothing waits for a sync of that: lost with the power, it counts as delivered.
 """
 
 from __future__ import annotations
@@ -17,16 +18,10 @@ from .section import Folding, PendingSection, Section, Stamp
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries(Section):
-    """What the section says: positions of subscriptions, as a COMMIT names what it reads."""
-
-    kind: ClassVar[int] = format.DELIVERIES
+class _Runs(Section):
+    """Positions of subscriptions, as a COMMIT names what it reads."""
 
     runs: Sequence[Read]
-
-    @property
-    def record_name(self) -> str:
-        return "HANDED_OUT"
 
     def pack(self) -> bytes:
         return b"".join([format.READ.pack(*run) for run in self.runs])
@@ -38,8 +33,33 @@ class Deliveries(Section):
             raise ValueError("no deliveries, or of nothing")
         return cls(runs)
 
+
+@dataclass(frozen=True, slots=True)
+class Deliveries(_Runs):
+    """These are about to be delivered."""
+
+    kind: ClassVar[int] = format.DELIVERIES
+
+    @property
+    def record_name(self) -> str:
+        return "HANDED_OUT"
+
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.hand_out(self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched(_Runs):
+    """These were not delivered after all."""
+
+    kind: ClassVar[int] = format.UNTOUCHED
+
+    @property
+    def record_name(self) -> str:
+        return "TAKEN_BACK"
+
+    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
+        fold.take_back(self.runs)
 
 
 class DeliveriesSection(PendingSection):

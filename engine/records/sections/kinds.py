@@ -13,7 +13,7 @@ from quire.errors import StoreVersion
 
 from .attachment import Attachment
 from .decides import Decides
-from .deliveries import Deliveries
+from .deliveries import Deliveries, Untouched
 from .failures import Failures
 from .held import Held
 from .moves import Moves
@@ -23,7 +23,17 @@ from .values import Values
 
 KINDS: Final[Mapping[int, type[Section]]] = {
     section.kind: section
-    for section in (Moves, Values, Attachment, Held, Decides, Deliveries, Failures, Numbers)
+    for section in (
+        Moves,
+        Values,
+        Attachment,
+        Held,
+        Decides,
+        Deliveries,
+        Failures,
+        Numbers,
+        Untouched,
+    )
 }
 
 

@@ -1,0 +1,152 @@
+"""Looking after the store of this process: see `quire.namespaces.admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from quire.arguments import (
+    check_flag,
+    check_limit,
+    check_name,
+    check_passed,
+    check_queues,
+    check_switch,
+    check_transaction_id,
+    check_type,
+)
+from quire.documented import documented_by
+from quire.engine.opening import open_call
+from quire.engine.pages.data_files import file_for
+from quire.engine.reading.finding import position_at
+from quire.engine.records.catalog import STATE, TYPES
+from quire.engine.upkeep.purging import purge
+from quire.engine.upkeep.verify import verify
+from quire.errors import InvalidArgument, StoreFailed, TransactionNotFound
+from quire.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
+from quire.namespaces import Admin
+from quire.single_calls import AdminCalls
+from quire.starts import Time, check_time
+from quire.uninterrupted import look, nested
+
+from .namespace import EmbeddedNamespace
+
+_LISTED: Final = [name for name in TYPES if name != STATE]
+
+
+@documented_by(Admin)
+class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
+    """Of an `EmbeddedStore`."""
+
+    @open_call
+    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
+        state = self._state()
+        files = len(self._of._opened.places.managers)
+        given = check_queues(queues, files)
+        for index, queue in enumerate(given):
+            if queue.data_file is None:
+                given[index] = queue._replace(data_file=file_for(queue.name, files))
+        if given:
+            self._of._definitions.create(given)
+            nested(self._of._types.start, [state.queue(queue.name) for queue in given])
+        return [self._of._info(state.queue(queue.name)) for queue in given]
+
+    @open_call
+    def queue_names(self, prefix: str = "") -> list[str]:
+        if not isinstance(prefix, str):
+            raise InvalidArgument(f"prefix {prefix!r:.100}: give what names begin with, or nothing")
+        names = (queue.name for queue in self._state().by_name())
+        return [name for name in names if name.startswith(prefix)]
+
+    @open_call
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        check_name(new, "queue")
+        return self._of._info(self._of._definitions.rename(check_name(old, "queue"), new))
+
+    @open_call
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        found = self._state().queue(queue, to_end=True)
+        if subscription is None:
+            return nested(purge, self._of._context, self._of._definitions, found, None)
+        reader = found.subscription(check_name(subscription, "subscription"))
+        return nested(purge, self._of._context, self._of._definitions, found, reader)
+
+    @open_call
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        check_name(name, "alias")
+        self._of._definitions.create_alias(
+            name, check_name(queue, "queue"), check_flag("replace", replace)
+        )
+
+    @open_call
+    def drop_alias(self, name: str) -> None:
+        self._of._definitions.drop_alias(check_name(name, "alias"))
+
+    @open_call
+    def aliases(self) -> dict[str, str]:
+        return self._of._definitions.aliases()
+
+    @open_call
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if not changes:
+            return dict(self._of._context.state.switches._asdict())
+        return dict(self._of._definitions.switch(changes))
+
+    @open_call
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        state = self._state()
+        if check_type(type) is not None and type not in TYPES:
+            raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
+        return [
+            CatalogItem(name, key, entry.version, dict(entry.body))
+            for name in (_LISTED if type is None else [type])
+            for described in (state.durable, state.temporary)
+            for key, entry in sorted(described.catalog[name].items())
+        ]
+
+    @open_call
+    def transactions(self) -> list[TransactionInfo]:
+        return self._of._context.registry.infos()
+
+    @open_call
+    def transaction(self, transaction_id: int) -> TransactionInfo:
+        info = self._of._context.registry.info(check_transaction_id(transaction_id))
+        if info is None:
+            raise _not_open(transaction_id)
+        return info
+
+    @open_call
+    def abort(self, transaction_id: int) -> None:
+        if not self._of._context.registry.abort(check_transaction_id(transaction_id)):
+            raise _not_open(transaction_id)
+
+    @open_call
+    def checkpoint(self) -> None:
+        if self._of.failed:
+            raise StoreFailed("the store has failed: close it and open it again to recover")
+        self._of._checkpointer.run()
+
+    @look
+    def verify(self, *, contents: bool = False) -> Report:
+        check_flag("contents", contents)
+        self._state()
+        store = self._of
+        return verify(store._opened, store._context, store._checkpointer, contents=contents)
+
+    @open_call
+    def position_at(self, name: str, time: Time) -> int:
+        queue, time_us = self._state().queue(name), check_time(time)
+        return position_at(self._of._context.delivery, queue, time_us)
+
+    @open_call
+    def queue_records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        return self._state().queue(name).listing(check_passed(start), check_limit(limit))
+
+
+def _not_open(transaction_id: int) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"there is no open transaction {transaction_id}: store.admin.transactions() lists them, "
+        "store.prepared.list() those that are prepared"
+    )

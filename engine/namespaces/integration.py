@@ -1,0 +1,122 @@
+"""What connectors need of the store of this process: see `quire.integration`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from quire.arguments import (
+    check_flag,
+    check_keys,
+    check_lease_id,
+    check_names,
+    check_ranges,
+    check_seconds,
+    check_switch,
+)
+from quire.callbacks import check_callback
+from quire.documented import documented_by
+from quire.engine.opening import StoreLife, open_call
+from quire.info import Lease, SubscriptionInfo
+from quire.integration import Integration
+from quire.limits import DEFAULT_LEASE_SECONDS
+from quire.single_calls import IntegrationCalls
+from quire.starts import Start
+
+from .namespace import EmbeddedNamespace
+
+
+def subscribe(
+    store: StoreLife,
+    holder: object,
+    subscription: str | None,
+    starts: Mapping[str, Start],
+    exclusive: bool | None,
+    durable: bool | None,
+) -> list[SubscriptionInfo]:
+    """Make some for a client: what is not durable ends no sooner than that lets go of it."""
+    given = {
+        "exclusive": check_switch("exclusive", exclusive),
+        "durable": check_switch("durable", durable),
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    return store._temporary.subscribe(holder, subscription, starts, asked)
+
+
+@documented_by(Integration)
+class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
+    """Of an `EmbeddedStore`."""
+
+    @property
+    def store_id(self) -> int:
+        return self._of._store_id
+
+    @open_call
+    def positions(self, name: str) -> tuple[int, int]:
+        queue = self._state().queue(name)
+        with queue.lock:
+            return queue.released.first_gap(0), queue.end_position
+
+    @open_call
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        state = self._state()
+        given = check_names(names)
+        found: dict[str, tuple[int, int]] = {}
+
+        def look() -> None:
+            for name in given:
+                queue = state.queue(name)
+                with queue.lock:
+                    found[name] = queue.released.first_gap(0), queue.end_position
+
+        self._of._context.sequencer.exclusive(look)
+        return found
+
+    @open_call
+    def subscribe_many(
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None = None,
+        durable: bool | None = None,
+    ) -> list[SubscriptionInfo]:
+        holder = self._of._temporary
+        return subscribe(self._of, holder, subscription, starts, exclusive, durable)
+
+    @open_call
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        callback = check_callback(callback)
+        state = self._state()
+        self._of._context.registry.reap()  # what it gives back may be next
+        queue, subscription = state.source(source)
+        withdraw = queue.when_ready(subscription, callback)
+        if withdraw is not None and self._of._closed is None:
+            return withdraw
+        if withdraw is not None:  # the close may have missed it
+            withdraw()
+        callback()
+        return lambda: None
+
+    @open_call
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        ledger = self._state().ledger
+        return {key: ledger[key] for key in check_keys(keys) if key in ledger}
+
+    @open_call
+    def lease_many(
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> list[Lease]:
+        state = self._state()
+        self._of._context.sequencer.sync()  # who reads the files may note durably what was there
+        found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
+        return self._of._leases.take(found, check_seconds(seconds), check_flag("gaps", gaps))
+
+    @open_call
+    def renew_lease(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+        self._of._leases.renew(check_lease_id(lease_id), check_seconds(seconds))
+
+    @open_call
+    def end_lease(self, lease_id: int) -> None:
+        self._of._leases.release(check_lease_id(lease_id))

@@ -1,0 +1,48 @@
+"""What connectors put and read in a transaction of this process: see `quire.integration`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from quire.arguments import Bytes, check_blocks, check_ends
+from quire.documented import documented_by
+from quire.integration import TransactionIntegration
+from quire.message_id import MessageIds
+from quire.single_calls import Namespace
+
+from .gets import Gets
+from .puts import Puts
+
+R = TypeVar("R")
+
+
+class Steps(Protocol):
+    """A transaction, as far as this is concerned."""
+
+    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+        """Put something."""
+
+    def getting(self, action: Callable[[Gets], R]) -> R:
+        """Do something with what it has got."""
+
+
+@documented_by(TransactionIntegration)
+class EmbeddedTransactionIntegration(Namespace):
+    """Of an `EmbeddedTransaction`."""
+
+    __slots__ = ()
+    _of: Steps
+
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        return self._of.putting(lambda puts: puts.block(queue, data))
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        return [self.put_block(queue, data) for queue, data in check_blocks(blocks)]
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        return self._of.putting(lambda puts: puts.file(queue, ltds_id))
+
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
+        checked = check_ends(positions)
+        return self._of.getting(lambda gets: gets.read_to(checked))

@@ -1,0 +1,106 @@
+"""What a store for asyncio has by subject: the calls of the interface as coroutines, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from quire.documented import documented_by
+from quire.integration import Integration
+from quire.namespaces import Admin, Cron, Delayed, Prepared, States
+
+from .calls import awaited
+from .pool import Pool
+
+R = TypeVar("R")
+
+
+class AsyncNamespace:
+    """Of an `AsyncStore`."""
+
+    def __init__(self, inner: Any, pool: Pool) -> None:
+        self._inner = inner
+        self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._inner!r}>"
+
+    async def _call(self, call: Callable[[Any], R]) -> R:
+        return await self._pool.run(partial(call, self._inner))
+
+
+class AsyncAdmin(AsyncNamespace):
+    """`Admin` for asyncio."""
+
+    create_queues = awaited(Admin.create_queues)
+    queue_names = awaited(Admin.queue_names)
+    rename_queue = awaited(Admin.rename_queue)
+    purge = awaited(Admin.purge)
+    redrive = awaited(Admin.redrive)
+    create_alias = awaited(Admin.create_alias)
+    drop_alias = awaited(Admin.drop_alias)
+    aliases = awaited(Admin.aliases)
+    switch = awaited(Admin.switch)
+    catalog = awaited(Admin.catalog)
+    transactions = awaited(Admin.transactions)
+    transaction = awaited(Admin.transaction)
+    abort = awaited(Admin.abort)
+    checkpoint = awaited(Admin.checkpoint)
+    verify = awaited(Admin.verify)
+    position_at = awaited(Admin.position_at)
+    queue_records = awaited(Admin.queue_records)
+
+
+class AsyncCron(AsyncNamespace):
+    """`Cron` for asyncio."""
+
+    create = awaited(Cron.create)
+    alter = awaited(Cron.alter)
+    drop = awaited(Cron.drop)
+    list = awaited(Cron.list)
+
+
+class AsyncDelayed(AsyncNamespace):
+    """`Delayed` for asyncio."""
+
+    list = awaited(Delayed.list)
+    cancel = awaited(Delayed.cancel)
+    reschedule = awaited(Delayed.reschedule)
+
+
+class AsyncStates(AsyncNamespace):
+    """`States` for asyncio."""
+
+    get = awaited(States.get)
+    items = awaited(States.items)
+    names = awaited(States.names)
+    drop = awaited(States.drop)
+
+
+class AsyncPrepared(AsyncNamespace):
+    """`Prepared` for asyncio."""
+
+    list = awaited(Prepared.list)
+    commit = awaited(Prepared.commit)
+    rollback = awaited(Prepared.rollback)
+
+
+@documented_by(Integration)
+class AsyncIntegration(AsyncNamespace):
+    """`Integration` for asyncio, without `when_ready`: a task that waits takes no thread."""
+
+    @property
+    def store_id(self) -> int:
+        number: int = self._inner.store_id
+        return number
+
+    positions = awaited(Integration.positions)
+    positions_many = awaited(Integration.positions_many)
+    subscribe_many = awaited(Integration.subscribe_many)
+    ledger = awaited(Integration.ledger)
+    ledger_many = awaited(Integration.ledger_many)
+    lease = awaited(Integration.lease)
+    lease_many = awaited(Integration.lease_many)
+    renew_lease = awaited(Integration.renew_lease)
+    end_lease = awaited(Integration.end_lease)

@@ -1,0 +1,106 @@
+"""Names that are others now. They work until 0.2.0, and warn of it; type checkers do not see them.
+
+A table by kind of object: the old name, and how the same is called now. `with_old_names` gives them
+to a class: of each kind of store and transaction, for asyncio too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+STORE: Final[Mapping[str, str]] = {
+    "create_queues": "admin.create_queues",
+    "rename_queue": "admin.rename_queue",
+    "purge": "admin.purge",
+    "redrive": "admin.redrive",
+    "create_alias": "admin.create_alias",
+    "drop_alias": "admin.drop_alias",
+    "aliases": "admin.aliases",
+    "switch": "admin.switch",
+    "disable": "admin.switch",
+    "enable": "admin.switch",
+    "catalog": "admin.catalog",
+    "transactions": "admin.transactions",
+    "transaction_info": "admin.transaction",
+    "abort": "admin.abort",
+    "checkpoint": "admin.checkpoint",
+    "verify": "admin.verify",
+    "position_at": "admin.position_at",
+    "records": "admin.queue_records",
+    "create_schedule": "cron.create",
+    "alter_schedule": "cron.alter",
+    "drop_schedule": "cron.drop",
+    "schedules": "cron.list",
+    "scheduled": "delayed.list",
+    "cancel": "delayed.cancel",
+    "reschedule": "delayed.reschedule",
+    "get_state": "states.get",
+    "state_items": "states.items",
+    "state_names": "states.names",
+    "drop_state": "states.drop",
+    "recover": "prepared.list",
+    "commit_prepared": "prepared.commit",
+    "rollback_prepared": "prepared.rollback",
+    "store_id": "integration.store_id",
+    "positions": "integration.positions",
+    "positions_many": "integration.positions_many",
+    "subscribe_many": "integration.subscribe_many",
+    "ledger": "integration.ledger",
+    "ledger_many": "integration.ledger_many",
+    "lease": "integration.lease",
+    "lease_many": "integration.lease_many",
+    "renew": "integration.renew_lease",
+    "release": "integration.end_lease",
+    "when_ready": "integration.when_ready",
+}
+TRANSACTION: Final[Mapping[str, str]] = {
+    "record": "enter",
+    "put_block": "integration.put_block",
+    "put_blocks": "integration.put_blocks",
+    "adopt": "integration.adopt",
+    "read_to_many": "integration.read_to_many",
+}
+# What was said by the name is an argument now.
+_SWITCHED: Final = {"disable": False, "enable": True}
+
+
+def with_old_names(names: Mapping[str, str]) -> Callable[[Class], Class]:
+    """A decorator of a class."""
+
+    def give(made: Class) -> Class:
+        for old, new in names.items():
+            if old not in vars(made):
+                setattr(made, old, property(_getter(old, new)))
+        return made
+
+    return give
+
+
+def _getter(old: str, new: str) -> Callable[[Any], Any]:
+    find = attrgetter(new)
+
+    def get(self: Any) -> Any:
+        warnings.warn(
+            f"{old!r} goes with 0.2.0: use {new!r} of the same object",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        found = find(self)
+        return _switching(found, _SWITCHED[old]) if old in _SWITCHED else found
+
+    return get
+
+
+def _switching(switch: Callable[..., Any], to: bool) -> Callable[..., Any]:
+    """What is True of both, or without arguments both, is switched."""
+
+    def call(puts: bool = False, gets: bool = False) -> Any:
+        is_all = not (puts or gets)
+        return switch(to if puts or is_all else None, to if gets or is_all else None)
+
+    return call

@@ -1,0 +1,20 @@
+"""What somebody may have meant: for error messages, where time is no matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+from quire.limits import NEAR_CHARACTERS, NEAR_NAMES
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """ " (did you mean 'orders'?)", of the name that is nearest; "" where none is near."""
+    if not isinstance(given, str) or not given:
+        return ""
+    near = (
+        name for name in known if name != given and abs(len(name) - len(given)) <= NEAR_CHARACTERS
+    )
+    found = get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.7)
+    return f" (did you mean {found[0]!r}?)" if found else ""
