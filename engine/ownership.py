@@ -55,7 +55,10 @@ class OwnedFile:
 
 
 class OwnedEnv:
-    """The machine, as far as an owner may change a store there (OW3). Thread-safe."""
+    """The machine, as far as an owner may change a store there (OW3). Thread-safe.
+
+    Its methods are the machine's own, but for `open_file`; those that change names refuse at last.
+    """
 
     def __init__(self, machine: Env) -> None:
         self.machine = machine
@@ -75,14 +78,24 @@ class OwnedEnv:
         self.sleep = machine.sleep
         self.random_u64 = machine.random_u64
         self.aligned_buffer = machine.aligned_buffer
+        self.make_directory: Callable[[str], None] = machine.make_directory
+        self.remove: Callable[[str], None] = machine.remove
+        self.rename: Callable[[str, str], None] = machine.rename
+        self.sync_directory: Callable[[str], None] = machine.sync_directory
 
     def lose(self, words: str) -> None:
         """Nothing is changed any more."""
         self.lost = self.lost or words
+        self.make_directory = self.remove = self.rename = self.sync_directory = self.refuse
         for noted in list(self._files):
             file = noted()
             if file is not None:
                 file.give_up(self.refuse)
+
+    def check(self) -> None:
+        """Raises StoreFailed where it is lost."""
+        if self.lost:
+            self.refuse()
 
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raises StoreFailed."""
@@ -99,12 +112,12 @@ class OwnedEnv:
     ) -> File:
         if read_only:
             return self.machine.open_file(path, read_only=True)
-        self._check()
+        self.check()
         file = OwnedFile(
             self.machine.open_file(path, create=create, exclusive=exclusive, direct=direct)
         )
         self._note(file)
-        if self.lost:  # meanwhile
+        if self.lost:
             file.give_up(self.refuse)
         return file
 
@@ -115,26 +128,6 @@ class OwnedEnv:
             # No thread comes in between the last look and the change: neither is a call.
             files[:] = [noted for noted in files if noted() is not None]
             self._most_files = 2 * len(files) + FILES_NOTED
-
-    def make_directory(self, path: str) -> None:
-        self._check()
-        self.machine.make_directory(path)
-
-    def remove(self, path: str) -> None:
-        self._check()
-        self.machine.remove(path)
-
-    def rename(self, old: str, new: str) -> None:
-        self._check()
-        self.machine.rename(old, new)
-
-    def sync_directory(self, path: str) -> None:
-        self._check()
-        self.machine.sync_directory(path)
-
-    def _check(self) -> None:
-        if self.lost:
-            self.refuse()
 
 
 class Ownership:

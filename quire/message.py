@@ -116,6 +116,7 @@ class _OpenMessage:
 
 MESSAGE_FIELDS = _OpenMessage.__slots__
 """The names of a message's fields."""
+_GIVEN = tuple(_OpenMessage.__annotations__)  # the same as `Message` is given them
 
 
 class Message(_OpenMessage):
@@ -213,23 +214,8 @@ class Message(_OpenMessage):
         raise AttributeError(f"a message is immutable: {name} cannot be deleted")
 
     def _astuple(self) -> tuple[Any, ...]:
-        return (
-            self.id,
-            self.queue,
-            self.payload,
-            self.priority,
-            self.group,
-            self.time,
-            self.sender,
-            self.correlation_id,
-            self.reply_to,
-            self.content_type,
-            self.expires_at,
-            self.deliver_at,
-            self.delivery_count,
-            dict(self.attributes),
-            self.failed_count,
-        )
+        values = [getattr(self, name) for name in _GIVEN]
+        return tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
 
     def __eq__(self, other: object) -> bool:
         return self._astuple() == other._astuple() if isinstance(other, Message) else NotImplemented
@@ -260,6 +246,9 @@ def plain_message(id: int, queue: str, payload: bytes, time: int, delivery_count
     message.attributes = NO_ATTRIBUTES
     message.__class__ = Message
     return message  # type: ignore[return-value]
+
+
+_STRINGS = {"sender": 64, "correlation_id": 128, "reply_to": 256, "content_type": 512}
 
 
 class Fields:
@@ -313,18 +302,11 @@ class Fields:
             | (0 if deliver_at is None else 8)
         )
         extra_bytes = 0
-        if sender is not None:
-            extra_bytes += _check_string("sender", sender)
-            columns |= 64
-        if correlation_id is not None:
-            extra_bytes += _check_string("correlation_id", correlation_id)
-            columns |= 128
-        if reply_to is not None:
-            extra_bytes += _check_string("reply_to", reply_to)
-            columns |= 256
-        if content_type is not None:
-            extra_bytes += _check_string("content_type", content_type)
-            columns |= 512
+        for name, bit in _STRINGS.items():
+            text = getattr(self, name)
+            if text is not None:
+                extra_bytes += _check_string(name, text)
+                columns |= bit
         self.attributes = NO_ATTRIBUTES
         if group_key is not None:
             attributes = _with_group(attributes, group_key)

@@ -23,8 +23,7 @@ from quire.engine.records.catalog import (
     QUEUE,
     SUBSCRIPTION,
     add_queue,
-    index_state,
-    name_aliases,
+    index_catalog,
     queue_config,
     subscription_form,
     type_named,
@@ -266,12 +265,11 @@ def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
         if "catalog" not in document:
             _define(state, entry)
         _load_queue(checkpoint, state, effects, entry)
-    name_aliases(state, effects)
+    index_catalog(state, effects)
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
     for held in _prepared(document, checkpoint.path):
         fold.prepare(held, checkpoint.path, counted=True)
-    index_state(state)
     for counter in _COUNTERS:
         setattr(state, counter, int(document[counter]))
 

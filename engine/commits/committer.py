@@ -295,11 +295,11 @@ class Committer:
     ) -> None:
         """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
         ids = queue.queue_id, subscription.subscription_id
-        reads = [Read(*ids, start, end) for start, end, _ in runs]
+        said = Deliveries([Read(*ids, start, end) for start, end, _ in runs])
         if queue.is_volatile:
-            self._state.memory.hand_out(reads)
+            DeliveriesSection(self._state.memory, said).apply(0)
         else:
-            self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
+            self._record(DeliveriesSection(self._state.fold, said))
 
     def take_back(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
@@ -308,7 +308,7 @@ class Committer:
         ids = queue.queue_id, subscription.subscription_id
         untouched = Untouched([Read(*ids, start, end) for start, end, *_ in runs])
         if queue.is_volatile:
-            self._state.memory.take_back(untouched.runs)
+            PendingSection(self._state.memory, untouched).apply(0)
         else:
             self._record_soon(PendingSection(self._state.fold, untouched))
 
@@ -321,7 +321,7 @@ class Committer:
         state = self._state
         volatile = [each for each in failures if each.queue_id in state.volatile]
         if volatile:
-            state.memory.fail(volatile)
+            PendingSection(state.memory, Failures(volatile)).apply(0)
         recorded = [each for each in failures if each.queue_id not in state.volatile]
         if recorded:
             self._record_soon(PendingSection(state.fold, Failures(recorded)))

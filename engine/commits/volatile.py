@@ -23,7 +23,7 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections import Heard, MovesSection, PendingSection
+from quire.engine.records.sections import Heard, MovesSection, Numbers, PendingSection
 from quire.env import Env
 from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
@@ -193,7 +193,7 @@ class MemorySection(PendingSection):
                 if self._moves is not None:
                     self._moves.apply(0)
                 if self._heard:
-                    memory.hear(self._heard)
+                    PendingSection(memory, Numbers(self._heard)).apply(0)
             finally:
                 if self._holds:
                     self.withdraw()

@@ -30,23 +30,16 @@ from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
-from .history import History, newest_history
+from .history import History, QueueState, newest_history
 from .log import record_item
-from .messages import list_messages
 from .pages import Pages, list_files
-from .queue_state import QueueState
-from .records import ListedRecords, Owner, check_large_file, find_directories
+from .records import ListedRecords, Owner, check_large_file, find_directories, list_messages
 from .source import Source
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
 _NONE: Final = "there is no checkpoint that can be read"
-_NO_CHECKPOINT: Final = Finding(
-    "checkpoint",
-    None,
-    True,
-    _NONE,
-    "what was read, and the order of what the journal does not tell",
-)
+_LOST: Final = "what was read, and the order of what the journal does not tell"
+_NO_CHECKPOINT: Final = Finding("checkpoint", None, True, _NONE, _LOST)
 _UNFINISHED: Final = Finding(
     "checkpoint", None, False, f"{_NONE}: the creation of the store was not finished"
 )
@@ -143,7 +136,7 @@ class _Dump:
             yield from self._limited(self._as_it_was(self._queue(queue)))
             yield from self._open(queue.name)
         if chosen.pages:
-            yield from self._limited(self._as_it_was(self._pages()))
+            yield from self._limited(self._pages())
             yield from self._limited(list_files(self._source, self.history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
@@ -186,7 +179,7 @@ class _Dump:
                 yield from list_messages(source, queue, ref, chosen.start)
 
     def _pages(self) -> Iterator[Item]:
-        return Pages(self._source, self.history, self._choices.owner).items()
+        return self._as_it_was(Pages(self._source, self.history, self._choices.owner).items())
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
@@ -221,7 +214,7 @@ class _Dump:
         yield from (_prepared(record, history) for record in history.state.prepared.values())
         yield from self._open()
         yield from list_files(source, history)
-        yield from _findings(self._as_it_was(self._pages()))
+        yield from _findings(self._pages())
         yield from _ledger(history.state.ledger, self._choices.limit)
 
     # Reading

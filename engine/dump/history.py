@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from quire.dump_items import Described, Finding
+from quire.dump_items import Described, Finding, told
 from quire.engine.checkpoints.snapshot import load
 from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.catalog import QUEUE
 from quire.engine.records.checkpoint_file import (
     Checkpoint,
@@ -23,13 +24,17 @@ from quire.engine.records.checkpoint_file import (
     read_checkpoint,
 )
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.durable_state import DurableQueue, DurableState
+from quire.engine.records.durable_state import (
+    LOST,
+    DurableQueue,
+    DurableState,
+    QueueEffects,
+)
 from quire.engine.records.fold import Fold
 from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
 
 from .log import Decoded, Log
-from .queue_state import CHECKPOINT_LSN, QueueState
 from .source import Source
 
 _CONTRADICTIONS: Final = (
@@ -38,6 +43,87 @@ _CONTRADICTIONS: Final = (
 )  # fmt: skip
 _UNREADABLE: Final = (*_CONTRADICTIONS, OSError, MemoryError, RecursionError)
 _UNKNOWN: Final = "a record of a kind that this release does not know: what it changed is not shown"
+
+
+CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
+
+
+class TailRecord(NamedTuple):
+    """A record that the journal tells, or a checkpoint on a full disk: not yet in a record page."""
+
+    ref: BlockRef
+    transaction: int
+    lsn: int
+    certain: bool
+
+
+class QueueState(QueueEffects):
+    """A queue that is folded, and which record of the journal told what. It stands beside it."""
+
+    def __init__(self, durable: DurableQueue, lsn_at_hand: Callable[[], int]) -> None:
+        """`lsn_at_hand`: of the record that is folded just now."""
+        self.durable = durable
+        self.queue_id = durable.queue_id
+        self.certain = durable.config.kind != LOST
+        self._lsn_at_hand = lsn_at_hand
+        # Of each record: transaction, LSN, certain.
+        self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
+
+    @property
+    def name(self) -> str | None:
+        """None: its definition is lost."""
+        return None if self.durable.config.kind == LOST else self.durable.config.name
+
+    @property
+    def title(self) -> str:
+        """Its name, or "#" and its id where damage hides the name."""
+        return self.durable.config.name
+
+    def released_of(self, ref: BlockRef) -> int:
+        """How many of the record's messages are released."""
+        return self.durable.released.count(ref.position, ref.end)
+
+    def tail_from(self, position: int) -> Iterator[TailRecord]:
+        records = self.durable.tail.between(0, len(self._told))
+        for ref, known in zip(records, self._told, strict=True):
+            if ref.end > position:
+                yield TailRecord(ref, *known)
+
+    def items(self) -> Iterator[Described]:
+        """What is listed of it, and of its subscriptions."""
+        durable, end = self.durable, self.durable.end_position
+        own: dict[str, Any] = {"queue_id": self.queue_id}
+        made: dict[str, Any] = {"name": None, "kind": None}
+        if self.name is not None:
+            made = told(durable.config) | durable.config.properties.to_body()
+            del made["properties"]
+        stands = {
+            "end_position": end,
+            "released": durable.released.total,
+            "record_pages": len(durable.directory),
+            "request_ids": len(durable.requests),
+            "certain": self.certain,
+        }
+        yield Described("queue", own | made | stands)
+        own["queue"] = self.name
+        for each in durable.subscriptions.values():
+            read = {
+                "position": each.done.first_gap(0),  # everything below is read
+                "read": each.done.total,
+                "pending": max(end - each.done.total, 0),
+            }
+            of_it = {"subscription_id": each.subscription_id, "name": each.name}
+            yield Described("subscription", own | of_it | read)
+
+    def appended(
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
+    ) -> None:
+        self.note(transaction_id)
+
+    def note(self, transaction_id: int) -> None:
+        """The record at hand has told what is new."""
+        new = len(self.durable.tail) - len(self._told)
+        self._told += [(transaction_id, self._lsn_at_hand(), self.certain)] * new
 
 
 class History:
@@ -210,10 +296,9 @@ class History:
         """Names are looked up among all."""
 
     def held(self, record: object, groups: object, *, counted: bool) -> None:
-        """Nothing more is to be done."""
+        """Nothing more is to be done, nor when it has `ended`."""
 
-    def ended(self, record: object, groups: object, first_id: int | None) -> None:
-        """Nothing more is to be done."""
+    def ended(self, record: object, groups: object, first_id: int | None) -> None: ...
 
     def fault(self, where: str, text: str) -> None:
         if self._lsn == CHECKPOINT_LSN:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from operator import attrgetter
 from typing import Any
 
 from quire.dump_items import Described, Finding, PagesItem
@@ -20,8 +21,7 @@ from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
 from quire.ltds import list_ids, path_of
 
-from .history import History
-from .queue_state import QueueState
+from .history import History, QueueState
 from .records import ListedRecords, Owner
 from .source import UNREADABLE, Source
 
@@ -107,7 +107,9 @@ class Pages:
     def _of_file(self, number: int, total: int) -> Iterator[PagesItem | Finding]:
         yield _pages(number, 0, 1, "header")
         file, page, uses = f"data/{number}.dat", 1, self._uses[number]
-        for use in sorted([*uses, *self._unused(number, uses, total)], key=_place):
+        for use in sorted(
+            [*uses, *self._unused(number, uses, total)], key=attrgetter("first", "pages")
+        ):
             first, end = use.first, use.first + use.pages
             if first < page:
                 text = f"page {first} has two owners"
@@ -128,10 +130,6 @@ class Pages:
         for lo, hi in _runs(uses).gaps(1, total) if total > 1 else ():
             yield from (_pages(number, *run, "free") for run in free.intersection(lo, hi))
             yield from (_pages(number, *run, "other") for run in free.gaps(lo, hi))
-
-
-def _place(use: PagesItem) -> tuple[int, int]:
-    return use.first, use.pages
 
 
 def _runs(uses: Iterable[PagesItem]) -> IntervalSet:

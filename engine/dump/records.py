@@ -1,4 +1,4 @@
-"""A queue's ordered record list: record pages, what the journal tells, what is in doubt.
+"""A queue's ordered record list: record pages, what the journal tells, what is in doubt; messages.
 
 - DR1: a record page that cannot be read is a finding with the positions that it covered; the list
   goes on with the next one.
@@ -9,17 +9,21 @@
   the owner's word only gives it its place in the order.
 - DR4: the owner was asked before the files are read, so they know all that it calls committed. What
   they have sealed since is not listed twice, and what they have besides comes at the end.
+- DM1: of messages only what their record's checksum covers is shown; a block that fails it is a
+  finding, and those of a large transaction's file behind it are still listed.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
+from quire.block import Block
 from quire.dump_items import (
     COMMIT,
     INDIRECT,
@@ -27,19 +31,26 @@ from quire.dump_items import (
     OPEN,
     PREPARE,
     ROLLBACK,
+    Described,
     Finding,
     QueueRecord,
 )  # fmt: skip
+from quire.engine.reading.messages_of import messages_of
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.engine.records.durable_state import PageEntry
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.info import QueueRecord as Told
-from quire.limits import MOST_TOLD_RECORDS
+from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
+from quire.message import MESSAGE_SCHEMA, Message
+from quire.typed_message import TypedMessage, value_json
 
-from .queue_state import CHECKPOINT_LSN, QueueState, TailRecord
+from .history import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, Source
+
+_NOT_SHOWN: Final = {"id", "time", "payload", "delivery_count"}
+_FIELDS: Final = tuple(name for name in MESSAGE_SCHEMA.names if name not in _NOT_SHOWN)
 
 Listed = tuple[QueueRecord, BlockRef | None]
 """A record, and where its messages can be read, if it has any."""
@@ -234,3 +245,65 @@ def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> I
                 end = entry.end
         text = f"{len(directory)} record pages of queue #{queue_id} were found by a search: some"
         yield Finding("data", None, False, f"{text} may be out of date")
+
+
+def list_messages(
+    source: Source, queue: QueueState, ref: BlockRef, start: int
+) -> Iterator[Described | Finding]:
+    """The messages of the record from the position on."""
+    for read, which in _blocks(source, queue, ref, start):
+        try:
+            block, first = read()
+            for position, message in messages_of(block, first, ref, start, ref.end, queue.title):
+                yield _item(queue, position, message)
+        except UNREADABLE as error:
+            yield source.unreadable(ref, error, f"the messages {which}")
+
+
+def _blocks(
+    source: Source, queue: QueueState, ref: BlockRef, start: int
+) -> Iterator[tuple[Callable[[], tuple[Block, int]], str]]:
+    """What reads each, with the number of its first message in the record; which it is."""
+    if ref.kind != format.LTDS:
+        if queue.released_of(ref) < ref.count:  # else its place may be used again
+            yield lambda: (source.block(ref), 0), f"at positions {ref.position} to {ref.end - 1}"
+        return
+    try:
+        reader = source.large(ref.address)
+    except UNREADABLE:
+        return  # `check_large_file` has told it
+    with reader:
+        within = max(start - ref.position, 0)
+        first = reader.locate(within) if within < reader.count else reader.block_count
+        for number in range(first, reader.block_count):
+            yield partial(reader.block_at, number), f"of block {number} of {reader.block_count}"
+
+
+def _item(queue: QueueState, position: int, message: Message) -> Described:
+    if isinstance(message, TypedMessage):
+        shown = json.dumps(value_json(message), ensure_ascii=False).encode()
+        size, beginning = len(shown), shown[:PAYLOAD_START_BYTES]
+    else:
+        size, beginning = message.size, _beginning(message)
+    values = {name: getattr(message, name) for name in _FIELDS}
+    said: dict[str, Any] = {
+        "queue_id": queue.queue_id,
+        "queue": queue.name,
+        "position": position,
+        "id": int(message.id),
+        "time_us": message.time,
+        "released": queue.durable.released.contains(position),
+        # Those of the header that are not absent.
+        "fields": {name: value for name, value in values.items() if value not in (None, 0, {})},
+        "payload_bytes": size,
+        "payload_start": beginning,
+    }
+    return Described("message", said)
+
+
+def _beginning(message: Message) -> bytes:
+    """How the payload begins; nothing where that is damaged."""
+    try:
+        return message.open().read(PAYLOAD_START_BYTES)
+    except UNREADABLE:
+        return b""

@@ -22,7 +22,7 @@ from quire.engine.reading.finding import position_at
 from quire.engine.records.catalog import STATE, TYPES
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.verify import verify
-from quire.errors import InvalidArgument, StoreFailed, TransactionNotFound
+from quire.errors import InvalidArgument, StoreFailed
 from quire.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 from quire.namespaces import Admin
 from quire.single_calls import AdminCalls
@@ -112,15 +112,11 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
 
     @open_call
     def transaction(self, transaction_id: int) -> TransactionInfo:
-        info = self._of._context.registry.info(check_transaction_id(transaction_id))
-        if info is None:
-            raise _not_open(transaction_id)
-        return info
+        return self._of._context.registry.info(check_transaction_id(transaction_id))
 
     @open_call
     def abort(self, transaction_id: int) -> None:
-        if not self._of._context.registry.abort(check_transaction_id(transaction_id)):
-            raise _not_open(transaction_id)
+        self._of._context.registry.abort(check_transaction_id(transaction_id))
 
     @open_call
     def checkpoint(self) -> None:
@@ -143,10 +139,3 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
     @open_call
     def queue_records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         return self._state().queue(name).listing(check_passed(start), check_limit(limit))
-
-
-def _not_open(transaction_id: int) -> TransactionNotFound:
-    return TransactionNotFound(
-        f"there is no open transaction {transaction_id}: store.admin.transactions() lists them, "
-        "store.prepared.list() those that are prepared"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -54,20 +55,16 @@ class Asking(NamedTuple):
     wanted: Callable[[], bool]  # whether it still waits
 
 
+@dataclass(eq=False)
 class Delivery:
-    """See the module. Thread-safe."""
+    """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
 
-    def __init__(
-        self,
-        env: Env,
-        reader: BlockReader,
-        noting: Noting,
-        queues: Iterable[Queue],
-    ) -> None:
-        """`queues`: all of the store, as it was opened."""
-        self._env = env
-        self._reader = reader
-        self._noting = noting
+    _env: Env
+    _reader: BlockReader
+    _noting: Noting
+    queues: InitVar[Iterable[Queue]]
+
+    def __post_init__(self, queues: Iterable[Queue]) -> None:
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
 

@@ -255,10 +255,12 @@ def _delete_alias(state: DurableState, effects: Effects, key: int) -> None:
     _unname(state, effects, state.catalog[ALIAS][key].body["name"])
 
 
-def name_aliases(state: DurableState, effects: Effects) -> None:
-    """A checkpoint's catalog and queues are there: its aliases name the queues again."""
+def index_catalog(state: DurableState, effects: Effects) -> None:
+    """A checkpoint's catalog and queues are there: aliases and values of states are found again."""
     for entry in state.catalog.get(ALIAS, {}).values():
         _name(state, effects, str(entry.body["name"]), state.queues[entry.body["queue_id"]])
+    for key, entry in state.catalog.get(STATE, {}).items():
+        state.values.put(key, None, entry.body)
 
 
 def _put_store(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
@@ -274,12 +276,6 @@ def _put_state(state: DurableState, effects: Effects, key: int, body: Body, wher
 def _delete_state(state: DurableState, effects: Effects, key: int) -> None:
     if key != NO_ENTRY:
         state.values.delete(state.catalog[STATE][key].body)
-
-
-def index_state(state: DurableState) -> None:
-    """A checkpoint's catalog is there: where its state is found is known again."""
-    for key, entry in state.catalog.get(STATE, {}).items():
-        state.values.put(key, None, entry.body)
 
 
 def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quire.errors import StoreCorrupt, StoreVersion
@@ -23,7 +23,7 @@ from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
 
 from . import catalog, format
 from .catalog import CatalogChange, add_queue, change
-from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, attached_bytes, unpack
+from .commit_record import CommitRecord, Entry, Part, ReadRow, attached_bytes, unpack
 from .durable_state import (
     LOST,
     NOBODY,
@@ -37,17 +37,8 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import (
-    Attachment,
-    Decides,
-    Failure,
-    Heard,
-    Held,
-    Seek,
-    Stamp,
-    Values,
-    read_sections,
-)
+from .sections import Attachment, Decides, Held, Stamp, Values, read_sections
+from .sections.section import Row
 
 Said = CommitRecord | list[CatalogChange] | None
 
@@ -243,40 +234,10 @@ class Fold:
                 queue, begin = first[queue_id]
                 queue.keep_request(key, begin + version, time_us)
 
-    def hand_out(self, runs: Sequence[Read]) -> None:
-        """Messages are delivered once more."""
-        for run in runs:
-            queue = self.state.queues.get(run.queue_id)
-            if queue is not None:  # else it was dropped meanwhile
-                queue.hand_out(run)
-
-    def take_back(self, runs: Sequence[Read]) -> None:
-        """Messages that were to be delivered were not."""
-        for run in runs:
-            queue = self.state.queues.get(run.queue_id)
-            if queue is not None:  # else it was dropped meanwhile
-                queue.take_back(run)
-
-    def fail(self, runs: Sequence[Failure]) -> None:
-        """Deliveries have failed."""
-        for queue_id, subscription_id, start, end, due_us in runs:
-            queue = self.state.queues.get(queue_id)
-            if queue is not None:  # else it was dropped meanwhile
-                queue.fail(subscription_id, start, end, due_us)
-
-    def hear(self, heard: Sequence[Heard]) -> None:
-        """Messages of sequences are read."""
-        for queue_id, subscription_id, sender, number in heard:
-            queue = self.state.queues.get(queue_id)
-            if queue is not None:  # else it was dropped meanwhile
-                queue.hear(subscription_id, sender, number)
-
-    def seek(self, seeks: Sequence[Seek]) -> None:
-        """Subscriptions are moved."""
-        for queue_id, subscription_id, position in seeks:
-            queue = self.state.queues.get(queue_id)
-            if queue is not None:  # else it was dropped meanwhile
-                queue.seek(subscription_id, min(position, queue.end_position))
+    def queues_of(self, rows: Iterable[Row]) -> Iterator[tuple[DurableQueue, Row]]:
+        """Rows of a section with their queues; without those of queues that were dropped since."""
+        queues = self.state.queues
+        return ((queues[row[0]], row) for row in rows if row[0] in queues)
 
     def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
         """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""

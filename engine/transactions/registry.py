@@ -11,12 +11,16 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from weakref import ref
 
-from quire.errors import QuireError, TransactionAborted, TransactionTimeout
+from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
+
+if TYPE_CHECKING:
+    from .life import TransactionLife
+    from .puts import Puts
 
 _LATE: Final = (
     "the transaction was open for too long and has been rolled back: begin anew, or give "
@@ -27,54 +31,22 @@ _ABORTED: Final = (
 )
 
 
-class Leaving(Protocol):
-    """What a transaction has put, as far as the write buffer is concerned."""
-
-    def leave(self, buffer: WriteBuffer | None) -> bool:
-        """Let others have the room in the buffer (None: in all of them); whether anything left."""
-
-
-class Registered(Leaving, Protocol):
-    """A transaction, as far as others have to do with it."""
-
-    id: int
-    opened: float  # of the monotonic clock
-    deadline: float
-    put_timeout: float | None  # seconds that puts wait; None: they are its user's to say
-
-    @property
-    def state(self) -> str:
-        """ "open", or how it ended."""
-
-    def info(self) -> TransactionInfo:
-        """What the store tells of it."""
-
-    def give_up(self) -> None:
-        """Roll back, if it is open."""
-
-    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
-        """Roll back for another reason than its user's, who is told so."""
-
-    def abandon(self, reason: str) -> None:
-        """In the child of a fork."""
-
-
 class Registry:
     """See the module. Thread-safe."""
 
     def __init__(self) -> None:
-        self.open: dict[int, ref[Registered]] = {}
+        self.open: dict[int, ref[TransactionLife]] = {}
         self.new_id = itertools.count(1).__next__
-        self.dropped: deque[Registered] = deque()
+        self.dropped: deque[TransactionLife] = deque()
 
-    def __iter__(self) -> Iterator[Registered]:
+    def __iter__(self) -> Iterator[TransactionLife]:
         """The open transactions, the oldest first."""
         for reference in list(self.open.values()):
             transaction = reference()
             if transaction is not None:
                 yield transaction
 
-    def drop(self, transaction: Registered) -> None:
+    def drop(self, transaction: TransactionLife) -> None:
         """Nobody holds the open transaction any more (RG1)."""
         self.dropped.append(transaction)
 
@@ -95,7 +67,7 @@ class Registry:
             found = True
         return found
 
-    def get(self, transaction_id: int) -> Registered | None:
+    def get(self, transaction_id: int) -> TransactionLife | None:
         """By its number."""
         reference = self.open.get(transaction_id)
         return None if reference is None else reference()
@@ -114,20 +86,19 @@ class Registry:
         self.reap()
         return [transaction.info() for transaction in self]
 
-    def info(self, transaction_id: int) -> TransactionInfo | None:
-        """What is to be told of a transaction; None if it is not open (any more)."""
+    def info(self, transaction_id: int) -> TransactionInfo:
+        """What is to be told of a transaction. Raises TransactionNotFound."""
         transaction = self.get(transaction_id)
-        if transaction is None:
-            return None
-        info = transaction.info()
-        return info if transaction.state == "open" else None  # else it ended meanwhile
+        info = None if transaction is None else transaction.info()
+        if info is None or transaction is None or transaction.state != "open":  # meanwhile
+            raise _not_open(transaction_id)
+        return info
 
-    def abort(self, transaction_id: int) -> bool:
-        """Roll back somebody's transaction; False if it is not open (any more)."""
+    def abort(self, transaction_id: int) -> None:
+        """Roll back somebody's transaction. Raises TransactionNotFound."""
         transaction = self.get(transaction_id)
-        return transaction is not None and transaction.end_by(
-            TransactionAborted, _ABORTED, wait=True
-        )
+        if transaction is None or not transaction.end_by(TransactionAborted, _ABORTED, wait=True):
+            raise _not_open(transaction_id)
 
     def leave_buffer(self, before: float) -> None:
         """Have transactions that were begun before leave the write buffer."""
@@ -135,7 +106,7 @@ class Registry:
             if transaction.opened < before:
                 transaction.leave(None)
 
-    def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
+    def relieve(self, buffer: WriteBuffer, asking: int, own: Puts) -> None:
         """Have transactions leave a write buffer until there is room (OV1), the asking one too."""
         index = 0
         while buffer.full:
@@ -152,3 +123,10 @@ class Registry:
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
             return transaction is not None and transaction.leave(buffer)
         return False
+
+
+def _not_open(transaction_id: int) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"there is no open transaction {transaction_id}: store.admin.transactions() lists them, "
+        "store.prepared.list() those that are prepared"
+    )

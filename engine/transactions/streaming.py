@@ -11,10 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
@@ -32,17 +31,8 @@ from quire.payload_reader import Stream
 from .context import Context
 from .puts import Puts
 
-R = TypeVar("R")
-
-
-class Putting(Protocol):
-    """The transaction."""
-
-    def putting(self, action: Callable[[Puts], R], timeout: float | None) -> R:
-        """Do something with what it has put, under its lock; where there is no room, make some."""
-
-    def if_open(self, action: Callable[[Puts], None]) -> None:
-        """The same as long as it is open, else nothing."""
+if TYPE_CHECKING:
+    from .transaction import EmbeddedTransaction
 
 
 @dataclass(eq=False)
@@ -53,7 +43,7 @@ class StreamPut:
     """
 
     _context: Context
-    _transaction: Putting
+    _transaction: EmbeddedTransaction
     _queue: str
     _fields: Fields | None
     _is_moved: bool  # it is there already, and its header is taken as it is

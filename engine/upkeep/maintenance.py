@@ -17,6 +17,7 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
@@ -39,29 +40,22 @@ from .schedules import Schedules
 from .temporary import Temporary
 
 
+@dataclass(eq=False)
 class Maintenance:
     """See the module."""
 
-    def __init__(
-        self,
-        context: Context,
-        checkpointer: Checkpointer,
-        leases: Leases,
-        temporary: Temporary,
-        schedules: Schedules,
-        dead_letters: DeadLetters,
-        retention: Retention,
-        check_place: Callable[[], None],
-    ) -> None:
+    _context: Context
+    _checkpointer: Checkpointer
+    _leases: Leases
+    _temporary: Temporary
+    _schedules: Schedules
+    _dead_letters: DeadLetters
+    _retention: Retention
+    _check_place: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        context = self._context
         self._env, self._journal = context.env, context.journal
-        self._context = context
-        self._checkpointer = checkpointer
-        self._leases = leases
-        self._temporary = temporary
-        self._schedules = schedules
-        self._check_place = check_place
-        self._dead_letters = dead_letters
-        self._retention = retention
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None

@@ -1,5 +1,9 @@
-"""Schedules put their messages: see `Cron.create`.
+"""Schedules: making, changing and removing them, and putting their messages.
 
+- SCD1: a schedule is of a queue, not of its name: it follows when the queue is renamed, and while a
+  queue has one it is not dropped.
+- SCD2: due times count from the moment on when the schedule was made, went on after a pause, or got
+  another text or time zone: what would have been due before that is not missed.
 - SCH1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
   due time has one message at most, over crashes, restarts and other owners, however clocks are set.
 - SCH2: what the store comes to more than `LATE_SECONDS` after it was due is missed: the schedule
@@ -14,14 +18,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from quire.cron import DueTimes
-from quire.engine.commits.checks import entries_by_name, entry_named
+from quire.engine.commits.checks import check_stays, entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
-from quire.engine.commits.schedules import ScheduleEntries
-from quire.engine.records.catalog import RAN_KEY, SCHEDULE
+from quire.engine.queues.queue import Queue
+from quire.engine.records.catalog import RAN_KEY, SCHEDULE, CatalogChange
 from quire.engine.records.durable_state import CatalogEntry
 from quire.engine.transactions.context import Context
 from quire.errors import (
@@ -29,18 +33,20 @@ from quire.errors import (
     InvalidArgument,
     QueueNotFound,
     QuireError,
+    ScheduleExists,
     ScheduleNotFound,
 )
 from quire.info import ScheduleInfo
 from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
 from quire.moving import joined
-from quire.schedules import ALL, DUE, FIELDS, ONCE, message_of
+from quire.schedules import ALL, DEFAULTS, DUE, FIELDS, ONCE, message_of
 from quire.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
 from quire.uninterrupted import nested
 
 from .own_transaction import OwnTransaction
 
 _log: Final = logging.getLogger("quire.schedules")
+_TIMING: Final = ("cron", "timezone")
 _LATE_US: Final = int(LATE_SECONDS * 1e6)
 
 
@@ -58,9 +64,9 @@ class Schedules:
 
     def __init__(self, context: Context, definitions: Definitions) -> None:
         self._context = context
-        self._env = context.env
+        self._env, self._state = context.env, context.state
         self._catalog = context.state.durable.catalog
-        self._entries = ScheduleEntries(context.env, context.state, definitions)
+        self._definitions = definitions
         # Held while one is changed, or puts its messages (SCH4). Who puts them does not wait for
         # it: it may be the thread that changes one.
         self._changing = threading.Lock()
@@ -74,39 +80,87 @@ class Schedules:
     def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
         """Make one. Raises as `Cron.create`."""
         with self._changing:
-            self._entries.create(name, given, exist_ok)
-            return self._changed(name)
+            now_us = self._env.now_us()
+            body = {"name": name, **DEFAULTS, **_present(given)}
+            queue = body.pop("queue")
+            _check_due(body, now_us)
+            known = entry_named(self._state, SCHEDULE, name)
+            if known is None:
+                body |= {"created_us": now_us, "since_us": now_us}
+
+                def prepare() -> list[CatalogChange]:
+                    body["queue_id"] = self._target(queue).queue_id
+                    return [CatalogChange(SCHEDULE, self._state.durable.next_queue_id, body)]
+
+                self._submit(prepare)
+            elif exist_ok:
+                _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
+            else:
+                raise ScheduleExists(
+                    f"schedule {name!r} is there already: store.cron.alter() it, or drop() it first"
+                )
+            return self._info(*self._known(name), self._env.now_us())
 
     def alter(self, name: str, given: Mapping[str, Any]) -> ScheduleInfo:
         """Change one. Raises as `Cron.alter`."""
         with self._changing:
-            self._entries.alter(name, given)
-            return self._changed(name)
+            number, entry = self._known(name)
+            now_us = self._env.now_us()
+            body = _present({**entry.body, **given})
+            queue = body.pop("queue", None)
+            if any(key in given for key in _TIMING):
+                _check_due(body, now_us)
+            goes_on = entry.body["paused"] and not body["paused"]
+            if goes_on or any(body[key] != entry.body[key] for key in _TIMING):
+                body["since_us"] = now_us
+
+            def prepare() -> list[CatalogChange]:
+                if queue is not None:
+                    body["queue_id"] = self._target(queue).queue_id
+                return [CatalogChange(SCHEDULE, number, body)]
+
+            self._submit(prepare)
+            return self._info(*self._known(name), self._env.now_us())
 
     def drop(self, name: str) -> None:
         """Remove one. Raises ScheduleNotFound."""
         with self._changing:
-            self._entries.drop(name)
-            self._next_us = 0
+            number, _ = self._known(name)
+            self._submit(lambda: [CatalogChange(SCHEDULE, number, None)])
 
-    def _changed(self, name: str) -> ScheduleInfo:
+    def _submit(self, prepare: Callable[[], list[CatalogChange]]) -> None:
+        self._definitions.submit(prepare)
         self._next_us = 0
-        found = entry_named(self._context.state, SCHEDULE, name)
-        if found is None:
-            raise ScheduleNotFound(f"schedule {name!r} was dropped")
-        return self._info(*found, self._env.now_us())
+
+    def _known(self, name: str) -> tuple[int, CatalogEntry]:
+        known = entry_named(self._state, SCHEDULE, name)
+        if known is None:
+            raise ScheduleNotFound(
+                f"there is no schedule {name!r}: store.cron.list() tells them, create() makes one"
+            )
+        return known
+
+    def _target(self, name: str) -> Queue:
+        queue = self._state.queue(name)
+        check_stays(queue, "a schedule")
+        if queue.schema is not None:
+            raise InvalidArgument(
+                f"queue {queue.name!r} is typed, and a schedule puts bytes: give the schedule a "
+                "queue without a schema"
+            )
+        return queue
 
     def infos(self) -> list[ScheduleInfo]:
         """All, by name."""
         now_us = self._env.now_us()
         return [
             self._info(number, entry, now_us)
-            for number, entry in entries_by_name(self._context.state, SCHEDULE)
+            for number, entry in entries_by_name(self._state, SCHEDULE)
         ]
 
     def _info(self, number: int, entry: CatalogEntry, now_us: int) -> ScheduleInfo:
         body, plan = entry.body, self._plan(number, entry)
-        queue = self._context.state.queues.get(body["queue_id"])
+        queue = self._state.queues.get(body["queue_id"])
         return ScheduleInfo(
             id=number,
             name=body["name"],
@@ -118,7 +172,7 @@ class Schedules:
             payload_base64=body["payload"],
             message={name: body[name] for name in FIELDS if name in body},
             created_us=body["created_us"],
-            last_us=self._context.state.ledger.get(RAN_KEY.format(number)),
+            last_us=self._state.ledger.get(RAN_KEY.format(number)),
             next_us=None if plan.next_us == NEVER_US else plan.next_us,
             waiting=plan.waiting,
         )
@@ -176,7 +230,7 @@ class Schedules:
 
     def _since_us(self, number: int, body: Mapping[str, Any]) -> int:
         """What was due up to then is put, or does not count."""
-        ran_us = self._context.state.ledger.get(RAN_KEY.format(number), 0)
+        ran_us = self._state.ledger.get(RAN_KEY.format(number), 0)
         return max(int(body["since_us"]), ran_us)
 
     def _put(
@@ -218,7 +272,7 @@ class Schedules:
         payload, fields = message_of(body)
         own = {SCHEDULE_ATTRIBUTE: str(body["name"]), DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
-        queue = self._context.state.queues[body["queue_id"]]
+        queue = self._state.queues[body["queue_id"]]
         with OwnTransaction(self._context, "maintenance") as txn:
             name = queue.name
             txn.put_moved(name, payload, fields)
@@ -226,3 +280,29 @@ class Schedules:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
             txn.enter(RAN_KEY.format(number), due_us)
             txn.commit()
+
+
+def _check_due(body: Mapping[str, Any], now_us: int) -> None:
+    """Raises InvalidArgument where the text or the time zone is none, or nothing is ever due."""
+    if DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
+        raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
+
+
+def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the fields of the message that are not to be set."""
+    return {key: value for key, value in given.items() if key not in FIELDS or value is not None}
+
+
+def _check_as_asked(there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+    """One that is there is what is asked for. Raises ScheduleExists."""
+    asked = {"queue_id", "cron", *DEFAULTS, *FIELDS}
+    differing = [
+        f"{key} is {there.get(key)!r:.100}, not {body.get(key)!r:.100}"
+        for key in sorted(asked)
+        if there.get(key) != body.get(key)
+    ]
+    if differing:
+        raise ScheduleExists(
+            f"schedule {body['name']!r} is there already, and not as asked for: "
+            f"{'; '.join(differing)}; ask for what is there, or store.cron.alter() it"
+        )

@@ -51,8 +51,8 @@ from .definition import (
 from .executors import check_executors
 from .preparing import check_no_aliases, prepare
 from .run import Run
-from .runner import Restart
 from .schemas import schemas_of
+from .step_life import Restart
 from .task_store import StoreFiles
 from .trial import try_out
 from .values import KeptValues, state_name

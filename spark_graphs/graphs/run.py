@@ -25,10 +25,11 @@ from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_S
 
 from .job import cancel
 from .looking import look
-from .runner import Restart, StepRunner
+from .runner import StepRunner
 from .session import ended, has_ended
 from .status import Phase, RunStatus
 from .step_hold import StepHold
+from .step_life import OfRun, Restart
 from .streaming import StreamRunner
 from .work import Work
 
@@ -69,25 +70,12 @@ class Run:
 
     def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         graph, step = self.graph, work.step
-        if step.kind == "streaming":
-            return StreamRunner(
-                graph.name,
-                graph.path,
-                f"{graph.checkpoints}/{graph.name}/{step.name}",
-                work,
-                spark=graph.spark,
-                restart=restart,
-                told=self._tell,
-            )
-        return StepRunner(
-            graph.name,
-            graph.path,
-            work,
-            {queue: queues[queue].created_us for queue in step.inputs},
-            spark=graph.spark,
-            restart=restart,
-            told=self._tell,
+        run = OfRun(
+            graph=graph.name, path=graph.path, spark=graph.spark, restart=restart, told=self._tell
         )
+        if step.kind == "streaming":
+            return StreamRunner(work, f"{graph.checkpoints}/{graph.name}/{step.name}", **run)
+        return StepRunner(work, {queue: queues[queue].created_us for queue in step.inputs}, **run)
 
     def begin(self) -> None:
         """Start all steps. Raises QueueInUse, and what Spark raises."""

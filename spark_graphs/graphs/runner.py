@@ -17,11 +17,11 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import pyarrow as pa
 
-from quire.env import Env, OsEnv
 from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
 from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
 from quire.spark_graphs import connection
@@ -31,13 +31,11 @@ from quire.spark_graphs.limits import (
     FULL_HOLD_SECONDS,
     FULL_PAUSE_SECONDS,
     MARKER_PAUSE_SECONDS,
-    RETRY_PAUSE_SECONDS,
     WATCH_SECONDS,
 )
 from quire.spark_graphs.offsets import Positions
 
 from .apart import Apart, Broken, Smaller
-from .definition import Step
 from .driver_plan import plan_in_driver
 from .inputs import Held, Input, Near, Run
 from .job import described
@@ -57,22 +55,19 @@ from .poison import (
 from .quiet import quiet
 from .reason import text_of
 from .schemas import Schemas
-from .session import ended, has_ended
+from .session import has_ended
 from .status import Phase
 from .step_commit import StepCommit, ledger_key
-from .tally import Tally
+from .step_life import OfRun, StepLife
 from .task_store import StoreTrouble
 from .values import KeptValues, ValueRefused, state_name
 from .work import Work, is_too_much, whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from quire.store import Store
     from quire.transaction import Transaction
 
-Restart = Literal["backoff", "never"]
-
+T = TypeVar("T")
 _log: Final = logging.getLogger("quire.spark_graphs")
 
 
@@ -80,125 +75,52 @@ class Ended(Exception):
     """The step was told to stop."""
 
 
-class StepRunner:
+class StepRunner(StepLife):
     """One step of a run, that Spark's streaming has no part in."""
 
-    def __init__(
-        self,
-        graph: str,
-        path: str,
-        work: Work,
-        created_us: dict[str, int],
-        *,
-        spark: SparkSession,
-        restart: Restart,
-        told: Callable[[], None],
-        env: Env | None = None,
-    ) -> None:
-        self.step: Step = work.step
+    def __init__(self, work: Work, created_us: dict[str, int], **run: Unpack[OfRun]) -> None:
+        super().__init__(work, **run)
         self.schemas = work.schemas
-        self.tally = Tally(env)
-        self.subscription = f"{graph}.{self.step.name}"
-        self.graph = graph
-        self.path = path
-        self._work = work
-        self._spark = spark
-        self._restart = restart
-        self._told = told  # something has changed that somebody may wait for
-        self._env = env or OsEnv()
+        self.subscription = f"{self.graph}.{self.step.name}"
         self._planner = Planner(
             created_us, self.step.limit, work.tasks, work.schemas, self.step.marker
         )
         self._sources = {queue: f"{queue}/{self.subscription}" for queue in self.step.inputs}
         self._created_us = created_us
-        self._key = ledger_key(graph, self.step.name)
+        self._key = ledger_key(self.graph, self.step.name)
         self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
         self._values: KeptValues | None = None
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
-        self._wake = threading.Event()
         self._awaited: set[str] = set()  # the sources that tell when there is something
-        self._stopping = False
-        self._is_failed = False  # by `fail`
-        self._paused = False
         self._is_broken = False  # it has paused by itself, which the store knows
         self._apart = Apart(self.step.poison_share, self.step.poison_seconds, self._env)
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
         # A step that ends with its first error has one attempt.
-        self._attempts = 1 if restart == "never" else ATTEMPTS_BEFORE_TELLING
+        self._attempts = 1 if self._restart == "never" else ATTEMPTS_BEFORE_TELLING
         self._failures: dict[int, int] = {}  # of the batch with this number
         self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
-        self._thread: threading.Thread | None = None
 
     # Who has it run
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises what reaching the store raises."""
         self._stopping = self._is_failed = False
-        self.tally.number = connection.call(
-            self.path, lambda store: store.integration.ledger(self._key), env=self._env
-        )
-        self.tally.phase = Phase.IDLE
-        self._thread = make_thread(self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Tell it to stop, as soon as it can."""
-        self._stopping = True
-        self._wake.set()
-
-    def fail(self, error: Exception) -> None:
-        """Have it end as failed, for what is no fault of its own; it is told at once."""
-        self._is_failed = self._stopping = True
-        self.tally.failed(error)
-        self.tally.phase = Phase.FAILED
-        self._wake.set()
-        self._told()
-
-    def join(self, timeout: float) -> bool:
-        """Wait until it has ended; False: it goes on."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-            return not self._thread.is_alive()
-        return True
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it goes on."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def pause(self, paused: bool) -> None:
-        """Begin no further batch; or go on."""
-        if paused != self._paused:
-            self._paused = paused
-            self._wake.set()
+        self.tally.number = self._call(lambda store: store.integration.ledger(self._key))
+        self._start(make_thread, Phase.IDLE)
 
     def hurry(self, hurried: bool) -> None:
         """Not wait for the trigger; or wait again."""
         self._hurried = hurried
         self._wake.set()
 
+    def _call(self, action: Callable[[Store], T]) -> T:
+        """Do something with the store. Raises what reaching it raises, too."""
+        return connection.call(self.path, action, env=self._env)
+
     # Its thread
 
-    def _run(self) -> None:
-        _log.info("graph %s: step %s begins", self.graph, self.step.name)
-        phase = Phase.STOPPED
-        try:
-            while not self._stopping:
-                try:
-                    self._pass()
-                except BaseException as error:  # noqa: BLE001 - told, and tried again; sys.exit too
-                    if self._stopping or not self._goes_on(error):
-                        phase = Phase.STOPPED if self._stopping else Phase.FAILED
-                        return
-        finally:
-            phase = Phase.FAILED if self._is_failed else phase
-            self.tally.phase = phase
-            _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
-            self._told()
-
     def _pass(self) -> None:
-        """Do a batch, or wait for what is to be done."""
         self._wake.clear()
         if self._paused or self._is_broken:
             self._rest(Phase.PAUSED, WATCH_SECONDS if self._is_broken else None)
@@ -220,17 +142,14 @@ class StepRunner:
             self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
 
     def _is_told_to_pause(self) -> bool:
-        paused = connection.call(
-            self.path, lambda store: paused_steps(store, self.graph), env=self._env
-        )
-        return self.step.name in paused
+        return self.step.name in self._call(lambda store: paused_steps(store, self.graph))
 
     def do_next(self) -> bool:
         """Do the next batch; False: there is nothing to read. Who calls holds `turn`.
 
         Raises what prevents it.
         """
-        batch = connection.call(self.path, self._plan, env=self._env)
+        batch = self._call(self._plan)
         if self.step.marker is not None:
             self._tell_awaited()
         if batch is None:
@@ -240,25 +159,17 @@ class StepRunner:
         return True
 
     def _rest(self, phase: Phase, seconds: float | None) -> None:
-        if self._stopping:
-            return
-        if self.tally.phase is not phase:
-            self.tally.phase = phase
-            self._told()
-        self._wake.wait(seconds)
+        self._set(phase)
+        if not self._stopping:
+            self._wake.wait(seconds)
 
     def _await_messages(self) -> None:
         """Have the store tell when there is something (YRN1)."""
         for source in self._sources.values():
             if source not in self._awaited:
                 self._awaited.add(source)
-                connection.call(
-                    self.path,
-                    lambda store, source=source: store.integration.when_ready(  # type: ignore[misc]
-                        source, lambda: self._arrived(source)
-                    ),
-                    env=self._env,
-                )
+                arrived = partial(self._arrived, source)
+                self._call(lambda store, own=(source, arrived): store.integration.when_ready(*own))  # type: ignore[misc]
 
     def _arrived(self, source: str) -> None:
         self._awaited.discard(source)
@@ -291,7 +202,7 @@ class StepRunner:
                 tell_awaited(store, graph, step, lacking)
 
         if lacking != self._lacking:
-            connection.call(self.path, tell, env=self._env)
+            self._call(tell)
             self._lacking = lacking
 
     def _look(self, store: Store) -> tuple[int, Positions]:
@@ -306,23 +217,21 @@ class StepRunner:
         return -1 if last is None else last, positions
 
     def _goes_on(self, error: BaseException) -> bool:
-        """After an error: pause, and try again; or not."""
+        if self._stopping:
+            return False
         self._known = self._lacking = None
         if not self._is_spark_there():
-            self.fail(ended())
             return False
         if isinstance(error, Broken):
             error = self._broken(error)
-        self.tally.failed(error, self._advice(error))
-        _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
+        self._note(error, self._advice(error))
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if self._restart == "never":
             return False
         if self._is_broken:
             return not self._stopping
-        step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
         self._wake.clear()
-        self._rest(Phase.RETRYING, RETRY_PAUSE_SECONDS[step])
+        self._rest(Phase.RETRYING, self._retry_pause)
         return not self._stopping
 
     def _broken(self, error: Broken) -> StepFailed:
@@ -335,11 +244,7 @@ class StepRunner:
             "With `poison_share=1.0` the step goes on whatever the share is"
         )
         if self._restart != "never":  # then it ends
-            connection.call(
-                self.path,
-                lambda store: pause_itself(store, self.graph, self.step.name, str(told)),
-                env=self._env,
-            )
+            self._call(lambda store: pause_itself(store, self.graph, self.step.name, str(told)))
             self._is_broken = True
         return told
 
@@ -352,9 +257,6 @@ class StepRunner:
             f". The step goes on when process {owner}, which has the store open, has closed it or "
             "has ended: an owner that was started in the background ends by itself; end any other"
         )
-
-    def _is_spark_there(self) -> bool:
-        return not has_ended(self._spark)
 
     # A batch
 
@@ -476,7 +378,7 @@ class StepRunner:
             and is_of_rows
             and not isinstance(error, (AnalysisException, StoreTrouble))
             and StoreTrouble.__name__ not in text_of(error)  # as Spark hands it on
-            and self._is_spark_there()
+            and not has_ended(self._spark)
         )
 
     def _letters(
@@ -516,19 +418,13 @@ class StepRunner:
     def schemas_now(self) -> Schemas:
         """Of the inputs and the queue for dead letters, with the columns that were added since."""
         names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
-        return connection.call(
-            self.path,
-            lambda store: {info.name: info.schema for info in store.queues(names)},
-            env=self._env,
-        )
+        return self._call(lambda store: {info.name: info.schema for info in store.queues(names)})
 
     def values(self) -> KeptValues:
         """The step's values, as its function sees them."""
         if self._values is None:
             name = state_name(self.graph, self.step.name)
-            found = connection.call(
-                self.path, lambda store: store.states.items(name), env=self._env
-            )
+            found = self._call(lambda store: store.states.items(name))
             self._values = KeptValues(self.step.name, found)
         return self._values
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument
 from quire.row_schema import META, schema_of_words
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
@@ -23,18 +22,16 @@ from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
 from .schemas import routes_of
-from .session import be_in, ended, has_ended
+from .session import be_in
 from .status import Phase
-from .tally import Tally
+from .step_life import OfRun, StepLife
 from .trial import analysed
 from .work import Work, with_queues
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from .runner import Restart
 
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 _log: Final = logging.getLogger("quire.spark_graphs")
@@ -47,40 +44,16 @@ _WAITING: Final = "Waiting for"
 _CLEANING: Final = "No new data but cleaning up"
 
 
-class StreamRunner:
+class StreamRunner(StepLife):
     """One streaming step of a run."""
 
-    def __init__(
-        self,
-        graph: str,
-        path: str,
-        checkpoint: str,
-        work: Work,
-        *,
-        spark: SparkSession,
-        restart: Restart,
-        told: Callable[[], None],
-        env: Env | None = None,
-    ) -> None:
-        self.step: Step = work.step
-        self.tally = Tally(env)
-        self.graph = graph
-        self.path = path
+    def __init__(self, work: Work, checkpoint: str, **run: Unpack[OfRun]) -> None:
+        super().__init__(work, **run)
         self._checkpoint = checkpoint
-        self._work = work
-        self._spark = spark
-        self._restart = restart
-        self._told = told
-        self._env = env or OsEnv()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._is_failed = False  # by `fail`
-        self._paused = False
         self._query: StreamingQuery | None = None
         self._has_begun = False  # the query, with its first look for messages
         self._has_positions = any(str(name).lower() in _STARTS for name in self.step.options)
         self._told_batch = -1
-        self._thread: threading.Thread | None = None
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises InvalidArgument for what Spark finds wrong, and what it raises else."""
@@ -88,73 +61,22 @@ class StreamRunner:
         if not self._paused:
             with analysed(self.step):
                 self._begin()
-        self.tally.phase = Phase.PAUSED if self._paused else Phase.STARTING
-        self._thread = make_thread(self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Tell it to stop, as soon as it can."""
-        self._stopping = True
-        self._wake.set()
-
-    def fail(self, error: Exception) -> None:
-        """Have it end as failed, for what is no fault of its own; it is told at once."""
-        self._is_failed = self._stopping = True
-        self.tally.failed(error)
-        self.tally.phase = Phase.FAILED
-        self._wake.set()
-        self._told()
-
-    def join(self, timeout: float) -> bool:
-        """Wait until it has ended; False: it goes on."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-            return not self._thread.is_alive()
-        return True
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it goes on."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def pause(self, paused: bool) -> None:
-        """Begin no further batch; or go on."""
-        if paused != self._paused:
-            self._paused = paused
-            self._wake.set()
+        self._start(make_thread, Phase.PAUSED if self._paused else Phase.STARTING)
 
     def hurry(self, hurried: bool) -> None:
         """Spark keeps to its trigger: there is nothing to hurry."""
 
     # Its thread
 
-    def _run(self) -> None:
-        _log.info("graph %s: step %s begins", self.graph, self.step.name)
-        phase = Phase.STOPPED
-        try:
-            while not self._stopping:
-                self._wake.wait(RETRY_PAUSE_SECONDS[0])
-                self._wake.clear()
-                try:
-                    self._look()
-                except BaseException as error:  # noqa: BLE001 - told, and tried again; sys.exit too
-                    if not self._goes_on(error):
-                        phase = Phase.STOPPED if self._stopping else Phase.FAILED
-                        return
-        finally:
-            try:
-                self._end()
-            except Exception as error:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
-                _log.debug("graph %s: step %s: %s", self.graph, self.step.name, error)
-            phase = Phase.FAILED if self._is_failed else phase
-            self.tally.phase = phase
-            _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
-            self._told()
+    def _pass(self) -> None:
+        self._wake.wait(RETRY_PAUSE_SECONDS[0])
+        self._wake.clear()
+        self._look()
 
     def _look(self) -> None:
         """Have the query run, or not; and take its numbers."""
         if self._paused:
-            self._end()
+            self._stop_query()
             self._set(Phase.PAUSED)
         elif self._query is None:
             self._set(Phase.STARTING)
@@ -187,25 +109,23 @@ class StreamRunner:
         else:
             self._set(Phase.IDLE)
 
-    def _set(self, phase: Phase) -> None:
-        if self.tally.phase is not phase and not self._stopping:
-            self.tally.phase = phase
-            self._told()
-
     def _goes_on(self, error: BaseException) -> bool:
-        if has_ended(self._spark):
-            self.fail(ended())
+        if not self._is_spark_there():
             return False
-        self.tally.failed(error)
-        _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
+        self._note(error)
         if self._stopping or self._restart == "never":
             return False
         self._set(Phase.RETRYING)
-        step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
-        self._wake.wait(RETRY_PAUSE_SECONDS[step])
+        self._wake.wait(self._retry_pause)
         return not self._stopping
 
     def _end(self) -> None:
+        try:
+            self._stop_query()
+        except Exception as error:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
+            _log.debug("graph %s: step %s: %s", self.graph, self.step.name, error)
+
+    def _stop_query(self) -> None:
         """Stop the query, which is there until that is done."""
         if self._query is not None:
             self._query.stop()

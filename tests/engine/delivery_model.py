@@ -157,13 +157,12 @@ class Model:
 
     def look(self) -> None:
         """What is new is known, and it is now."""
-        if self.is_selected:
-            self.learn()
         for place in sorted(self.places, key=lambda p: (p.comes_us, p.position)):
             if place.state == "REJECTED" and place.comes_us <= self.clock_us:
                 self.put_back(place)
         if not self.is_selected:
             return
+        self.learn()
         for place in sorted(self.places, key=lambda p: (p.told.due_us, p.position)):
             if place.state == "SCHEDULED" and place.told.due_us <= self.now_us:
                 self.arrive(place, self.clock_us)

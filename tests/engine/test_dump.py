@@ -700,7 +700,7 @@ class Believing:
 @pytest.mark.parametrize(
     ("name", "broken", "error"),
     [
-        ("quire.engine.dump.messages.UNREADABLE", (), QuireError),
+        ("quire.engine.dump.records.UNREADABLE", (), QuireError),
         ("quire.journal.scan.CHECKSUM", Believing(), AssertionError),
     ],
 )

@@ -124,15 +124,26 @@ def test_a_record_is_its_shared_part_and_a_tail(filled: SimEnv) -> None:
     assert tails == [3, 2, 2]
 
 
-def test_a_tail_of_another_machine_is_no_place(filled: SimEnv) -> None:
-    """Its mark is another one: the store that finds it in its journal refuses to use it."""
-    tailed = [whole for record, whole in records(filled, PATH) if record.flags]
-    env = new_machine(8)
+def fill_with_a_tail_of_another(seed: int) -> SimEnv:
+    """A machine in whose journal the last record is another one's, with its tail."""
+    env = new_machine(seed)
+    with Store.open(PATH, env=env, **OPTIONS) as store:
+        fill(store)
+        env = env.kill()
+        store.abandon("its machine was copied")
+    tailed = [whole for record, whole in records(env, PATH) if record.flags]
+    env = new_machine(seed + 1)
     store = Store.open(PATH, env=env, **OPTIONS)
     fill(store)
     store._opened.journal.write_group([tailed[0]])
     env = env.kill()
     store.abandon("its machine has crashed")
+    return env
+
+
+def test_a_tail_of_another_machine_is_no_place(seed: int) -> None:
+    """Its mark is another one: the store that finds it in its journal refuses to use it."""
+    env = fill_with_a_tail_of_another(seed)
     with pytest.raises(StoreCorrupt, match="another machine's disk"):
         Store.open(PATH, env=env, **OPTIONS)
 

@@ -17,6 +17,7 @@ from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoi
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import decode_record
 from quire.engine.records.local_tail import mark_of, placed, shared
+from quire.engine.records.sections import KINDS
 from quire.journal import KIND_GENERATION, Finding, Geometry, Journal, scan
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.ltds import path_of
@@ -40,6 +41,7 @@ class Shipped(NamedTuple):
     record: bytes
     attached: list[bytes]
     files: dict[str, bytes]  # but those that everybody has read
+    kinds: set[int]  # of its sections
 
 
 def machine(seed: int) -> Clock:
@@ -76,7 +78,8 @@ def ship(env: SimEnv, store: Store) -> Iterator[Shipped]:
                 attached = [bytes(read(part.address, part.length)) for part in on_pages]
                 paths = [path_of(LAYOUT.ltds, p.address) for p in parts if p.kind == format.LTDS]
                 files = {path: env.contents(path) for path in paths if env.exists(path)}
-                yield Shipped(shared(header + record.body), attached, files)
+                kinds = {s.kind for s in said.sections} if isinstance(said, CommitRecord) else set()
+                yield Shipped(shared(header + record.body), attached, files, kinds)
 
 
 class Built:
@@ -160,6 +163,7 @@ def test_promise_8_stores_of_one_journal_are_equal(seed: int) -> None:
     assert len(records) == expected[0]
     assert sum(bool(each.attached) for each in records) > 40
     assert any(each.files for each in records)
+    assert set().union(*(each.kinds for each in records)) == set(KINDS)  # a new one is to be there
     for number, options in enumerate(BUILT):
         rng = random.Random(seed + number)
         own = machine(seed)

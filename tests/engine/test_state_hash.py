@@ -62,6 +62,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
         "topic": {"kind": "topic"},
         "memory": {"kind": "work", "type": "volatile"},
         "rows": {"kind": "work", "schema": rows},
+        "numbered": {"kind": "work", "order": {"sequence": "number"}},
     }
     for name, options in queues.items():
         store.create_queue(name, **options)
@@ -78,6 +79,9 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             at = datetime(2020, 1, 1, tzinfo=UTC)
             txn.put_many("rows", [{"id": number, "at": at, "tags": ["a"]}, {"id": None}])
             txn.put("memory", b"nobody's")
+            txn.put("numbered", b"next", sender="s", attributes={"number": f"{number}"})
+            if number % 2:
+                txn.get("numbered")
             txn.get_many("topic/a", rng.randrange(1, 8))
             txn.enter("key", number)
             if number % 5 == 0:

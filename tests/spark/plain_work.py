@@ -62,10 +62,10 @@ def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
     spark: Any = PlainSpark()
     found = prepare(store, GRAPH, [step], {})
     return StepRunner(
-        GRAPH,
-        store.path,
         PlainWork(step, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in step.inputs},
+        graph=GRAPH,
+        path=store.path,
         spark=spark,
         restart=restart,
         told=lambda: None,

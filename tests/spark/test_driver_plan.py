@@ -42,10 +42,10 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
     made = step(function, dead="dead", **options)
     found = prepare(store, GRAPH, [made], {})
     return StepRunner(
-        GRAPH,
-        store.path,
         Work(made, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in made.inputs},
+        graph=GRAPH,
+        path=store.path,
         spark=spark,
         restart="never",
         told=lambda: None,

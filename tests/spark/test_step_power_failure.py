@@ -150,10 +150,10 @@ def opened(env: SimEnv, kind: type[StepRunner] = StepRunner) -> Iterator[tuple[A
         yield (
             store,
             kind(
-                GRAPH,
-                PATH,
                 SimWork(STEP, spark, SimFiles(PATH, store.integration.store_id, env)),
                 {queue: found[queue].created_us for queue in INPUTS},
+                graph=GRAPH,
+                path=PATH,
                 spark=spark,
                 restart="never",
                 told=lambda: None,

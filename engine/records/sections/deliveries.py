@@ -45,7 +45,8 @@ class Deliveries(_Runs):
         return "HANDED_OUT"
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.hand_out(self.runs)
+        for queue, run in fold.queues_of(self.runs):
+            queue.hand_out(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class Untouched(_Runs):
         return "TAKEN_BACK"
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.take_back(self.runs)
+        for queue, run in fold.queues_of(self.runs):
+            queue.take_back(run)
 
 
 class DeliveriesSection(PendingSection):

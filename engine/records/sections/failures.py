@@ -49,4 +49,5 @@ class Failures(Section):
         return cls(runs)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.fail(self.runs)
+        for queue, run in fold.queues_of(self.runs):
+            queue.fail(*run[1:])

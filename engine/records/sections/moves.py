@@ -41,7 +41,8 @@ class Moves(Section):
         return cls(seeks)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.seek(self.seeks)
+        for queue, (_, subscription_id, position) in fold.queues_of(self.seeks):
+            queue.seek(subscription_id, min(position, queue.end_position))
 
 
 class MovesSection(PendingSection):

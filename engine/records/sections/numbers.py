@@ -43,4 +43,5 @@ class Numbers(Section):
         return cls(heard)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        fold.hear(self.heard)
+        for queue, row in fold.queues_of(self.heard):
+            queue.hear(*row[1:])

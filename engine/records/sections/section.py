@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from quire.engine.records.catalog import CatalogChange
-    from quire.engine.records.commit_record import Read
+    from quire.engine.records.durable_state import DurableQueue
     from quire.engine.records.prepared_record import PrepareRecord
 
     from .decides import Decides
-    from .failures import Failure
-    from .moves import Seek
-    from .numbers import Heard
+
+Row = TypeVar("Row", bound=tuple[int, *tuple[int, ...]])  # which begins with the id of a queue
 
 
 class Stamp(NamedTuple):
@@ -31,15 +30,7 @@ class Folding(Protocol):
     def state(self) -> Any:
         """The durable state."""
 
-    def seek(self, seeks: Sequence[Seek]) -> None: ...
-
-    def hand_out(self, runs: Sequence[Read]) -> None: ...
-
-    def take_back(self, runs: Sequence[Read]) -> None: ...
-
-    def fail(self, runs: Sequence[Failure]) -> None: ...
-
-    def hear(self, heard: Sequence[Heard]) -> None: ...
+    def queues_of(self, rows: Iterable[Row]) -> Iterator[tuple[DurableQueue, Row]]: ...
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
 
