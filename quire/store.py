@@ -342,8 +342,6 @@ class Store(Protocol):
         SubscriptionNotFound, StoreCorrupt.
         """
 
-    # Leases
-
     # Care
 
     @look

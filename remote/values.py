@@ -29,7 +29,9 @@ T = TypeVar("T")
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
+_SPAN: Final = 4  # of time, in microseconds
 _LOOK_CHARACTERS: Final = 200
+_US: Final = timedelta(microseconds=1)
 _LEVELS: Final = 3  # of maps and lists in which a span may be: a queue of several, and its `retry`
 
 
@@ -73,6 +75,8 @@ def _extended(code: int, data: memoryview) -> Any:
         return Message(number, queue, b"")
     if code == _TEXT:
         return str(data, "utf-8", "surrogatepass")
+    if code == _SPAN:
+        return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
     raise ValueError(f"a value of kind {code} is none")
 
 
@@ -94,7 +98,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
     """A map. Raises RemoteError for what is none."""
     try:
         return _decode(data)
-    except (ValueError, RecursionError, TypeError) as error:  # msgspec's own are ValueErrors
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:  # msgspec's own are ValueErrors
         raise RemoteError(f"a message's header is no MessagePack map: {error}") from None
 
 
@@ -116,7 +120,7 @@ def _ready(value: Any, levels: int) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
-        return value.total_seconds()
+        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
     if levels and isinstance(value, dict):
         return {key: _ready(each, levels - 1) for key, each in value.items()}
     if levels and isinstance(value, list):
