@@ -32,6 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from quire.deprecated import with_old_names
+from quire.moments import Duration
 
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
@@ -103,20 +104,20 @@ class Connection:
         with self._current("put_many") as transaction:
             return transaction.put_many(queue, payloads)
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message in the current transaction, or None."""
         with self._current("get") as transaction:
             return transaction.get(source, timeout)
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages`."""
         with self._current("get_many") as transaction:
             return transaction.get_many(source, max_messages, timeout)
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch."""
         with self._current("get_arrow") as transaction:

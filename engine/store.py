@@ -34,6 +34,7 @@ from quire.info import (
 )
 from quire.message import Messages
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_reader import Stream
 from quire.properties import QueueChanges
 from quire.put_options import PutOptions
@@ -145,7 +146,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,

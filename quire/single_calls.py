@@ -171,7 +171,7 @@ class SingleCalls:
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is not None:
@@ -200,13 +200,13 @@ class SingleCalls:
             message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(message_id), message_id.expires_by)
 
-    def get(self: Store, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self: Store, source: str, timeout: Duration | None = 0.0) -> Message | None:
         with self.transaction(_lifetime(timeout)) as txn:
             message = txn.get(source, timeout)
             return message.whole() if isinstance(message, StreamedMessage) else message
 
     def get_many(
-        self: Store, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self: Store, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         with self.transaction(_lifetime(timeout)) as txn:
             return with_payloads(txn.get_many(source, max_messages, timeout))
@@ -216,7 +216,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Message]: ...
 
@@ -225,7 +225,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]: ...
 
@@ -233,7 +233,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
@@ -317,14 +317,18 @@ class IntegrationCalls(Namespace):
         queue: str,
         start: int,
         end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
         gaps: bool = False,
     ) -> Lease:
         return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
 
 def _put_once(
-    store: Store, queue: str, payloads: Payloads, timeout: float | None, request_ids: Sequence[str]
+    store: Store,
+    queue: str,
+    payloads: Payloads,
+    timeout: Duration | None,
+    request_ids: Sequence[str],
 ) -> list[int]:
     if isinstance(payloads, Iterator):
         payloads = list(payloads)
@@ -336,7 +340,7 @@ def _put_once(
             return [PutId.of(int(one), one.expires_by) for one in ids]
 
 
-def _lifetime(timeout: float | None) -> float | None:
+def _lifetime(timeout: Duration | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
     return None if timeout == 0.0 else math.inf
 
@@ -378,7 +382,7 @@ class Rescheduling(Store, Protocol):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -402,7 +406,7 @@ class TransactionCalls:
         return f"<{type(self).__name__} {self.id}, {self.state}>"
 
     def get_arrow(
-        self: Transaction, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self: Transaction, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
 

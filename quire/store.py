@@ -199,7 +199,7 @@ class Store(Protocol):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -241,7 +241,7 @@ class Store(Protocol):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
@@ -266,7 +266,7 @@ class Store(Protocol):
         changes meanwhile, as the source was read: begin again.
         """
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
         Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
@@ -280,7 +280,7 @@ class Store(Protocol):
         """
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 
@@ -292,7 +292,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Message]: ...
 
@@ -301,7 +301,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]: ...
 
@@ -309,7 +309,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         """The messages of a source, for a loop that handles each in a transaction of its own.

@@ -93,7 +93,7 @@ class Transaction(Protocol):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
@@ -156,7 +156,7 @@ class Transaction(Protocol):
 
     # Getting
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
         `source`: "queue" for a work queue, "queue/subscription" for a topic. Raises QueueNotFound,
@@ -165,7 +165,7 @@ class Transaction(Protocol):
 
     @step(waits=True)
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
         (None: for ever).
@@ -174,7 +174,7 @@ class Transaction(Protocol):
         """
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
@@ -224,7 +224,7 @@ class Transaction(Protocol):
 
     @step
     def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
+        self, message: Message, reason: str = "", delay: Duration | Retry | None = None
     ) -> None:
         """Give back one message that this transaction has got: it failed, the others did not.
 
@@ -244,7 +244,7 @@ class Transaction(Protocol):
         """
 
     @step(waits=True)
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         """Move a subscription, back or forward, when this transaction commits.
 
         Then all that is kept from there on is unread, also what was read before, and all before it
@@ -298,7 +298,7 @@ class Transaction(Protocol):
         `key`: 1 to 1,024 bytes in UTF-8. `version`: 0 to 2**63 - 1. Raises InvalidArgument.
         """
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         """Make all of it durable and visible at once.
 
         Durable a little later, where the transaction was begun with `durable=False`. `timeout`:
@@ -318,7 +318,7 @@ class Transaction(Protocol):
         Of one that is prepared this is the decision, and raises as `store.prepared.rollback`.
         """
 
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         """Make all of it durable and leave it undecided, under a name: two-phase commit.
 
         What can fail fails here. From then on nothing but a decision ends it: `commit` or

@@ -30,6 +30,7 @@ from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.info import QueueInfo, SubscriptionInfo
 from quire.limits import DEFAULT_CALL_TIMEOUT, MAX_PAYLOAD_BYTES
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_reader import Stream
 from quire.put_options import PutOptions
 from quire.redriving import Redrives
@@ -178,7 +179,7 @@ class RemoteStore(SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,

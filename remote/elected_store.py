@@ -62,6 +62,7 @@ from quire.limits import (
     LONGEST_PAUSE_SECONDS,
 )
 from quire.message import Message, Messages
+from quire.moments import Duration
 from quire.put_options import StorePutOptions
 from quire.redriving import Redrives
 from quire.single_calls import SingleCalls
@@ -175,7 +176,7 @@ class ElectedStore(SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -214,7 +215,7 @@ class ElectedStore(SingleCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is None:
@@ -235,12 +236,12 @@ class ElectedStore(SingleCalls):
                     raise
                 self.next_owner(store, error)
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get(source, _left(until)))
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get_many(source, max_messages, _left(until)))

@@ -53,6 +53,7 @@ from quire.info import PreparedInfo, TransactionState
 from quire.integration import Integration, TransactionIntegration
 from quire.message import Message
 from quire.message_id import MessageId, MessageIds
+from quire.moments import Duration
 from quire.moving import Moving
 from quire.namespaces import Prepared
 from quire.payload_writer import Sink
@@ -203,7 +204,7 @@ class ElectedTransaction(TransactionCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         try:
@@ -231,7 +232,7 @@ class ElectedTransaction(TransactionCalls):
 
     # Getting
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         try:
             return self._inner.get(source, timeout)
         except _ENDED as error:
@@ -256,7 +257,7 @@ class ElectedTransaction(TransactionCalls):
 
     # Ending
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         if self._xid is not None:
             self._decide(self._xid, commit=True)
             return
@@ -282,7 +283,7 @@ class ElectedTransaction(TransactionCalls):
             if not self._store.usable:
                 raise
 
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         since_us = time.time_ns() // 1000
         try:
             self._inner.prepare(xid, timeout)

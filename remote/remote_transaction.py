@@ -280,7 +280,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
@@ -344,7 +344,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 self._request(ABANDON, {"stream": number})
 
     @giving("_roll_back_whole")
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:

@@ -98,7 +98,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
     """A map. Raises RemoteError for what is none."""
     try:
         return _decode(data)
-    except (ValueError, RecursionError, TypeError, OverflowError) as error:  # msgspec's own are ValueErrors
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:  # msgspec's, too
         raise RemoteError(f"a message's header is no MessagePack map: {error}") from None
 
 

@@ -231,7 +231,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     # Reading
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         if timeout != 0.0:
             return self._wait_for_one(source, timeout)
         message = None
@@ -268,7 +268,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @giving("_give_back_latest")
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         taken = self._take(source, max_messages, timeout)
         if not taken:
@@ -277,12 +277,12 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return Messages(*taken)
 
     @giving("_give_back_latest")
-    def _wait_for_one(self, source: str, timeout: float | None) -> Message | None:
+    def _wait_for_one(self, source: str, timeout: Duration | None) -> Message | None:
         taken = self._take(source, 1, timeout)
         return message_of(*taken) if taken else None
 
     def _take(
-        self, source: str, limit: int, timeout: float | None
+        self, source: str, limit: int, timeout: Duration | None
     ) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
         check_max_messages(limit)
@@ -339,7 +339,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         self.getting(Gets.unget)
 
     def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
+        self, message: Message, reason: str = "", delay: Duration | Retry | None = None
     ) -> None:
         check_message(message)
         check_reason(reason)
@@ -358,7 +358,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             return action(self._reading(), *args, **kwargs)
 
     @call
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         start, seconds = check_start(to), check_timeout(timeout)
         with self._lock:
             self._check_open()

@@ -119,7 +119,7 @@ class AsyncStore:
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -127,15 +127,15 @@ class AsyncStore:
         return Beginning(partial(self._begin, timeout, large, owner, durable))
 
     async def _begin(
-        self, timeout: float | None, large: bool, owner: str | None, durable: bool
+        self, timeout: Duration | None, large: bool, owner: str | None, durable: bool
     ) -> AsyncTransaction:
-        timeout = check_lifetime(timeout)
-        begin = partial(self._inner.transaction, timeout, large, owner, durable)
+        seconds = check_lifetime(timeout)
+        begin = partial(self._inner.transaction, seconds, large, owner, durable)
         if self.role == "owner":  # who waits for nobody
             inner = begin()
         else:
             inner = await self._pool.run(begin, lambda inner: inner.rollback())
-        return self._wrap(inner, timeout)
+        return self._wrap(inner, seconds)
 
     def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
         return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
@@ -158,13 +158,13 @@ class AsyncStore:
             made = await txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(made), made.expires_by)
 
-    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         asked = Asked(check_source(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         number = check_max_messages(max_messages)
         asked = Asked(check_source(source), number, False, check_wait(timeout), "auto")
@@ -184,7 +184,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Message]]: ...
 
@@ -193,7 +193,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Any]]: ...
 
@@ -201,7 +201,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Any]]:
         asked = Asked.of(source, max_messages, timeout, ack)

@@ -113,11 +113,11 @@ class AsyncTransaction:
         )
         return AsyncPayloadWriter(writer, self._step)
 
-    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         return await self._get(source, timeout, lambda inner: inner.get(source))
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0])
@@ -133,7 +133,7 @@ class AsyncTransaction:
         return nothing if found is None else found
 
     async def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0]).to_arrow()
@@ -165,13 +165,13 @@ class AsyncTransaction:
     get_state = awaited(Transaction.get_state)
     set_state = awaited(Transaction.set_state)
 
-    async def commit(self, timeout: float | None = None) -> None:
+    async def commit(self, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
 
     async def rollback(self) -> None:
         await roll_back(self, None)
 
-    async def prepare(self, xid: str, timeout: float | None = None) -> None:
+    async def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.prepare(xid, seconds), timeout)
 
     async def __aenter__(self) -> Self:
@@ -198,7 +198,7 @@ class AsyncTransaction:
         )
 
     async def _get(
-        self, source: str, timeout: float | None, take: Callable[[Transaction], R | None]
+        self, source: str, timeout: Duration | None, take: Callable[[Transaction], R | None]
     ) -> R | None:
         async def look(until: float = math.inf) -> R | None:
             found = await self._call(take, self._give_back, until=until)
@@ -222,18 +222,17 @@ class AsyncTransaction:
         return late or self.state != "open"
 
     async def _end(
-        self, end: Callable[[Transaction, float | None], None], timeout: float | None
+        self, end: Callable[[Transaction, float | None], None], timeout: Duration | None
     ) -> None:
         """Commit or prepare; one that waits for room leaves threads for those who make it."""
-        if timeout is not None:
-            check_timeout(timeout)
+        seconds = None if timeout is None else check_timeout(timeout)
         try:
             await self._call(lambda inner: end(inner, 0.0))
         except QueueFull:
-            if timeout == 0.0:
+            if seconds == 0.0:
                 raise
             async with self._room:
-                await self._call(lambda inner: end(inner, timeout))
+                await self._call(lambda inner: end(inner, seconds))
 
     async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:
         """A step of a put, which may wait for room: it leaves threads for those who make it."""
