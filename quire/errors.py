@@ -59,7 +59,7 @@ What a call that raised an error leaves behind:
 
 * The store, its queues and its ledger are as they were before the call. Exceptions: after
   OutcomeUnknown, and after StoreFailed from a commit, a prepare or a decision, this is not known:
-  look, after StoreFailed in the store opened again (the ledger tells of a commit, `recover` of
+  look, after StoreFailed in the store opened again (the ledger tells of a commit, `store.prepared` of
   what is prepared).
   CommitUnfinished comes after a commit that stands.
 * A transaction is open as before, and can be tried again or rolled back. It has been rolled back

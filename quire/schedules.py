@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict, cast
 
@@ -96,20 +95,6 @@ def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
     present = {name: value for name, value in fields.items() if value is not None}
     Fields.of(**with_moments(present, _epoch))
     return checked | fields
-
-
-def read_schedule(told: object) -> dict[str, Any]:
-    """What `check_schedule` made, for a call of the store. Raises InvalidArgument."""
-    if not isinstance(told, Mapping):
-        raise InvalidArgument(f"a schedule {told!r:.100}: give a mapping of names to values")
-    given: dict[str, Any] = dict(told)
-    _check_names(given)
-    if "payload" in given:
-        try:
-            given["payload"] = base64.b64decode(given["payload"], validate=True)
-        except (TypeError, ValueError, binascii.Error):
-            raise InvalidArgument(f"payload {given['payload']!r:.100} is no base64") from None
-    return given
 
 
 def _check_names(given: Mapping[str, object]) -> None:

@@ -29,7 +29,6 @@ MAX_CONNECTIONS = 4096  # of one owner; its files count against the same limit o
 KEPT_FILES = 128  # of that limit, for all else that the owner opens
 MAX_IDLE_CHANNELS = 4  # that a client keeps open for its next transactions
 MAX_AWAITED = 10_000  # sources that a connection awaits
-KINDS_OF_ROWS = 100  # of one class, that are known to be right: a field may be null or not
 REMEMBERED_DECISIONS = 256  # of prepared transactions, the latest, for clients that ask again
 BACKLOG = 512  # connections that wait to be accepted
 MAX_SOCKET_PATH_BYTES = 107  # the system's address has 108 bytes and ends with a zero

@@ -87,9 +87,10 @@ _decode: Final = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_extended).dec
 def encode_map(value: Mapping[str, object]) -> bytes:
     """The bytes of a map. Raises InvalidArgument for what holds itself."""
     try:
-        return _encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        return _encode(_sendable(value))
+        try:
+            return _encode(value)
+        except (UnicodeEncodeError, OverflowError):
+            return _encode(_sendable(value))
     except RecursionError:
         raise InvalidArgument("an argument is nested too deeply for the store's owner") from None
 
@@ -121,7 +122,7 @@ def _ready(value: Any, levels: int) -> Any:
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
         return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
-    if levels and isinstance(value, dict):
+    if levels and isinstance(value, Mapping):
         return {key: _ready(each, levels - 1) for key, each in value.items()}
     if levels and isinstance(value, list):
         return [_ready(each, levels - 1) for each in value]
@@ -138,7 +139,9 @@ def _sendable(value: Any) -> Any:
     elif isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
     elif isinstance(value, Mapping):
-        return {_sendable(key): _sendable(each) for key, each in value.items()}
-    elif isinstance(value, list | tuple):
+        if any(_sendable(key) is not key for key in value):  # no key can be an extended value
+            return _unsent(value)
+        return {key: _sendable(each) for key, each in value.items()}
+    elif isinstance(value, list | tuple | set | frozenset):
         return [_sendable(each) for each in value]
     return value

@@ -97,7 +97,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
         assert store.admin.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
-            "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
+            "RemoteLife._lock", "Volatile.applying", "IoManager._freeing",
             "SegmentSet._making", "Room._one_at_a_time"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20

@@ -120,16 +120,16 @@ def test_the_store_decides_for_the_object(store: Store, work: str, commit: bool)
     assert take(store, work) == ([b"a", b"b"] if commit else [])
 
 
-@pytest.mark.parametrize("decide", ["commit_prepared", "rollback_prepared"])
+@pytest.mark.parametrize("decide", ["commit", "rollback"])
 def test_an_unknown_xid(store: Store, work: str, decide: str) -> None:
     """Never prepared, or decided already: TransactionNotFound, which is a KeyError."""
     prepare(store, "x1")
-    with pytest.raises(KeyError, match=r"'x2'.*recover\(\)"):
-        getattr(store, decide)("x2")
+    with pytest.raises(KeyError, match=r"'x2'.*prepared\.list\(\)"):
+        getattr(store.prepared, decide)("x2")
     store.prepared.commit("x1")
-    for again in ("commit_prepared", "rollback_prepared"):
+    for again in ("commit", "rollback"):
         with pytest.raises(TransactionNotFound):
-            getattr(store, again)("x1")
+            getattr(store.prepared, again)("x1")
     assert take(store, work) == [b"one"]
 
 
@@ -421,7 +421,7 @@ def test_its_ledger_keys_are_held(machine: SimEnv) -> None:
     """Commits and prepares that name one wait, stay open, and go on once it is decided."""
     store = open_store(machine)
     store.create_queue("work", kind="work")
-    for version, decide in ((5, "commit_prepared"), (7, "rollback_prepared")):
+    for version, decide in ((5, "commit"), (7, "rollback")):
         transaction = store.transaction()
         transaction.put("work", b"prepared %d" % version)
         transaction.enter("key", version)
@@ -436,7 +436,7 @@ def test_its_ledger_keys_are_held(machine: SimEnv) -> None:
             other.prepare("x2")
         assert other.state == "open"
         assert store.integration.ledger("key") == (None if version == 5 else 6)
-        getattr(store, decide)("x1")
+        getattr(store.prepared, decide)("x1")
         assert store.integration.ledger("key") == (5 if version == 5 else 6)
         other.commit()
     transaction = store.transaction()

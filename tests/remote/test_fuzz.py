@@ -128,7 +128,7 @@ BY_NAME = {
 def random_value(rng: random.Random, name: str) -> Any:
     """Mostly something that makes sense there."""
     if rng.random() < 0.85:
-        return rng.choice(PLAUSIBLE[name])
+        return rng.choice(PLAUSIBLE.get(name, VALUES))
     # A get that is to wait for very long does so.
     return rng.choice(SHORT if name in ("wait", "timeout") else VALUES)
 

@@ -143,7 +143,9 @@ def test_fields_have_exactly_their_type() -> None:
             field(header, "n", int)
 
 
-@pytest.mark.parametrize("value", [object(), "\ud800", 1 << 70, {"deep": ["\ud800", 1 << 70]}])
+@pytest.mark.parametrize(
+    "value", [object(), "\ud800", 1 << 70, {"deep": ["\ud800", 1 << 70]}, {"\ud800": 1}]
+)
 def test_what_cannot_be_sent_arrives_as_what_it_looks_like(value: object) -> None:
     """VA2: it is of no kind of argument, and shown in an error as the argument itself would be."""
     found = decode_call(encoded({"source": value, "more": 5})).header

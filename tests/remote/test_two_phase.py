@@ -133,7 +133,7 @@ def test_the_store_decides_by_xid(store: AnyStore, work: str, commit: bool) -> N
         assert [int(message_id)] == store.browse(work).ids
     with pytest.raises(TransactionClosed):
         txn.commit()
-    with pytest.raises(TransactionNotFound, match="recover"):
+    with pytest.raises(TransactionNotFound, match=r"prepared\.list\(\)"):
         store.prepared.commit("x1")
 
 
@@ -260,7 +260,11 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
     """The object learns it when it is asked to decide, and hits no later one of the same xid."""
     store.create_queue("work", kind="work")
     with open_store(owner.path) as other:
-        for decide in (owner.prepared.commit, other.prepared.commit, other.prepared.rollback):
+        for decide, committed in (
+            (owner.prepared.commit, True),
+            (other.prepared.commit, True),
+            (other.prepared.rollback, False),
+        ):
             txn = store.transaction()
             message_id = txn.put("work", b"x")
             txn.prepare("same")
@@ -268,7 +272,6 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
             later = other.transaction()
             later.put("work", b"later")
             later.prepare("same")
-            committed = decide != other.prepared.rollback
             with pytest.raises(
                 TransactionClosed, match="committed" if committed else "rolled back"
             ):
@@ -336,7 +339,7 @@ def test_promise_7_a_clients_death_decides_nothing(store_path: str) -> None:
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", ["prepare", "commit", "commit_prepared"])
 def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> None:
-    """OutcomeUnknown, which says to look at recover(); there it is as it was, or done."""
+    """OutcomeUnknown, which says to look at `prepared.list`; there it is as it was, or done."""
     method = "_prepare" if call == "prepare" else "decide"
     with child(HANGING_OWNER, store_path, method, moment) as owner:
         assert owner.line() == "ready"
@@ -365,11 +368,11 @@ def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> No
         owner.kill()
         ending.join(SECONDS)
     assert len(raised) == 1
-    assert "recover()" in str(raised[0])
+    assert "prepared.list()" in str(raised[0])
     assert "'x1'" in str(raised[0])
     assert txn.state == ("in doubt" if call == "prepare" else "prepared")
     if call != "prepare":
-        with pytest.raises(ConnectionLost, match=r"stays so.*recover\(\)"):
+        with pytest.raises(ConnectionLost, match=r"stays so.*prepared\.list\(\)"):
             txn.commit()
     store.close()
     with own(store_path) as again:
