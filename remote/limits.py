@@ -19,6 +19,9 @@ JOIN_BYTES = (
     16 << 10
 )  # parts of a frame up to this are copied into one: cheaper than a list of them
 
+LOOK_CHARACTERS = 200  # of an argument that cannot be sent: enough to know it by in an error
+SPAN_LEVELS = 3  # of lists and maps in which a span of time may be: queues, one, its `retry`
+
 assert SEND_AHEAD_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert ANSWER_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert MAX_HELLO_BYTES <= RECEIVE_BYTES

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -24,15 +25,20 @@ from quire.message_id import MessageId
 from quire.row_schema import check_schema
 from quire.starts import check_start
 
+from .limits import LOOK_CHARACTERS, SPAN_LEVELS
+
 T = TypeVar("T")
 
-_UNSENT: Final = 1  # codes of extended values: what an argument looks like
-_MESSAGE: Final = 2  # of which queue and number are told
-_TEXT: Final = 3  # with half a character, which is no UTF-8
-_SPAN: Final = 4  # of time, in microseconds
-_LOOK_CHARACTERS: Final = 200
 _US: Final = timedelta(microseconds=1)
-_LEVELS: Final = 3  # of maps and lists in which a span may be: a queue of several, and its `retry`
+
+
+class Extended(IntEnum):
+    """What an extended value is, by its code."""
+
+    UNSENT = 1  # what an argument looks like
+    MESSAGE = 2  # of which queue and number are told
+    TEXT = 3  # with half a character, which is no UTF-8
+    SPAN = 4  # of time, in microseconds
 
 
 class Unsent:
@@ -50,7 +56,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Message):
-        return msgspec.msgpack.Ext(_MESSAGE, _encode([value.queue, value.id]))
+        return msgspec.msgpack.Ext(Extended.MESSAGE, _encode([value.queue, value.id]))
     if isinstance(value, MessageId):
         return check_start(value)
     if isinstance(value, pa.Schema):
@@ -63,19 +69,19 @@ def _plain(value: Any) -> Any:
 
 
 def _unsent(value: object) -> msgspec.msgpack.Ext:
-    looks = repr(value)[:_LOOK_CHARACTERS].encode(errors="backslashreplace")
-    return msgspec.msgpack.Ext(_UNSENT, looks)
+    looks = repr(value)[:LOOK_CHARACTERS].encode(errors="backslashreplace")
+    return msgspec.msgpack.Ext(Extended.UNSENT, looks)
 
 
 def _extended(code: int, data: memoryview) -> Any:
-    if code == _UNSENT:
+    if code == Extended.UNSENT:
         return Unsent(str(data, "utf-8", "replace"))
-    if code == _MESSAGE:
+    if code == Extended.MESSAGE:
         queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
         return Message(number, queue, b"")
-    if code == _TEXT:
+    if code == Extended.TEXT:
         return str(data, "utf-8", "surrogatepass")
-    if code == _SPAN:
+    if code == Extended.SPAN:
         return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
     raise ValueError(f"a value of kind {code} is none")
 
@@ -114,14 +120,14 @@ def read(kind: type[T], value: object) -> T:
 def ready(arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments before they are sent: a span of time, or a datetime without a zone, would arrive
     as a text."""
-    return {name: _ready(value, _LEVELS) for name, value in arguments.items()}
+    return {name: _ready(value, SPAN_LEVELS) for name, value in arguments.items()}
 
 
 def _ready(value: Any, levels: int) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
-        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
+        return msgspec.msgpack.Ext(Extended.SPAN, _encode(value // _US))
     if levels and isinstance(value, Mapping):
         return {key: _ready(each, levels - 1) for key, each in value.items()}
     if levels and isinstance(value, list):
@@ -135,7 +141,7 @@ def _sendable(value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
+            return msgspec.msgpack.Ext(Extended.TEXT, value.encode(errors="surrogatepass"))
     elif isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
     elif isinstance(value, Mapping):

@@ -40,7 +40,8 @@ class Delayed(Protocol):
     ) -> int | None:
         """Have a message of a work queue be due at another time; its new id, None: it was too late.
 
-        It is put anew, in one transaction with taking it. `deliver_at`: a moment, or
-        `delay`: seconds from now, as for a put; or neither: now. Its `expires_at` stays. Raises
-        QueueNotFound, QueueFull, QueueDisabled, InvalidArgument.
+        It is put anew, in one transaction with taking it. `deliver_at`: a moment, as for a
+        put (an int is microseconds since the epoch); or `delay`: seconds from now, or a
+        `timedelta`; or neither: now. Its `expires_at` stays. Raises QueueNotFound, QueueFull,
+        QueueDisabled, InvalidArgument.
         """
