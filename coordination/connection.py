@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+from quire.callbacks import check_function
 from quire.deprecated import with_old_names
 from quire.moments import Duration
 
@@ -84,6 +85,8 @@ class Connection:
     NotSupportedError = dbapi_errors.NotSupportedError
 
     def __init__(self, store: Store) -> None:
+        given = getattr(store, "transaction", store)
+        check_function("store's method", given, "give a store of quire.open")
         self._store = store
         self._state = ConnectionState.IDLE
         self._transaction: Transaction | None = None

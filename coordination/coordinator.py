@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from quire.callbacks import check_function
 from quire.errors import (
     AlreadyCommitted,
     CommitUnfinished,
@@ -97,6 +98,9 @@ class Coordinator:
         for text in (name, *participants):
             if not isinstance(text, str) or _NAME.fullmatch(text) is None:
                 raise InvalidArgument(f"name {text!r}: use 1 to 24 of A-Z a-z 0-9 _ -")
+        check_function(
+            "store's method", getattr(store, "ledger", store), "give a store of quire.open"
+        )
         self._store = store
         self._name = name
         self._participants = dict(participants)

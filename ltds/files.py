@@ -23,7 +23,8 @@ def check_foreign(ltds_id: object) -> int:
     """The id itself, or `InvalidArgument` if it is none of another process's file."""
     if not is_int(ltds_id) or not 0 <= ltds_id < 1 << 63 or not is_foreign(ltds_id):
         raise InvalidArgument(
-            f"{ltds_id!r:.100} is not the id of a file written by another process"
+            f"{ltds_id!r:.100} is not the id of a file that another process has written: give "
+            "the id of one"
         )
     return ltds_id
 

@@ -551,8 +551,10 @@ def check_file_number(data_file: object, files: int | None = None) -> int | None
     if data_file is None or (is_int(data_file) and 0 <= data_file < (files or math.inf)):
         return data_file
     there_are = "" if files is None else f"this store has {files}, "
-    last = "the number of a data file" if files is None else f"0 to {files - 1}"
-    raise InvalidArgument(f"data_file {data_file!r:.100}: {there_are}give {last}, or None")
+    numbers = "the number of a data file"
+    if files is not None:
+        numbers = "0" if files == 1 else f"0 to {files - 1}"
+    raise InvalidArgument(f"data_file {data_file!r:.100}: {there_are}give {numbers}, or None")
 
 
 def _has_utf8(text: str) -> bool:

@@ -108,10 +108,13 @@ def encode(value: Any, content_type: str | None = None) -> tuple[bytes, str]:
 def decode(message: Carrier, name: str | None = None) -> Any:
     """The value that the message carries, by the codec of that name or of its content type.
 
-    A message without a content type gives its bytes. Raises CodecNotFound, PayloadInvalid.
+    A message without a content type gives its bytes. Raises CodecNotFound, PayloadInvalid,
+    InvalidArgument for what is no message.
     """
     if name is not None:
         found = codec(name)
+    elif not hasattr(message, "content_type"):
+        raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
     elif message.content_type is None:
         return message.payload
     else:

@@ -13,9 +13,6 @@ from typing import Any, Final, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
-DEPRECATED: Final = "__deprecated__"
-"""What a function has that gets the value of such a property: the new name."""
-
 STORE: Final[Mapping[str, str]] = {
     "create_queues": "admin.create_queues",
     "rename_queue": "admin.rename_queue",
@@ -96,7 +93,6 @@ def _getter(old: str, new: str) -> Callable[[Any], Any]:
         found = find(self)
         return _switching(found, _SWITCHED[old]) if old in _SWITCHED else found
 
-    setattr(get, DEPRECATED, new)
     return get
 
 

@@ -61,7 +61,9 @@ class MessageId:
     def __int__(self) -> int:
         first = self.run.first_id
         if first == 0:
-            raise TransactionError("the message has no id before its transaction has committed")
+            raise TransactionError(
+                "the message has no id before its transaction has committed: use it after that"
+            )
         return first + self.index
 
     __index__ = __int__

@@ -11,10 +11,15 @@ from quire.limits import NEAR_CHARACTERS, NEAR_NAMES
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """ " (did you mean 'orders'?)", of the name that is nearest; "" where none is near."""
+    near = nearest(given, known)
+    return "" if near is None else f" (did you mean {near!r}?)"
+
+
+def nearest(given: object, known: Iterable[str]) -> str | None:
+    """Of the known names; None where none is near."""
     if not isinstance(given, str) or not given:
-        return ""
+        return None
     near = (
         name for name in known if name != given and abs(len(name) - len(given)) <= NEAR_CHARACTERS
     )
-    found = get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.7)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    return next(iter(get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.65)), None)

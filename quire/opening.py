@@ -114,9 +114,11 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
     return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
 
 
-def _open_in_memory(env: Env | None, **options: Any) -> Store:
+def _open_in_memory(env: Env | None, *, create: bool, **options: Any) -> Store:
     if env is not None:
         raise InvalidArgument("a store in memory is in no env: give a path, or no env")
+    if not create:
+        raise InvalidArgument("a store in memory is always a new one: leave create out")
     from quire.engine import EmbeddedStore
 
     return EmbeddedStore.open(None, **options)

@@ -150,7 +150,8 @@ class PayloadWriter:
     def _check_size(self, size: int) -> None:
         if self._expected is not None and size > self._expected:
             raise InvalidArgument(
-                f"the payload has more than the {self._expected} bytes of its size"
+                f"the payload has more than the {self._expected} bytes of its size: give the size "
+                "that it has, or None"
             )
         if size > MAX_STREAM_BYTES:
             raise InvalidArgument(

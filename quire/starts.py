@@ -23,6 +23,9 @@ Start = Literal["earliest", "latest"] | str | int | Moment | Message | MessageId
 """Where a subscription begins: a word, a position (int), a time (datetime with a time zone, or
 float seconds since 1970), or a message, its `MessageId` or "id:NUMBER"."""
 
+"""Where a subscription begins: the first message that is kept, the next one that comes, a position,
+a time, or a message."""
+
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"
 _CHECKED: Final = re.compile(r"earliest|latest|(time|id):([0-9]{1,19})")

@@ -73,7 +73,9 @@ class Connection:
             self._watch = Channel(self._place, self._hello(Role.WATCH), seconds)
         except StreamEnded as error:
             self._closed = True
-            raise ConnectionLost(f"nobody answers at {url}: {error}") from None
+            raise ConnectionLost(
+                f"nobody answers at {url}: {error}; start the owner, or open the store by its path"
+            ) from None
         except BaseException:
             self._closed = True
             raise

@@ -97,7 +97,7 @@ class Undecided:
         if entry is None:
             raise TransactionNotFound(
                 f"the prepared transaction {xid!r} is not known any more: store.prepared.list() "
-                "tells those that wait for a decision"
+                "lists those that wait for a decision"
             )
         if decision is Decision.ROLLBACK:
             entry.transaction.rollback()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -29,16 +28,11 @@ from .limits import LOOK_CHARACTERS, SPAN_LEVELS
 
 T = TypeVar("T")
 
+_UNSENT: Final = 1  # codes of extended values: what an argument looks like
+_MESSAGE: Final = 2  # of which queue and number are told
+_TEXT: Final = 3  # with half a character, which is no UTF-8
+_SPAN: Final = 4  # of time, in microseconds
 _US: Final = timedelta(microseconds=1)
-
-
-class Extended(IntEnum):
-    """What an extended value is, by its code."""
-
-    UNSENT = 1  # what an argument looks like
-    MESSAGE = 2  # of which queue and number are told
-    TEXT = 3  # with half a character, which is no UTF-8
-    SPAN = 4  # of time, in microseconds
 
 
 class Unsent:
@@ -56,7 +50,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Message):
-        return msgspec.msgpack.Ext(Extended.MESSAGE, _encode([value.queue, value.id]))
+        return msgspec.msgpack.Ext(_MESSAGE, _encode([value.queue, value.id]))
     if isinstance(value, MessageId):
         return check_start(value)
     if isinstance(value, pa.Schema):
@@ -70,18 +64,18 @@ def _plain(value: Any) -> Any:
 
 def _unsent(value: object) -> msgspec.msgpack.Ext:
     looks = repr(value)[:LOOK_CHARACTERS].encode(errors="backslashreplace")
-    return msgspec.msgpack.Ext(Extended.UNSENT, looks)
+    return msgspec.msgpack.Ext(_UNSENT, looks)
 
 
 def _extended(code: int, data: memoryview) -> Any:
-    if code == Extended.UNSENT:
+    if code == _UNSENT:
         return Unsent(str(data, "utf-8", "replace"))
-    if code == Extended.MESSAGE:
+    if code == _MESSAGE:
         queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
         return Message(number, queue, b"")
-    if code == Extended.TEXT:
+    if code == _TEXT:
         return str(data, "utf-8", "surrogatepass")
-    if code == Extended.SPAN:
+    if code == _SPAN:
         return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
     raise ValueError(f"a value of kind {code} is none")
 
@@ -127,7 +121,7 @@ def _ready(value: Any, levels: int) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
-        return msgspec.msgpack.Ext(Extended.SPAN, _encode(value // _US))
+        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
     if levels and isinstance(value, Mapping):
         return {key: _ready(each, levels - 1) for key, each in value.items()}
     if levels and isinstance(value, list):
@@ -141,7 +135,7 @@ def _sendable(value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return msgspec.msgpack.Ext(Extended.TEXT, value.encode(errors="surrogatepass"))
+            return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
     elif isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else _unsent(value)
     elif isinstance(value, Mapping):

@@ -34,8 +34,6 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from quire.deprecated import DEPRECATED
-
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
@@ -106,9 +104,10 @@ def is_value(named: Any) -> bool:
 def leave_out(
     _app: Sphinx, what: str, _name: str, member: Any, _skip: bool, _options: Any
 ) -> bool | None:
-    """Of a class, names that go, and classes that are listed by themselves."""
-    goes = isinstance(member, property) and hasattr(member.fget, DEPRECATED)
-    return True if what == "class" and (goes or isinstance(member, type)) else None
+    """Classes that are listed by themselves, where a class has them as fields; and old names."""
+    if isinstance(member, property) and member.fget.__module__ == "quire.deprecated":
+        return True
+    return True if what == "class" and isinstance(member, type) else None
 
 
 def drop_links_of_builtins(_app: Sphinx, document: nodes.document) -> None:

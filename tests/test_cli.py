@@ -141,7 +141,7 @@ def test_the_state_is_listed(quire: Terminal) -> None:
     lines = quire("state", "sold").splitlines()
     assert lines[1].split() == ["apples", "1", "'2'"]
     assert lines[2].split()[2] == repr("?" * 40).replace("?", r"\xff")
-    said = [json.loads(line) for line in quire("state", "--json").splitlines()]
+    said = json.loads(quire("state", "--json"))
     assert said[:2] == [
         {"name": "other", "key": "k", "value": ""}, {"name": "sold", "key": "apples", "value": "2"},
     ]  # fmt: skip
@@ -443,8 +443,6 @@ def test_commands_join_the_owner(quire: Terminal) -> None:
         (["alter-queue", "w", "priority=yes"], "InvalidArgument"),
         (["create-queue", "x", "nonsense=1"], "InvalidArgument"),
         (["subscribe", "t", "b", "--start", "middle"], "InvalidArgument"),
-        (["get", "w", "-n", "0"], "InvalidArgument"),
-        (["get", "w", "--wait", "-1"], "InvalidArgument"),
     ],
 )
 def test_an_error_is_one_line(quire: Terminal, command: list[str], error: str) -> None:
@@ -457,7 +455,7 @@ def test_an_error_is_one_line(quire: Terminal, command: list[str], error: str) -
 @pytest.mark.promise(13)
 @pytest.mark.parametrize(
     "wrong",
-    [["a/b"], ["q", "--capacity", "1"], ["q", "--max-messages", "0"], ["q", "--data-files", "17"]],
+    [["a/b"], ["q", "--capacity", "1"], ["q", "ttl=never"], ["q", "--data-files", "17"]],
 )
 def test_no_store_is_made_for_a_queue_that_cannot_be(
     store_path: str, capsys: pytest.CaptureFixture[str], wrong: list[str]
@@ -550,7 +548,7 @@ def test_what_cannot_be_printed_is_not_taken(quire: Terminal) -> None:
         assert process.stdout is not None
         assert process.stdout.read(1000)
         process.stdout.close()
-        assert process.wait(300) == 1
+        assert process.wait(300) == 141
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.stderr.close()

@@ -116,7 +116,8 @@ def errors_of_path(layout: Layout) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidArgument(
-            f"path {layout.path!r}: the directory that it is to be made in is not there"
+            f"path {layout.path!r}: the directory that it is to be made in is not there: "
+            "make that first"
         ) from None
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:

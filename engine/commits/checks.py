@@ -56,7 +56,8 @@ def there_already(state: State, name: str) -> QueueExists:
     if queue is None or queue.name == name:
         return QueueExists(f"queue {name!r} is there already: use it, or drop_queue it first")
     return QueueExists(
-        f"{name!r} is an alias of queue {queue.name!r}: use another name, or drop_alias it first"
+        f"{name!r} is an alias of queue {queue.name!r}: use another name, or drop it first "
+        "(store.admin.drop_alias)"
     )
 
 
@@ -104,9 +105,9 @@ def check_stays(queue: Queue, what: str) -> None:
 def check_unnamed(state: State, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
-        ALIAS: "store.admin.drop_alias() it, or give it to another queue (create_alias with "
-        "replace=True)",
-        SCHEDULE: "store.cron.drop() it, or give it another queue (store.cron.alter)",
+        ALIAS: "drop it (store.admin.drop_alias), or give it to another queue "
+        "(store.admin.create_alias with replace=True)",
+        SCHEDULE: "drop it (store.cron.drop), or give it another queue (store.cron.alter)",
     }
     for type, remedy in remedies.items():
         for entry in state.durable.catalog.get(type, {}).values():
@@ -202,14 +203,14 @@ def check_unused(queue: Queue) -> None:
     if space.open_transactions:
         raise QueueInUse(
             f"queue {name!r} has {space.open_transactions} open transactions: end them first "
-            "(store.admin.transactions())"
+            "(store.admin.transactions() lists them)"
         )
     if space.pending_messages:
         raise QueueInUse(f"a put to queue {name!r} is under way: try again")
     if space.prepared:
         raise QueueInUse(
             f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
-            "(store.prepared.list())"
+            "(store.prepared.list() lists them)"
         )
     in_flight = sum(s.delivered for s in queue.subscriptions.values())
     if in_flight:

@@ -460,8 +460,8 @@ class Definitions:
             known = checks.entry_named(state, ALIAS, name)
             if known is None:
                 raise InvalidArgument(
-                    f"{name!r} is the name of a queue, not an alias: rename_queue and drop_queue "
-                    "are for queues"
+                    f"{name!r} is the name of a queue, not an alias: "
+                    "store.admin.rename_queue and drop_queue are for queues"
                 )
             checks.check_no_dead_letters(state, name)
             return [CatalogChange(ALIAS, known[0], None)]

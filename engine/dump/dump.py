@@ -63,7 +63,7 @@ class Choices:
             check_limit(self.limit)
         check_first(self.start)
         if self.messages and self.queue is None:
-            raise InvalidArgument("messages are those of a queue: name one")
+            raise InvalidArgument("messages are those of a queue: give the queue too")
 
 
 def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:

@@ -183,7 +183,7 @@ class PreparedTransactions:
         ):
             raise TransactionNotFound(
                 f"there is no prepared transaction {xid!r} (any more): store.prepared.list() "
-                "tells them"
+                "lists them"
             )
         prepared.phase = Phase.DECIDING
         return prepared

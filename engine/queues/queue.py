@@ -307,7 +307,9 @@ class Queue(QueueEffects):
         if self.stopped:
             return self.stopped
         if not getattr(self._switches, what):
-            return f"the store is stopped for {what}: store.enable({what}=True) lets them go on"
+            return (
+                f"the store is stopped for {what}: store.admin.switch({what}=True) lets them go on"
+            )
         if not getattr(self.config.properties, what):
             return (
                 f"queue {self.name!r} is stopped for {what}: alter_queue({self.name!r}, "

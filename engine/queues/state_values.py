@@ -109,7 +109,7 @@ class StateValues:
             if more_bytes > 0 and total > MAX_STATE_BYTES:
                 raise StateFull(
                     f"the state of all names would take {total} bytes: at most {MAX_STATE_BYTES}; "
-                    "drop a name that is not needed any more (drop_state)"
+                    "drop a name that is not needed any more (store.states.drop)"
                 )
             keys = index.keys + len(index.holders) + self._reserved_keys + more_keys
             if more_keys > 0 and keys > MAX_STATE_KEYS:

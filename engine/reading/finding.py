@@ -41,7 +41,9 @@ def place_of(delivery: Delivery, queue: Queue, start: str | int) -> int:
         end = queue.end_position
     position = end if start == "latest" else int(start)
     if position > end:
-        raise InvalidArgument(f"position {position}: queue {queue.name!r} ends at position {end}")
+        raise InvalidArgument(
+            f"position {position}: queue {queue.name!r} ends at position {end}: give 0 to {end}"
+        )
     return position
 
 

@@ -80,7 +80,7 @@ class Leases:
                 if end > queue.end_position:
                     raise PositionLost(
                         f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, "
-                        f"{end}) is not in it"
+                        f"{end}) is not in it, give positions up to that"
                     )
                 if position >= end:
                     return pointers

@@ -429,7 +429,8 @@ class Gets:
             queue, subscription = self._context.state.source(source)
             if position > queue.end_position:
                 raise InvalidArgument(
-                    f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
+                    f"position {position!r}: {source} has the positions 0 to {queue.end_position}: "
+                    "give one of them"
                 )
             if subscription in self.seeks:
                 raise moving(queue, subscription)

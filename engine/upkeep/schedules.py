@@ -97,7 +97,8 @@ class Schedules:
                 _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
             else:
                 raise ScheduleExists(
-                    f"schedule {name!r} is there already: store.cron.alter() it, or drop() it first"
+                    f"schedule {name!r} is there already: alter it (store.cron.alter), or "
+                    "drop it first (store.cron.drop)"
                 )
             return self._info(*self._known(name), self._env.now_us())
 
@@ -136,7 +137,8 @@ class Schedules:
         known = entry_named(self._state, SCHEDULE, name)
         if known is None:
             raise ScheduleNotFound(
-                f"there is no schedule {name!r}: store.cron.list() tells them, create() makes one"
+                f"there is no schedule {name!r}: store.cron.list() lists them, "
+                "store.cron.create makes one"
             )
         return known
 
@@ -304,5 +306,5 @@ def _check_as_asked(there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
     if differing:
         raise ScheduleExists(
             f"schedule {body['name']!r} is there already, and not as asked for: "
-            f"{'; '.join(differing)}; ask for what is there, or store.cron.alter() it"
+            f"{'; '.join(differing)}; ask for what is there, or alter it (store.cron.alter)"
         )

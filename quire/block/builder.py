@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class BlockBuilder:
         """Add plain messages; how many they were. Their bytes are copied once."""
         if isinstance(payloads, (str, bytes, bytearray, memoryview)):
             raise InvalidArgument("payloads must be a list of bytes: use put for one payload")
-        if not isinstance(payloads, Iterable):
+        if not isinstance(payloads, Iterable) or isinstance(payloads, Mapping):
             raise InvalidArgument(
                 f"payloads must be a list of bytes or Arrow data, not {type(payloads).__name__}"
             )

@@ -241,7 +241,10 @@ def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
 def _check_nulls(column: str, field: pa.Field, array: pa.Array) -> None:
     """Of the column, and of what is inside it."""
     if array.null_count and not field.nullable:
-        raise InvalidArgument(f"column {column!r} has {array.null_count} nulls, and is not null")
+        raise InvalidArgument(
+            f"column {column!r} has {array.null_count} nulls, and is not null: give a value in "
+            "each row"
+        )
     if pa.types.is_struct(field.type):
         present = array.filter(array.is_valid()) if array.null_count else array
         for inner, values in zip(field.type, present.flatten(), strict=True):

@@ -1,6 +1,5 @@
 """Graphs of steps as their store knows them: looked at, drawn and told, without Spark."""
 
-from .command import add_commands
 from .definition import (
     GraphDefinition,
     QueueDefinition,
@@ -46,7 +45,6 @@ __all__ = [
     "QueueSight",
     "StepDefinition",
     "StepSight",
-    "add_commands",
     "ask_replay",
     "asked_replays",
     "awaited_markers",

@@ -65,8 +65,8 @@ def load_graph(store: Store, graph: str) -> GraphDefinition:
     if found is None:
         known = ", ".join(graph_names(store)) or "none"
         raise InvalidArgument(
-            f"the store at {store.path} knows no graph {graph!r}; it knows {known}: a graph is "
-            "known once it was started"
+            f"the store at {store.path} knows no graph {graph!r}; it knows {known}: give one, "
+            "or start this one first"
         )
     return GraphDefinition.of_bytes(found)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quire.spark_graphs.limits import OWN_FILE_BYTES
 from tests.spark.kit import numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
@@ -67,30 +68,30 @@ def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> Non
 
 
 def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) -> None:
-    """At the commit, with column and queue, however the rows go; nothing is written then."""
+    """At the commit, with column and queue, however a row goes: as a block, or in a file."""
     topic(store, "a", "b")
-    times = "timestamp '2100-01-01 00:00:00'"
-    for rows in (1, 50_000):
-        columns = {
-            "priority": "cast(id + 1 as int) AS priority",
-            "deliver_at": f"{times} AS deliver_at",
-            "expires_at": f"{times} AS expires_at",
-            "group_key": "map('quire.group_key', 'g') AS attributes",
-        }
-        for name, column in columns.items():
-            frame = spark.range(0, rows, 1, 1).selectExpr("cast(id AS string) AS payload", column)
-            write = frame.write.format("quire").mode("append").option("queue", "a")
-            with pytest.raises(Exception, match=f"queue 'a' does not obey {name}"):
-                write.save(store.path)
-            assert store.queue("a").messages == 0
-        frame = spark.range(0, rows, 1, 1).selectExpr(
-            "cast(id AS string) AS payload", "0 AS priority", "map('a', 'b') AS attributes",
-            "cast(null AS timestamp) AS deliver_at",
-        )  # fmt: skip
-        frame.write.format("quire").mode("append").option("queue", "b").save(store.path)
-    store.create_queue("work", kind="work")
-    frame = spark.range(0, 50_000, 1, 1).selectExpr("'x' AS payload", f"{times} AS deliver_at")
-    frame.write.format("quire").mode("append").option("queue", "work").save(store.path)
+    store.create_queue("work")
+    moment = "timestamp '2100-01-01 00:00:00'"
+
+    def write(queue: str, *columns: str, characters: int = 1) -> None:
+        frame = spark.range(0, 1, 1, 1).selectExpr(
+            f"repeat('x', {characters}) AS payload", *columns
+        )
+        frame.write.format("quire").mode("append").option("queue", queue).save(store.path)
+
+    refused = {
+        "priority": ("7 AS priority", f"{moment} AS expires_at"),
+        "deliver_at": (f"{moment} AS deliver_at", "map('quire.group_key', 'g') AS attributes"),
+    }
+    for name, columns in refused.items():
+        for characters in (1, OWN_FILE_BYTES):
+            with pytest.raises(Exception, match=f"queue 'a' does not obey .*{name}"):
+                write("a", *columns, characters=characters)
+    assert store.queue("a").messages == 0
+    write(
+        "b", "0 AS priority", "map('a', 'b') AS attributes", "cast(null AS timestamp) AS deliver_at"
+    )
+    write("work", f"{moment} AS deliver_at", characters=OWN_FILE_BYTES)
     assert store.queue("work").timed is True
     assert store.get("work") is None
 

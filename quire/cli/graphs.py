@@ -1,92 +1,78 @@
-"""`quire graph`: list the graphs of a store, show, draw and run them, tell their steps things."""
+"""Commands for graphs: list, show, draw and run them, tell their steps things."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import inspect
-import json
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from os.path import realpath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import InvalidArgument, StepTimeout
 from quire.limits import GRAPH_LINE_SECONDS
 
-from .definition import GraphDefinition
-from .drawing import draw, write_drawing
-from .kept import ask_replay, graph_names, load_graph, reset_step, set_paused
-from .sight import GraphSight, see
-from .words import explain
+from .command import Command, Status
+from .opened import opened, seen
+from .printing import print_json
+from .values import START, count, start
 
-T = TypeVar("T")
-Command = Callable[[argparse.Namespace], "int | None"]
+if TYPE_CHECKING:
+    from quire.graphs import GraphDefinition, GraphSight
 
 
-def add_commands(parser: argparse.ArgumentParser, start: Callable[[str], object]) -> None:
-    """The commands below `quire graph`. `start`: reads where a step is to begin again."""
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def _json_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
-    def add(name: str, run: Command, help: str, *arguments: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help, description=help)
-        sub.set_defaults(run=run)
-        sub.add_argument("path", metavar="PATH", help="the store's directory")
-        for argument in arguments:
-            is_optional = argument.endswith("?")
-            name = argument.removesuffix("?")
-            sub.add_argument(name, metavar=name.upper(), nargs="?" if is_optional else None)
-        return sub
 
-    sub = add("ls", _list, "list the graphs that were started in a store")
-    sub.add_argument("--json", action="store_true", help="as JSON")
-    sub = add("show", _show, "tell a graph's steps, and how far they are", "graph")
-    sub.add_argument("--json", action="store_true", help="as JSON")
-    sub.add_argument("--svg", metavar="FILE", help="draw it into this file")
-    sub = add("run", _run, "run a graph until a signal comes")
-    sub.add_argument(
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help="as `graph ls` lists it")
+    _json_form(parser)
+    parser.add_argument("--svg", metavar="FILE", help="draw it into this file")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "graph", metavar="MODULE:ATTRIBUTE", help="a Graph, or what makes one of the store's path"
     )
-    sub.add_argument("--drain", action="store_true", help="end when all inputs are empty")
-    add("pause", _pause, "have a step, or all, begin no further batch", "graph", "step?")
-    add("resume", _resume, "let a step, or all, go on", "graph", "step?")
-    sub = add("replay", _replay, "have dead letters put back through their step", "graph", "step")
-    sub.add_argument("--max", type=int, metavar="N", help="so many at most")
-    sub = add("reset", _reset, "have a step read again, and forget its values", "graph", "step")
-    sub.add_argument(
-        "--to",
-        type=start,
-        default="earliest",
-        metavar="START",
-        help="earliest, latest, a time, ...",
-    )
-    sub.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--drain", action="store_true", help="end when all inputs are empty")
 
 
-def _look(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
-    """What the action gives of the store, which is not owned for it."""
-    from quire.looking import look
-
-    return look(options.path, action)
+def _steps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH")
+    parser.add_argument("step", nargs="?", metavar="STEP", help="else all of them")
 
 
-def _open(options: argparse.Namespace) -> Any:
-    from quire.opening import open as open_store
+def _step(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH")
+    parser.add_argument("step", metavar="STEP")
 
-    return open_store(options.path, create=False)
+
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    _step(parser)
+    parser.add_argument("--max", type=count, metavar="N", help="up to N; else all")
+
+
+def _reset_arguments(parser: argparse.ArgumentParser) -> None:
+    _step(parser)
+    parser.add_argument("--to", type=start, default="earliest", metavar="START", help=START)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _list(options: argparse.Namespace) -> None:
+    from quire.graphs import graph_names, load_graph, see
+
     def found(store: Any) -> list[tuple[GraphDefinition, GraphSight]]:
         graphs = [load_graph(store, name) for name in graph_names(store)]
         return [(graph, see(store, graph)) for graph in graphs]
 
-    graphs = _look(options, found)
+    graphs = seen(options, found)
     if options.json:
-        print(json.dumps([_as_json(*each) for each in graphs]))
+        print_json([_as_json(*each) for each in graphs])
         return
     for graph, sight in graphs:
         behind = sum(step.lag_messages for step in sight.steps.values())
@@ -95,21 +81,26 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
+    from quire.graphs import draw, explain, load_graph, see, write_drawing
+
     def found(store: Any) -> tuple[GraphDefinition, GraphSight]:
         graph = load_graph(store, options.graph)
         return graph, see(store, graph)
 
-    graph, sight = _look(options, found)
+    graph, sight = seen(options, found)
     if options.svg is not None:
         write_drawing(options.svg, draw(graph, sight))
-    print(json.dumps(_as_json(graph, sight)) if options.json else explain(graph, sight))
+    if options.json:
+        print_json(_as_json(graph, sight))
+    else:
+        print(explain(graph, sight))
 
 
 def _as_json(graph: GraphDefinition, sight: GraphSight) -> dict[str, Any]:
-    now = asdict(sight)
+    now = dataclasses.asdict(sight)
     for name, step in sight.steps.items():
         now["steps"][name]["lag_messages"] = step.lag_messages
-    return {**asdict(graph), "now": now}
+    return {**dataclasses.asdict(graph), "now": now}
 
 
 def _pause(options: argparse.Namespace) -> None:
@@ -121,26 +112,32 @@ def _resume(options: argparse.Namespace) -> None:
 
 
 def _tell(options: argparse.Namespace, *, paused: bool) -> None:
-    with _open(options) as store:
+    from quire.graphs import set_paused
+
+    with opened(options) as store:
         steps = set_paused(store, options.graph, options.step, paused)
     print(f"{', '.join(steps)}: {'paused' if paused else 'going on'}")
 
 
 def _replay(options: argparse.Namespace) -> None:
-    with _open(options) as store:
+    from quire.graphs import ask_replay
+
+    with opened(options) as store:
         dead = ask_replay(store, options.graph, options.step, options.max)
     print(f"asked for: who runs graph {options.graph} puts the dead letters of {dead} back")
 
 
 def _reset(options: argparse.Namespace) -> int:
+    from quire.graphs import reset_step
+
     if not options.yes and not _agreed(options):
         print("nothing was done", file=sys.stderr)
-        return 1
-    with _open(options) as store:
+        return Status.ERROR
+    with opened(options) as store:
         positions = reset_step(store, options.graph, options.step, options.to)
     for queue, position in positions.items():
         print(f"{options.step} reads {queue} from position {position} on")
-    return 0
+    return Status.DONE
 
 
 def _agreed(options: argparse.Namespace) -> bool:
@@ -178,7 +175,8 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
             before = now
         status = run.status()
         print(status, flush=True)
-    return 1 if any(step.phase == "failed" for step in status.steps.values()) else 0
+    failed = any(step.phase == "failed" for step in status.steps.values())
+    return Status.ERROR if failed else Status.DONE
 
 
 def _tell_end(run: Any, ending: threading.Event) -> None:
@@ -230,3 +228,28 @@ def _graph_named(name: str, path: str) -> Any:
     if realpath(found.path) != realpath(path):
         raise InvalidArgument(f"{name!r} is a graph of the store {found.path}, not of {path}")
     return found
+
+
+COMMANDS: Final = (
+    Command("graph ls", "list the graphs that were started in a store", _list, _json_form),
+    Command("graph show", "tell a graph's steps, and how far they are", _show, _show_arguments),
+    Command(
+        "graph run",
+        "run a graph until a signal comes",
+        _run,
+        _run_arguments,
+        "  quire graph run shop.quire shop.graphs:orders",
+    ),
+    Command("graph pause", "have a step, or all, begin no further batch", _pause, _steps),
+    Command("graph resume", "let a step, or all, go on", _resume, _steps),
+    Command(
+        "graph replay", "have dead letters put back through their step", _replay, _replay_arguments
+    ),
+    Command(
+        "graph reset",
+        "have a step read again, and forget its values",
+        _reset,
+        _reset_arguments,
+        "What it has put is put again.",
+    ),
+)

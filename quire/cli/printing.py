@@ -1,0 +1,112 @@
+"""What commands print: tables, JSON, messages."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from quire.limits import PAYLOAD_START_BYTES
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """In columns; the first row is their heads."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def print_tree(value: Any, indent: str = "") -> None:
+    """A JSON value in lines."""
+    items = value.items() if isinstance(value, dict) else ((str(i), v) for i, v in enumerate(value))
+    for name, inner in items:
+        if isinstance(inner, dict | list) and inner:
+            print(f"{indent}{name}:")
+            print_tree(inner, indent + "  ")
+        else:
+            print(f"{indent}{name}: {'none' if inner in ([], {}, None) else inner}")
+
+
+def print_json(value: Any) -> None:
+    """On one line."""
+    print(json.dumps(value))
+
+
+def print_infos(infos: Iterable[Any]) -> None:
+    """Values that a store tells, as one JSON list."""
+    from dataclasses import asdict
+
+    print_json([asdict(info) for info in infos])
+
+
+def moment_text(time_us: int | None) -> str:
+    """In UTC."""
+    from datetime import UTC, datetime
+
+    if time_us is None:
+        return "-"
+    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def payload_start(payload: bytes) -> str:
+    """As far as a line of a table has room for it; what is not printable is escaped."""
+    return repr(payload[:PAYLOAD_START_BYTES])[1:]
+
+
+def bytes_json(name: str, value: bytes) -> dict[str, str]:
+    """As text, where it is UTF-8; else in base64, under a name that says so."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+# Messages
+
+
+def add_forms(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that print messages."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="all fields, an object a line; payload_base64 where a payload is not UTF-8",
+    )
+    group.add_argument(
+        "--raw", action="store_true", help="the payloads' bytes as they are, with nothing between"
+    )
+
+
+def print_message(message: Any, options: argparse.Namespace) -> None:
+    """In the form that was asked for; a payload, or a row's columns, are a line by default."""
+    from quire.typed_message import value_json
+
+    if options.json:
+        print_json(_message_json(message))
+        return
+    value = value_json(message)
+    if value is not None and not options.raw:
+        sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+        return
+    with message.open() as payload:  # it may be larger than memory
+        while piece := payload.read(1 << 20):
+            sys.stdout.buffer.write(piece)
+    if not options.raw:
+        sys.stdout.buffer.write(b"\n")
+
+
+def _message_json(message: Any) -> dict[str, Any]:
+    from quire.message import MESSAGE_SCHEMA
+    from quire.typed_message import value_json
+
+    shown = {
+        "queue": message.queue,
+        **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
+        "attributes": dict(message.attributes),
+    }
+    payload, value = shown.pop("payload"), value_json(message)
+    return shown | (bytes_json("payload", payload) if value is None else {"value": value})

@@ -1,0 +1,136 @@
+"""What is typed on a command line, as values: sizes, times, counts, NAME=VALUE."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from quire.errors import InvalidArgument
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def size(text: str) -> int:
+    """Bytes, with K, M, G or T for powers of 1024."""
+    found = _size_of(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or 64K, 512M, 2G")
+    return found
+
+
+def _size_of(text: str) -> int | None:
+    unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
+    number = text[:-1] if unit else text
+    return int(number) << 10 * unit if number.isascii() and number.isdecimal() else None
+
+
+def place(text: str) -> int:
+    """An LSN or a position: decimal, or hexadecimal with 0x."""
+    try:
+        found = int(text, 16 if text[:2].lower() == "0x" else 10)
+    except ValueError:
+        found = -1
+    if found < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no LSN or position: give 4096 or 0x1000")
+    return found
+
+
+def count(text: str) -> int:
+    """How many, at least one."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: give a number of 1 or more")
+    return int(text)
+
+
+def number(text: str) -> int:
+    """A whole number, as of a data file, a priority or an id."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number: give one as 3") from None
+
+
+def seconds(text: str) -> float:
+    """How long: seconds, or with s, m, h or d."""
+    factor = _SECONDS.get(text[-1:], 1)
+    try:
+        found = float(text[:-1] if text[-1:] in _SECONDS else text) * factor
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: give seconds, 0 or more, or 90s, 10m, 2h, 7d"
+        )
+    return found
+
+
+def wait(text: str) -> float | None:
+    """The same of one who may wait for ever."""
+    return None if text == "forever" else seconds(text)
+
+
+def moment(text: str) -> int:
+    """A point in time, in microseconds since 1970: as ISO 8601 has it, or seconds since 1970."""
+    for read in (float, lambda text: datetime.fromisoformat(text).astimezone().timestamp()):
+        with contextlib.suppress(ValueError, OverflowError):
+            found = round(read(text) * 1e6)
+            if found >= 0:
+                return found
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no point in time: give one as 2025-01-31T12:00:00 (your local time), "
+        "2025-01-31T12:00:00+00:00, or seconds since 1970"
+    )
+
+
+START: Final = (
+    "earliest, latest, a position, a time (2025-01-31T12:00:00, 1738324800.0) or id:NUMBER"
+)
+
+
+def start(text: str) -> Any:
+    """Where in a queue: a position, seconds since the epoch, a date and time, or as it is."""
+    for read in (int, float, lambda text: datetime.fromisoformat(text).astimezone()):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
+
+
+def pair(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r:.100}: give NAME=VALUE, as colour=red")
+    return name, value
+
+
+def pairs(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Several NAME=VALUE. Raises InvalidArgument."""
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in max_deliveries=5")
+        yield name, value
+
+
+def value(text: str) -> Any:
+    """JSON, or else a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def properties(given: Iterable[str]) -> dict[str, Any]:
+    """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument."""
+    from quire.arguments import check_changes
+
+    found = {}
+    for name, text in pairs(given):
+        is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
+        found[name] = _size_of(text) if is_bytes and _size_of(text) is not None else value(text)
+    return check_changes(found)
