@@ -151,11 +151,12 @@ def _fill(
     if due is None:
         due = time.time_ns() // 1000 + rng.integers(-10_000_000, 3_600_000_000, count)
         due[: max(count // 2, 500)] = 0  # at once
-    columns = {
-        "payload": pa.array([b"x" * 100] * count, pa.binary()),
-        "priority": pa.array(rng.integers(0, 10, count).astype(np.int32)),
-        "deliver_at": pa.array(due, pa.timestamp("us", "UTC")),
-    }
+    priorities = rng.integers(0, 10, count).astype(np.int32)
+    columns = {"payload": pa.array([b"x" * 100] * count, pa.binary())}
+    if order == "by priority":
+        columns["priority"] = pa.array(priorities)
+    if order == "by time":
+        columns["deliver_at"] = pa.array(due, pa.timestamp("us", "UTC"))
     if order in GROUPS:
         groups = np.arange(count) % GROUPS[order]
         pairs = [[(GROUP_KEY, f"customer {group}")] for group in groups.tolist()]

@@ -29,10 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from quire.callbacks import check_function
 from quire.deprecated import with_old_names
+from quire.moments import Duration
 
 from . import dbapi_errors
 from .dbapi_errors import ProgrammingError, as_dbapi_errors
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from quire.message import Message, Messages
     from quire.message_id import MessageId, MessageIds
+    from quire.put_options import PutOptions
     from quire.store import Store
     from quire.transaction import Payload, Transaction
 
@@ -95,30 +97,30 @@ class Connection:
 
     # Messages
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **options: Unpack[PutOptions]) -> MessageId:
         """Put one message in the current transaction; see `Transaction.put`."""
         with self._current("put") as transaction:
-            return transaction.put(queue, payload, **fields)
+            return transaction.put(queue, payload, **options)
 
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Put many; see `Transaction.put_many`."""
         with self._current("put_many") as transaction:
             return transaction.put_many(queue, payloads)
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message in the current transaction, or None."""
         with self._current("get") as transaction:
             return transaction.get(source, timeout)
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages`."""
         with self._current("get_many") as transaction:
             return transaction.get_many(source, max_messages, timeout)
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch."""
         with self._current("get_arrow") as transaction:

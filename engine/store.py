@@ -34,8 +34,10 @@ from quire.info import (
 )
 from quire.message import Messages
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_reader import Stream
 from quire.properties import QueueChanges
+from quire.put_options import PutOptions
 from quire.redriving import Chosen, Redriven, check_chosen
 from quire.single_calls import SingleCalls
 from quire.starts import Start
@@ -144,7 +146,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -152,7 +154,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         if timeout is not None or large is not False or owner is not None or durable is not True:
-            check_transaction(timeout, large, owner, durable)
+            timeout = check_transaction(timeout, large, owner, durable)
         return EmbeddedTransaction(self._context, timeout, large, owner, durable)
 
     @open_call
@@ -165,13 +167,13 @@ class EmbeddedStore(StoreLife, SingleCalls):
         payload: Payload,
         *,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[PutOptions],
     ) -> int:
         if self._closed is not None:
             raise self._refusal()
         if durable is not True:
             check_flag("durable", durable)
-        if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
+        if not options and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             target = self._by_name.get(queue) if type(queue) is str else None
             thread = begin_short()
             try:
@@ -188,7 +190,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         while True:
             try:
                 with self.transaction(durable=durable) as transaction:
-                    message_id = transaction.put(queue, payload, **fields)
+                    message_id = transaction.put(queue, payload, **options)
                 return PutId.of(int(message_id), message_id.expires_by)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue

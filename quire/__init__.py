@@ -95,6 +95,7 @@ from quire.info import (
 from quire.integration import Integration, TransactionIntegration
 from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds, PutId
+from quire.moments import Duration, Moment
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.opening import connect, open, serve
 from quire.order import AttributeOrder, Order, SequenceOrder
@@ -102,6 +103,7 @@ from quire.order_code import OrderCode, register_order
 from quire.payload_reader import PayloadReader
 from quire.payload_writer import PayloadWriter
 from quire.properties import QueueChanges, QueueOptions
+from quire.put_options import MessageOptions, PutOptions, StorePutOptions
 from quire.queue_types import QueueType, register_type
 from quire.retry import Retry
 from quire.schedules import ScheduleChanges, ScheduleOptions
@@ -128,6 +130,7 @@ __all__ = [
     "Cron",
     "Delayed",
     "DiskFull",
+    "Duration",
     "InputChanged",
     "Integration",
     "InvalidArgument",
@@ -136,7 +139,9 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageIds",
+    "MessageOptions",
     "Messages",
+    "Moment",
     "NoRoom",
     "NobodyReads",
     "NotFound",
@@ -151,6 +156,7 @@ __all__ = [
     "Prepared",
     "PreparedInfo",
     "PutId",
+    "PutOptions",
     "QueueChanges",
     "QueueDisabled",
     "QueueExists",
@@ -185,6 +191,7 @@ __all__ = [
     "StoreFailed",
     "StoreLocked",
     "StoreNotFound",
+    "StorePutOptions",
     "StoreVersion",
     "SubscriptionExists",
     "SubscriptionInfo",

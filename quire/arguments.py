@@ -28,6 +28,7 @@ from quire.limits import (
     MIN_CAPACITY_BYTES,
     STATE_ENTRY_BYTES,
 )
+from quire.moments import seconds_of
 from quire.nearness import did_you_mean
 from quire.properties import DEFAULT, NAME, Properties, check_properties
 from quire.retry import Retry, check_retry
@@ -225,8 +226,10 @@ def check_state_bytes(size: int, most: int) -> None:
 
 def check_timeout(timeout: object) -> float:
     """How long to wait, as a wait can take it: an infinite one is a very long one."""
+    if type(timeout) not in (int, float):
+        timeout = seconds_of(timeout)
     if type(timeout) not in (int, float) or not cast(float, timeout) >= 0:
-        raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on")
+        raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on, or a timedelta")
     return min(cast(float, timeout), threading.TIMEOUT_MAX)
 
 
@@ -237,17 +240,23 @@ def check_wait(timeout: object) -> float:
 
 def check_lifetime(timeout: object) -> float | None:
     """How long a transaction may stay open; None: as the store's options say."""
+    timeout = seconds_of(timeout)
     if timeout is None or (_is_number(timeout) and timeout > 0):
         return timeout
-    raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds above 0, or None")
+    raise InvalidArgument(
+        f"timeout {timeout!r:.100}: give seconds above 0, or a timedelta, or None"
+    )
 
 
 def check_delay(delay: object) -> float | Retry | None:
     """How long a message that is rejected stays hidden."""
     if delay is None or isinstance(delay, Mapping):
         return cast("Retry | None", check_retry("delay", delay))
+    delay = seconds_of(delay)
     if not _is_number(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
-        raise InvalidArgument(f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}")
+        raise InvalidArgument(
+            f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}, or a timedelta"
+        )
     return delay
 
 
@@ -279,8 +288,9 @@ def check_reason(reason: object) -> str:
 
 def check_seconds(seconds: object) -> float:
     """How long a lease lasts."""
+    seconds = seconds_of(seconds)
     if not _is_number(seconds) or not 0 < seconds < math.inf:
-        raise InvalidArgument(f"seconds {seconds!r:.100}: give a number above 0")
+        raise InvalidArgument(f"seconds {seconds!r:.100}: give a number above 0, or a timedelta")
     return seconds
 
 
@@ -387,12 +397,14 @@ def check_lease_id(lease_id: object) -> int:
     return lease_id
 
 
-def check_transaction(timeout: object, large: object, owner: object, durable: object) -> None:
-    """What `Store.transaction` takes."""
-    check_lifetime(timeout)
+def check_transaction(
+    timeout: object, large: object, owner: object, durable: object
+) -> float | None:
+    """What `Store.transaction` takes; its time-out in seconds."""
     check_flag("large", large)
     check_owner(owner)
     check_flag("durable", durable)
+    return check_lifetime(timeout)
 
 
 def check_preparable(durable: bool) -> None:

@@ -29,6 +29,7 @@ from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.integration import Integration
 from quire.limits import OWNERS_LOST
 from quire.message import Message, Messages
+from quire.moments import Duration
 from quire.transaction import Transaction
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Begins(Protocol):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,

@@ -35,7 +35,7 @@ class QueueInfo:
     gets: bool = True
     max_deliveries: int | None = None
     retry: dict[str, Any] | None = None
-    timed: bool = False
+    timed: bool | None = None
     ttl: float | None = None  # seconds
     max_ttl: float | None = None  # seconds
     grouped: bool = False

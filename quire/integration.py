@@ -13,6 +13,7 @@ from quire.call_table import change, look, step
 from quire.info import Lease, SubscriptionInfo
 from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.message_id import MessageIds
+from quire.moments import Duration
 from quire.starts import Start
 
 
@@ -71,7 +72,7 @@ class Integration(Protocol):
         queue: str,
         start: int,
         end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
         gaps: bool = False,
     ) -> Lease:
         """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
@@ -86,7 +87,7 @@ class Integration(Protocol):
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
-        seconds: float = DEFAULT_LEASE_SECONDS,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
         gaps: bool = False,
     ) -> list[Lease]:
         """Keep many ranges in place, each a queue and its positions from start to end: or none.
@@ -96,7 +97,7 @@ class Integration(Protocol):
         """
 
     @change(again=True)
-    def renew_lease(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+    def renew_lease(self, lease_id: int, seconds: Duration = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
 
     @change(again=True)

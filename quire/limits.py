@@ -25,6 +25,9 @@ MAX_ATTRIBUTES_BYTES = 64 << 10
 
 # 9999-12-31T23:59:59.999999Z, the last instant that Python's datetime can show.
 MAX_TIME_US = 253_402_300_799_999_999
+# March 1973. Moments are ints of microseconds: what is before is seconds, or milliseconds, by
+# mistake. Those of today are 1.8 and 1,800 billion, so that they are found for a thousand years.
+EARLIEST_INT_US = 100_000_000_000_000
 
 # Up to this, a small block's bytes are copied a second time for the checksum; above it the checksum
 # is patched into the one copy.

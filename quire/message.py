@@ -23,6 +23,7 @@ from quire.limits import (
     MAX_STRING_BYTES,
     MAX_TIME_US,
 )
+from quire.moments import check_moment, seconds_of
 from quire.payload_reader import PayloadReader, reader_of
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class Fields:
     def __init__(
         self,
         *,
-        priority: int = 0,
+        priority: int | None = None,
         group: int = 0,
         sender: str | None = None,
         correlation_id: str | None = None,
@@ -285,7 +286,7 @@ class Fields:
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
     ) -> None:
-        self.priority = _check_int("priority", priority, MAX_PRIORITY)
+        self.priority = 0 if priority is None else _check_int("priority", priority, MAX_PRIORITY)
         self.group = _check_int("group", group, MAX_GROUP)
         self.expires_at = _check_time("expires_at", expires_at)
         self.deliver_at = _check_time("deliver_at", deliver_at)
@@ -339,19 +340,25 @@ class Fields:
         return fields
 
 
-def from_now(fields: Mapping[str, Any], now_us: Callable[[], int]) -> Mapping[str, Any]:
-    """What a put sets, with moments in the stead of `ttl` and `delay`, which are in seconds."""
-    if "ttl" not in fields and "delay" not in fields:
+def with_moments(
+    fields: Mapping[str, Any], now_us: Callable[[], int], *, is_moved: bool = False
+) -> Mapping[str, Any]:
+    """What a put sets, with all its times as microseconds since the epoch (see `quire.moments`).
+
+    `is_moved`: they are those of a message that is there already, and stay as they are.
+    """
+    if _TIME_NAMES.isdisjoint(fields):
         return fields
     given = dict(fields)
-    now = now_us()
     for name, (moment, least) in _TIMES.items():
-        seconds = given.pop(name, None)
-        if seconds is None:
+        span, at = given.pop(name, None), given.get(moment)
+        if at is not None and not is_moved:
+            given[moment] = check_moment(moment, at)
+        if span is None:
             continue
-        if given.get(moment) is not None:
+        if at is not None:
             raise InvalidArgument(f"{name} and {moment} say the same: give one of them")
-        given[moment] = now + _check_seconds(name, seconds, least)
+        given[moment] = now_us() + _check_span(name, span, least)
     return given
 
 
@@ -401,12 +408,14 @@ def _check_time(name: str, value: object) -> int | None:
     return value
 
 
-# What a put may set in seconds from now: which moment it is, and the least, in microseconds.
+# What a put may set as a span from now: which moment it is, and the least, in microseconds.
 _TIMES = {"ttl": ("expires_at", 1), "delay": ("deliver_at", 0)}
+_TIME_NAMES = frozenset((*_TIMES, "expires_at", "deliver_at"))
 
 
-def _check_seconds(name: str, value: object, least: int) -> int:
+def _check_span(name: str, value: object, least: int) -> int:
     """Microseconds."""
+    value = seconds_of(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and 0 <= cast(float, value) <= MAX_DELAY_SECONDS:
         us = round(cast(float, value) * 1e6)
@@ -414,7 +423,7 @@ def _check_seconds(name: str, value: object, least: int) -> int:
             return us
     raise InvalidArgument(
         f"{name} {value!r:.100}: give seconds {'from' if not least else 'above'} 0, up to "
-        f"{MAX_DELAY_SECONDS}"
+        f"{MAX_DELAY_SECONDS}, or a timedelta"
     )
 
 

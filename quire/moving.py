@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -11,14 +11,13 @@ from quire.arguments import split_source
 from quire.errors import InvalidArgument
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, Messages, check_message
+from quire.payload_writer import PayloadWriter, Sink, pieces_of
 from quire.row_schema import META
 from quire.streamed import StreamedMessage
 from quire.typed_message import TypedMessage, content_of
 
 if TYPE_CHECKING:
-    from quire.message_id import MessageId
-
-    from .transaction import Transaction
+    from quire.message_id import MessageId, MessageIds
 
 OWN_PREFIX: Final = "quire."
 """What the attributes begin with that a message has from Quire."""
@@ -31,6 +30,43 @@ TIME: Final = "quire.time"
 MOVED: Final = "moved"
 
 _KEPT: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+
+
+class Moving(Protocol):
+    """A transaction, as far as it is needed here.
+
+    What it puts by these is there already: its header is taken as it is, whatever the queue obeys.
+    """
+
+    @property
+    def state(self) -> str:
+        """As of a transaction."""
+
+    def get_many(self, source: str, max_messages: int = 1000) -> Messages:
+        """Take messages."""
+
+    def unget(self) -> None:
+        """Give them back."""
+
+    def rollback(self) -> None:
+        """Drop all of it."""
+
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
+        """Put one: bytes, or a row."""
+
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """Put many, as `put_many` takes them."""
+
+    def begin_stream(
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
+    ) -> Sink:
+        """Begin to put one whose payload the sink takes."""
 
 
 def origin(message: Message, subscription: str, reason: str) -> dict[str, str]:
@@ -52,19 +88,22 @@ def joined(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
 
 
 def put_again(
-    txn: Transaction, queue: str, message: Message, fields: Mapping[str, Any], content: Any = None
+    txn: Moving, queue: str, message: Message, fields: Mapping[str, Any], content: Any = None
 ) -> MessageId:
     """Put a message once more; the payload of a streamed one is copied chunk by chunk.
 
     `content`: what to put in the stead of its payload, or its row.
     """
     if isinstance(message, StreamedMessage):
-        with message.open() as payload:
-            return txn.put_stream(queue, payload, size=message.size, **fields)
-    return txn.put(queue, content_of(message) if content is None else content, **fields)
+        sink = txn.begin_stream(queue, fields, message.size, None, is_moved=True)
+        with message.open() as payload, PayloadWriter(sink, message.size) as writer:
+            for piece in pieces_of(payload):
+                writer.write(piece)
+        return writer.message_id
+    return txn.put_moved(queue, content_of(message) if content is None else content, fields)
 
 
-def move(txn: Transaction, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
+def move(txn: Moving, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
     """See `Transaction.move`."""
     if not isinstance(source, str):
         return _put(txn, _messages(source), "", queue)
@@ -88,7 +127,7 @@ def _messages(given: object) -> list[Message]:
     return list(given) if isinstance(given, Messages) else [check_message(each) for each in given]
 
 
-def _put(txn: Transaction, messages: list[Message], subscription: str, queue: str) -> int:
+def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
     """All of them, or with an error none."""
     if any(isinstance(message, StreamedMessage) for message in messages):
         return _put_one_by_one(txn, messages, subscription, queue)
@@ -102,7 +141,7 @@ def _put(txn: Transaction, messages: list[Message], subscription: str, queue: st
         if are_rows:
             kept = _rows(messages, kept)
         try:
-            txn.put_many(queue, kept)
+            txn.put_moved_many(queue, kept)
         except InvalidArgument as error:
             what = "rows" if are_rows else "messages of bytes"
             raise InvalidArgument(f"{what} cannot be moved to queue {queue!r}: {error}") from error
@@ -118,9 +157,7 @@ def _rows(messages: list[Message], kept: pa.RecordBatch) -> pa.RecordBatch:
     return rows.append_column(META, kept.to_struct_array())
 
 
-def _put_one_by_one(
-    txn: Transaction, messages: list[Message], subscription: str, queue: str
-) -> int:
+def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
     """The same where some are streamed; with an error after the first, all is rolled back."""
     count = 0
     try:

@@ -27,6 +27,7 @@ from quire.limits import (
     MIN_CAPACITY_BYTES,
     SCATTERED_BLOCK_BYTES,
 )
+from quire.moments import Duration, seconds_of
 from quire.nearness import did_you_mean
 from quire.order import COMMIT, PRIORITY, Order, by_key, by_sequence, check_order
 from quire.retry import Retry, check_retry
@@ -76,13 +77,16 @@ class QueueOptions(TypedDict, total=False):
     retry: Retry | None
     """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
     (the default): not at all. It waits over a restart, too."""
-    timed: bool
+    timed: bool | None
     """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
-    `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
-    ttl: float | None
-    """Seconds after its commit in which a message without `expires_at` expires, if times count."""
-    max_ttl: float | None
-    """Seconds that a message lives at most, from its put on, if times count: a put with a later
+    `expires_at`. None (the default): a work queue is made timed, durably, by the first put that
+    has a time, or by `ttl` or `max_ttl`; a topic is not. A queue that is not refuses puts with
+    times."""
+    ttl: Duration | None
+    """How long after its commit a message without `expires_at` expires: seconds, or a
+    `timedelta`. It makes a work queue `timed`; of a topic it needs `timed=True`."""
+    max_ttl: Duration | None
+    """How long a message lives at most, from its put on, said as `ttl`: a put with a later
     `expires_at` is cut to that, and one without gets it (or `ttl`, where that is less). The put is
     told: `MessageId.expires_by`. It holds for what waits already, too."""
     grouped: bool
@@ -91,7 +95,7 @@ class QueueOptions(TypedDict, total=False):
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
     """The queue that takes what was delivered `max_deliveries` times and never read for good."""
-    keep_seconds: float | None
+    keep_seconds: Duration | None
     """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
     that follow hold together: a message goes when all have read it and one of them lets it go."""
     keep_bytes: int | None
@@ -117,7 +121,7 @@ class QueueOptions(TypedDict, total=False):
     dedup_count: int | None
     """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
     None: none, or with `dedup_seconds` 100,000."""
-    dedup_seconds: float | None
+    dedup_seconds: Duration | None
     """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
 
     schema: pa.Schema | str | None
@@ -161,7 +165,7 @@ class Properties(NamedTuple):
     gets: bool = True
     max_deliveries: int | None = None
     retry: Mapping[str, Any] | None = None
-    timed: bool = False
+    timed: bool | None = None
     ttl: float | None = None
     max_ttl: float | None = None
     grouped: bool = False
@@ -208,7 +212,7 @@ class Properties(NamedTuple):
     def has_rules(self) -> bool:
         """Whether messages leave the queue by themselves, or it is said where they would go."""
         return (
-            self.timed
+            bool(self.timed)
             or self.max_deliveries is not None
             or self.retry is not None
             or self.dead_letter is not None
@@ -219,7 +223,7 @@ class Properties(NamedTuple):
     @property
     def is_clocked(self) -> bool:
         """Whether messages become available, or are not any more, as time goes by."""
-        return self.timed or by_sequence(self.order)
+        return bool(self.timed) or by_sequence(self.order)
 
     @property
     def keeps(self) -> bool:
@@ -243,13 +247,13 @@ class Properties(NamedTuple):
         """What says which message is next; empty: they are delivered in commit order."""
         if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
-        times = self.timed, self.ttl, self.max_ttl
+        times = bool(self.timed), self.ttl, self.max_ttl
         return self.order, *times, self.default_priority, self.grouped
 
     @property
     def limits_expiry(self) -> bool:
         """Whether messages live no longer than `max_ttl`."""
-        return self.timed and self.max_ttl is not None
+        return bool(self.timed) and self.max_ttl is not None
 
     @property
     def default_ttl(self) -> float | None:
@@ -349,6 +353,10 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
+def _flag_or_unsaid(name: str, value: object) -> bool | None:
+    return None if value is None else _flag(name, value)
+
+
 def _priority(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PRIORITY:
         raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_PRIORITY}")
@@ -366,23 +374,27 @@ def _deliveries(name: str, value: object) -> int | None:
 
 
 def _seconds(name: str, value: object) -> float | None:
+    value = seconds_of(value)
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 < cast(float, value) <= MAX_TTL_SECONDS:
         raise InvalidArgument(
-            f"{name} {value!r:.100}: give seconds above 0, up to {MAX_TTL_SECONDS}, or None"
+            f"{name} {value!r:.100}: give seconds above 0, up to {MAX_TTL_SECONDS}, or a "
+            "timedelta, or None"
         )
     return float(cast(float, value))
 
 
 def _keep_seconds(name: str, value: object) -> float | None:
+    value = seconds_of(value)
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= cast(float, value) <= MAX_TTL_SECONDS:
         raise InvalidArgument(
-            f"{name} {value!r:.100}: give seconds from 0 to {MAX_TTL_SECONDS}, or None"
+            f"{name} {value!r:.100}: give seconds from 0 to {MAX_TTL_SECONDS}, or a timedelta, "
+            "or None"
         )
     return float(cast(float, value))
 
@@ -469,7 +481,7 @@ _CHECKS: Final = {
     "gets": _flag,
     "max_deliveries": _deliveries,
     "retry": check_retry,
-    "timed": _flag,
+    "timed": _flag_or_unsaid,
     "ttl": _seconds,
     "max_ttl": _seconds,
     "grouped": _flag,

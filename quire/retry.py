@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypedDict, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_DELAY_SECONDS, MAX_DOUBLINGS
+from quire.moments import Duration, seconds_of
 
 Growth = Literal["constant", "linear", "exponential"]
 
@@ -15,12 +16,12 @@ Growth = Literal["constant", "linear", "exponential"]
 class Retry(TypedDict, total=False):
     """A retry policy, for a queue's option `retry` and for `reject(delay=)`."""
 
-    delay: float
+    delay: Duration
     """Seconds after the first failed delivery: above 0, up to 366 days. It must be given."""
     growth: Growth
     """After the n-th delivery: "constant": `delay`; "linear": n times `delay`; "exponential", the
     default: `delay` doubled n - 1 times."""
-    cap: float
+    cap: Duration
     """Seconds, the most; 366 days by default."""
     jitter: float
     """Up to this share of the seconds is left out by chance, 0 (the default) to 1; so what failed
@@ -42,7 +43,7 @@ def check_retry(name: str, value: object) -> dict[str, Any] | None:
     if given["growth"] not in _GROWTHS:
         raise InvalidArgument(f"{name}: growth {given['growth']!r:.100}: give one of {_GROWTHS}")
     for field, most in (("delay", MAX_DELAY_SECONDS), ("cap", MAX_DELAY_SECONDS), ("jitter", 1.0)):
-        number = given.get(field)
+        number = seconds_of(given.get(field))
         is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
         least = 0 if field == "jitter" else math.ulp(0.0)
         if not is_number or not least <= cast(float, number) <= most:

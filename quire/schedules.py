@@ -9,7 +9,8 @@ from typing import Any, Final, Literal, TypedDict, cast
 from quire.arguments import Bytes, check_flag, check_name
 from quire.errors import InvalidArgument
 from quire.limits import MAX_CRON_CHARACTERS
-from quire.message import Fields, check_payload, from_now
+from quire.message import Fields, check_payload, with_moments
+from quire.moments import Duration, seconds_of
 
 MissedPolicy = Literal["skip", "once", "all"]
 SKIP: Final = "skip"
@@ -42,9 +43,9 @@ class ScheduleOptions(TypedDict, total=False):
     correlation_id: str | None
     reply_to: str | None
     content_type: str | None
-    ttl: float | None
+    ttl: Duration | None
     """Seconds from its put on, as `delay`."""
-    delay: float | None
+    delay: Duration | None
     attributes: Mapping[str, str] | None
     """To which `quire.schedule` and `quire.due` are added: the schedule's name, and the due time
     in microseconds since the epoch."""
@@ -88,11 +89,11 @@ def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
             checked[name] = _missed(value)
         elif name in ("cron", "timezone"):
             checked[name] = _text(name, value)
-    fields = {name: given[name] for name in FIELDS if name in given}
+    fields = {name: seconds_of(given[name]) for name in FIELDS if name in given}
     if isinstance(fields.get("attributes"), Mapping):
         fields["attributes"] = dict(cast("Mapping[str, str]", fields["attributes"]))
     present = {name: value for name, value in fields.items() if value is not None}
-    Fields.of(**from_now(present, _epoch))
+    Fields.of(**with_moments(present, _epoch))
     return checked | fields
 
 

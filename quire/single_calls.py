@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
@@ -47,15 +47,17 @@ from quire.integration import Integration, TransactionIntegration
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
 from quire.message_id import MessageId, PutId
+from quire.moments import Duration, Moment, check_moment
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
-from quire.payload_writer import PayloadWriter, Sink, Source, check_size, pieces_of
+from quire.payload_writer import PayloadWriter, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.put_options import MessageOptions
 from quire.row_schema import first_difference
 from quire.starts import Start
 from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
-from .moving import move, put_again
+from .moving import Moving, move, put_again
 from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -169,7 +171,7 @@ class SingleCalls:
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is not None:
@@ -190,21 +192,21 @@ class SingleCalls:
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         with self.transaction(durable=durable) as txn:
-            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(message_id), message_id.expires_by)
 
-    def get(self: Store, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self: Store, source: str, timeout: Duration | None = 0.0) -> Message | None:
         with self.transaction(_lifetime(timeout)) as txn:
             message = txn.get(source, timeout)
             return message.whole() if isinstance(message, StreamedMessage) else message
 
     def get_many(
-        self: Store, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self: Store, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         with self.transaction(_lifetime(timeout)) as txn:
             return with_payloads(txn.get_many(source, max_messages, timeout))
@@ -214,7 +216,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Message]: ...
 
@@ -223,7 +225,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]: ...
 
@@ -231,7 +233,7 @@ class SingleCalls:
         self: Store,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
@@ -284,10 +286,10 @@ class DelayedCalls(Namespace):
         queue: str,
         message_id: int,
         *,
-        deliver_at: int | None = None,
-        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        delay: Duration | None = None,
     ) -> int | None:
-        store: Store = self._of
+        store: Rescheduling = self._of
         with store.transaction() as txn:
             source = check_name(queue, "queue")
             message = txn.get_scheduled(source, message_id, to_change=True)
@@ -295,7 +297,8 @@ class DelayedCalls(Namespace):
                 return None
             fields = {name: getattr(message, name) for name in SETTABLE}
             fields |= {"attributes": dict(message.attributes)}
-            fields |= {"deliver_at": deliver_at, "delay": delay}
+            due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
+            fields |= {"deliver_at": due, "delay": delay}
             made = put_again(txn, queue, message, fields)
         return int(made)
 
@@ -314,14 +317,18 @@ class IntegrationCalls(Namespace):
         queue: str,
         start: int,
         end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
         gaps: bool = False,
     ) -> Lease:
         return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
 
 def _put_once(
-    store: Store, queue: str, payloads: Payloads, timeout: float | None, request_ids: Sequence[str]
+    store: Store,
+    queue: str,
+    payloads: Payloads,
+    timeout: Duration | None,
+    request_ids: Sequence[str],
 ) -> list[int]:
     if isinstance(payloads, Iterator):
         payloads = list(payloads)
@@ -333,7 +340,7 @@ def _put_once(
             return [PutId.of(int(one), one.expires_by) for one in ids]
 
 
-def _lifetime(timeout: float | None) -> float | None:
+def _lifetime(timeout: Duration | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
     return None if timeout == 0.0 else math.inf
 
@@ -366,13 +373,20 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
     return found
 
 
-class Streaming(Transaction, Protocol):
+class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
 
-    def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
-    ) -> Sink:
-        """Begin to put one message, whose payload the sink takes."""
+
+class Rescheduling(Store, Protocol):
+    """A store as `reschedule` needs it."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Streaming: ...
 
 
 @with_old_names(TRANSACTION)
@@ -392,7 +406,7 @@ class TransactionCalls:
         return f"<{type(self).__name__} {self.id}, {self.state}>"
 
     def get_arrow(
-        self: Transaction, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self: Transaction, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
 
@@ -401,9 +415,10 @@ class TransactionCalls:
         queue: str,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        **fields: Any,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
+        fields: dict[str, Any] = dict(options)
         if fields.pop("request_id", None) is not None:
             raise InvalidArgument(
                 "a message that is put as a stream has no request_id: leave it out"
@@ -419,16 +434,16 @@ class TransactionCalls:
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        **fields: Any,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
-        with self.put_writer(queue, size=size, timeout=timeout, **fields) as writer:
+        with self.put_writer(queue, size=size, timeout=timeout, **options) as writer:
             for piece in pieces_of(source):
                 writer.write(piece)
         return writer.message_id
 
     def move(
-        self: Transaction, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+        self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
     ) -> int:
         return move(self, source, queue, max_messages)
 

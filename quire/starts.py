@@ -16,9 +16,10 @@ from quire.errors import InvalidArgument, TransactionError
 from quire.limits import NEVER_US
 from quire.message import Message
 from quire.message_id import MessageId
+from quire.moments import Moment, check_moment
 
-Time = datetime | float
-Start = Literal["earliest", "latest"] | str | int | float | datetime | Message | MessageId
+Time = Moment
+Start = Literal["earliest", "latest"] | str | int | Moment | Message | MessageId
 """Where a subscription begins: a word, a position (int), a time (datetime with a time zone, or
 float seconds since 1970), or a message, its `MessageId` or "id:NUMBER"."""
 
@@ -40,7 +41,7 @@ def check_start(start: object) -> str | int:
         if found is not None and int(found[2] or 0) <= NEVER_US:
             return start
     elif isinstance(start, (float, datetime)):
-        return f"{_BY_TIME}{check_time(start)}"
+        return f"{_BY_TIME}{check_moment('start', start)}"
     elif isinstance(start, (Message, MessageId)):
         return f"{_BY_ID}{_id_of(start)}"
     raise InvalidArgument(
@@ -79,18 +80,7 @@ def starts_given(subscription: object, starts: object) -> dict[str, str | int]:
 
 def check_time(time: object) -> int:
     """A point in time, as microseconds since the epoch."""
-    try:
-        if isinstance(time, datetime) and time.tzinfo is not None:
-            time = time.timestamp()
-        if isinstance(time, (int, float)) and not isinstance(time, bool):
-            time_us = round(time * 1_000_000)
-            if 0 <= time_us <= NEVER_US:
-                return time_us
-    except (ValueError, OverflowError):  # not a number, infinite, or before the year 1
-        pass
-    raise InvalidArgument(
-        f"time {time!r:.100}: give a datetime with a time zone, or seconds since the epoch"
-    )
+    return check_moment("time", time)
 
 
 def _id_of(message: Any) -> int:

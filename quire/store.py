@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, Unpack, overload
 
@@ -12,9 +12,11 @@ from quire.info import QueueInfo, SubscriptionInfo
 from quire.integration import Integration
 from quire.limits import DEFAULT_CAPACITY_BYTES
 from quire.message import Message, Messages
+from quire.moments import Duration
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.payload_writer import Source
 from quire.properties import QueueChanges, QueueOptions
+from quire.put_options import MessageOptions, StorePutOptions
 from quire.starts import Start
 
 from .consumer import Consumer
@@ -197,7 +199,7 @@ class Store(Protocol):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -225,26 +227,11 @@ class Store(Protocol):
         self,
         queue: str,
         payload: Payload,
-        *,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
-        durable: bool = True,
+        **options: Unpack[StorePutOptions],
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
-        Takes what `Transaction.put` takes, `timeout` in seconds. `durable`: as for `transaction`.
+        `payload` and `options` as for `Transaction.put`, and `durable` as for `transaction`.
         Raises QueueNotFound, QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there),
         InvalidArgument.
         """
@@ -254,7 +241,7 @@ class Store(Protocol):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
@@ -268,9 +255,9 @@ class Store(Protocol):
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         """Put one message of any size in a transaction of its own; its id. Durable on return.
 
@@ -279,7 +266,7 @@ class Store(Protocol):
         changes meanwhile, as the source was read: begin again.
         """
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
         Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
@@ -293,7 +280,7 @@ class Store(Protocol):
         """
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 
@@ -305,7 +292,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Message]: ...
 
@@ -314,7 +301,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]: ...
 
@@ -322,7 +309,7 @@ class Store(Protocol):
         self,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         """The messages of a source, for a loop that handles each in a transaction of its own.
@@ -354,8 +341,6 @@ class Store(Protocol):
         not read). `start`: the position to begin at; None: the first. Raises QueueNotFound,
         SubscriptionNotFound, StoreCorrupt.
         """
-
-    # Leases
 
     # Care
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, Unpack
 
 import pyarrow as pa
 
@@ -13,7 +13,9 @@ from quire.call_table import step
 from quire.integration import TransactionIntegration
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
+from quire.moments import Duration
 from quire.payload_writer import PayloadWriter, Source
+from quire.put_options import MessageOptions, PutOptions
 from quire.retry import Retry
 from quire.starts import Start
 
@@ -74,41 +76,16 @@ class Transaction(Protocol):
         self,
         queue: str,
         payload: Payload,
-        *,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
+        **options: Unpack[PutOptions],
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
         `payload`: up to 1 GiB; in a typed queue a mapping of its columns, where those that are left
-        out are null, or a RecordBatch of one row. `priority`, `group`: 0 to 65535. The strings: up
-        to 64 KiB each in UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl`
-        and `delay`: seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB
-        together, of which `group_key` is one: the group that the message is of, in a queue that is
-        `grouped`. `timeout`: seconds to wait while its queue has no room, where the queue says so
-        (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
-        put waits with a `timeout` only: else the commit does, by its own. An error leaves the
-        transaction as it was.
-
-        `request_id`: printable, 1 to 200 bytes in UTF-8, for a queue with `dedup_count` or
-        `dedup_seconds`. Where a message was put with it before, this returns that one's id and puts
-        nothing. Of two transactions that are open with the same one at the same time the second
-        one's commit raises AlreadyCommitted: begun again, its put finds the first.
+        out are null, or a RecordBatch of one row. `options`: what the message has besides, and how
+        it is put, see `PutOptions`. An error leaves the transaction as it was.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
-        it is rolled back), InvalidArgument.
+        it is rolled back), InvalidArgument (also for what the queue does not obey).
         """
 
     def put_many(
@@ -116,7 +93,7 @@ class Transaction(Protocol):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
@@ -137,19 +114,8 @@ class Transaction(Protocol):
         source: Source,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
         """Put one message whose payload may be larger than memory: up to 256 GiB.
 
@@ -173,19 +139,8 @@ class Transaction(Protocol):
         queue: str,
         *,
         size: int | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        group: int = 0,
-        sender: str | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        content_type: str | None = None,
-        expires_at: int | None = None,
-        deliver_at: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group_key: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
         """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
 
@@ -201,7 +156,7 @@ class Transaction(Protocol):
 
     # Getting
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
         `source`: "queue" for a work queue, "queue/subscription" for a topic. Raises QueueNotFound,
@@ -210,7 +165,7 @@ class Transaction(Protocol):
 
     @step(waits=True)
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
         (None: for ever).
@@ -219,7 +174,7 @@ class Transaction(Protocol):
         """
 
     def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
@@ -269,7 +224,7 @@ class Transaction(Protocol):
 
     @step
     def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
+        self, message: Message, reason: str = "", delay: Duration | Retry | None = None
     ) -> None:
         """Give back one message that this transaction has got: it failed, the others did not.
 
@@ -289,7 +244,7 @@ class Transaction(Protocol):
         """
 
     @step(waits=True)
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         """Move a subscription, back or forward, when this transaction commits.
 
         Then all that is kept from there on is unread, also what was read before, and all before it
@@ -343,7 +298,7 @@ class Transaction(Protocol):
         `key`: 1 to 1,024 bytes in UTF-8. `version`: 0 to 2**63 - 1. Raises InvalidArgument.
         """
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         """Make all of it durable and visible at once.
 
         Durable a little later, where the transaction was begun with `durable=False`. `timeout`:
@@ -363,7 +318,7 @@ class Transaction(Protocol):
         Of one that is prepared this is the decision, and raises as `store.prepared.rollback`.
         """
 
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         """Make all of it durable and leave it undecided, under a name: two-phase commit.
 
         What can fail fails here. From then on nothing but a decision ends it: `commit` or

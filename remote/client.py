@@ -12,13 +12,14 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from quire.arguments import (
     Bytes,
     check_name,
     check_names,
     check_source,
+    check_timeout,
     check_transaction,
     check_xid,
 )
@@ -29,7 +30,9 @@ from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.info import QueueInfo, SubscriptionInfo
 from quire.limits import DEFAULT_CALL_TIMEOUT, MAX_PAYLOAD_BYTES
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_reader import Stream
+from quire.put_options import PutOptions
 from quire.redriving import Redrives
 from quire.single_calls import SingleCalls
 from quire.starts import Start
@@ -176,14 +179,14 @@ class RemoteStore(SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
     ) -> RemoteTransaction:
         self.connection.check()
         if timeout is not None or large is not False or owner is not None or durable is not True:
-            check_transaction(timeout, large, owner, durable)
+            timeout = check_transaction(timeout, large, owner, durable)
         return RemoteTransaction(
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
@@ -199,18 +202,25 @@ class RemoteStore(SingleCalls):
         if transaction is not None:
             transaction.decided(decided)
 
-    def put(self, queue: str, payload: Payload, *, durable: bool = True, **fields: object) -> int:
+    def put(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        durable: bool = True,
+        **options: Unpack[PutOptions],
+    ) -> int:
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
             self.own_name(queue)  # the first put to it from here (NR1)
         if (
-            fields
+            options
             or durable is not True
             or type(payload) is not bytes
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
-            return self._put_with_fields(queue, payload, fields, durable)
+            return self._put_with_options(queue, payload, options, durable)
         thread = begin_short()  # a call, without the wrapper's steps
         try:
             channel = self.connection.borrow()
@@ -231,21 +241,22 @@ class RemoteStore(SingleCalls):
             del inside[thread]
             end(thread)
 
-    def _put_with_fields(
-        self, queue: str, payload: Payload, fields: Mapping[str, object], durable: bool
+    def _put_with_options(
+        self, queue: str, payload: Payload, options: PutOptions, durable: bool
     ) -> int:
-        put = dict(fields)
-        timeout = cast("float | None", put.pop("timeout", None))
-        if put.get("request_id") is None:
-            put.pop("request_id", None)
+        timeout, request_id = options.get("timeout"), options.get("request_id")
+        fields: dict[str, object] = dict(options)
+        wait = None if timeout is None else check_timeout(timeout)
+        fields.pop("timeout", None)
+        fields.pop("request_id", None)
         while True:
             try:
                 with self.transaction(durable=durable) as txn:
-                    if "request_id" in put:
-                        message_id = txn.put(queue, payload, timeout=timeout, **put)
+                    if request_id is not None:
+                        message_id = txn.put(queue, payload, **options)
                     else:
-                        message_id = txn.put_alone(queue, payload, put)
-                    txn.commit(timeout)
+                        message_id = txn.put_alone(queue, payload, fields)
+                    txn.commit(wait)
                 return PutId.of(int(message_id), message_id.expires_by)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue

@@ -33,7 +33,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
     check_request_ids,
@@ -62,6 +62,8 @@ from quire.limits import (
     LONGEST_PAUSE_SECONDS,
 )
 from quire.message import Message, Messages
+from quire.moments import Duration
+from quire.put_options import StorePutOptions
 from quire.redriving import Redrives
 from quire.single_calls import SingleCalls
 from quire.starts import Start, check_starts
@@ -174,7 +176,7 @@ class ElectedStore(SingleCalls):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -191,15 +193,20 @@ class ElectedStore(SingleCalls):
 
     sync = by_row(Store.sync)
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> int:
+    def put(
+        self,
+        queue: str,
+        payload: Payload,
+        **options: Unpack[StorePutOptions],
+    ) -> int:
         while True:
             store = self._inner
             try:
-                return store.put(queue, payload, **fields)
+                return store.put(queue, payload, **options)
             except _LOST as error:
                 self.next_owner(store, error)
             except OutcomeUnknown as error:  # with a request id twice is as once
-                if fields.get("request_id") is None:
+                if options.get("request_id") is None:
                     raise
                 self.next_owner(store, error)
 
@@ -208,7 +215,7 @@ class ElectedStore(SingleCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is None:
@@ -229,12 +236,12 @@ class ElectedStore(SingleCalls):
                     raise
                 self.next_owner(store, error)
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get(source, _left(until)))
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get_many(source, max_messages, _left(until)))

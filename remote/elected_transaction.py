@@ -34,6 +34,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    Unpack,
 )
 
 from quire.arguments import Bytes, check_key, check_version
@@ -52,8 +53,11 @@ from quire.info import PreparedInfo, TransactionState
 from quire.integration import Integration, TransactionIntegration
 from quire.message import Message
 from quire.message_id import MessageId, MessageIds
+from quire.moments import Duration
+from quire.moving import Moving
 from quire.namespaces import Prepared
 from quire.payload_writer import Sink
+from quire.put_options import PutOptions
 from quire.single_calls import Namespace, TransactionCalls
 from quire.transaction import Payload, Payloads, Transaction
 
@@ -189,9 +193,9 @@ class ElectedTransaction(TransactionCalls):
 
     # Putting
 
-    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **options: Unpack[PutOptions]) -> MessageId:
         try:
-            return self._inner.put(queue, payload, **fields)
+            return self._inner.put(queue, payload, **options)
         except _ENDED as error:
             self._end(error)
 
@@ -200,7 +204,7 @@ class ElectedTransaction(TransactionCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         try:
@@ -208,17 +212,27 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
+    put_moved = passed(Moving.put_moved)
+    put_moved_many = passed(Moving.put_moved_many)
+
     def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> Sink:
         try:
-            return _Sink(self._inner.begin_stream(queue, fields, size, timeout), self._end)
+            sink = self._inner.begin_stream(queue, fields, size, timeout, is_moved=is_moved)
+            return _Sink(sink, self._end)
         except _ENDED as error:
             self._end(error)
 
     # Getting
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         try:
             return self._inner.get(source, timeout)
         except _ENDED as error:
@@ -243,7 +257,7 @@ class ElectedTransaction(TransactionCalls):
 
     # Ending
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         if self._xid is not None:
             self._decide(self._xid, commit=True)
             return
@@ -269,7 +283,7 @@ class ElectedTransaction(TransactionCalls):
             if not self._store.usable:
                 raise
 
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         since_us = time.time_ns() // 1000
         try:
             self._inner.prepare(xid, timeout)

@@ -19,6 +19,7 @@ JOIN_BYTES = (
     16 << 10
 )  # parts of a frame up to this are copied into one: cheaper than a list of them
 LOOK_CHARACTERS = 200  # of an argument that cannot be sent: enough for the error that names it
+SPAN_LEVELS = 3  # of lists and maps in which a span of time may be: queues, one, its `retry`
 
 assert SEND_AHEAD_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert ANSWER_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from quire.arguments import Bytes
 from quire.errors import QueueNotFound
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Transaction
 
 from .protocol import COMMITTED, HEAD, MESSAGE_ID, Header
+
+
+class PutsBlocks(Transaction, Protocol):
+    """A transaction that is served."""
+
+    def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
+        """As `put_block` of its `integration`, of messages that are moved."""
 
 
 class Placing:
@@ -21,9 +30,15 @@ class Placing:
         self._empty: set[str] = set()  # whose first put holds no message
         self._adopted: dict[str, list[int]] = {}
 
-    def put_block(self, transaction: Transaction, queue: str, block: Bytes) -> None:
+    def put_block(
+        self, transaction: PutsBlocks, queue: str, block: Bytes, *, is_moved: bool
+    ) -> None:
         """The next messages of a queue."""
-        self._note(queue, transaction.integration.put_block(queue, block))
+        if is_moved:
+            ids = transaction.put_moved_block(queue, block)
+        else:
+            ids = transaction.integration.put_block(queue, block)
+        self._note(queue, ids)
 
     def adopt(self, transaction: Transaction, queue: str, ltds_id: int) -> None:
         """Likewise, from a file."""

@@ -117,6 +117,8 @@ class Form(IntEnum):
     FIELDS = 1  # u32 length, a MessagePack map of the message's fields; the payload
     BLOCK = 2
     FILE = 3  # u64, the id of a file to adopt
+    MOVED_FIELDS = 4  # as FIELDS, of a message that is moved: its header is taken as it is
+    MOVED_BLOCK = 5  # as BLOCK, likewise
 
 
 class Role(Enum):
@@ -136,7 +138,7 @@ class Decision(Enum):
 # As plain numbers, which are read without a look-up in the class.
 CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT = (int(kind) for kind in list(Kind)[:8])
 RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY = (int(kind) for kind in list(Kind)[8:])
-PLAIN, FIELDS, BLOCK, FILE = (int(form) for form in Form)
+PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in Form)
 NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
 
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, RowBuilder, Rows, check_block
 from quire.errors import RemoteError, TransactionError
-from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
+from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
-from quire.message import Fields, check_payload, from_now
+from quire.message import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
 
 from .limits import SEND_AHEAD_BYTES
@@ -34,6 +34,8 @@ from .protocol import (
     FILE_ID,
     HEAD,
     MESSAGE_ID,
+    MOVED_BLOCK,
+    MOVED_FIELDS,
     PLAIN,
     check_size,
 )
@@ -45,6 +47,16 @@ _ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+def _as_told(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """What the owner takes for the same: of moments that are near 1970 seconds, as callers say."""
+    early = {
+        name: value / 1e6
+        for name in ("expires_at", "deliver_at")
+        if isinstance(value := fields.get(name), int) and value < EARLIEST_INT_US
+    }
+    return {**fields, **early} if early else fields
 
 
 class Run:
@@ -128,34 +140,38 @@ class PutBuffer:
         """Whether it is time to send what waits, and have it taken."""
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
-    def put(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
-        """Keep one message."""
+    def put(
+        self, queue: str, payload: Any, fields: Mapping[str, object], form: int = FIELDS
+    ) -> MessageId:
+        """Keep one message. `form`: other than `FIELDS` where it is moved."""
         if fields:
-            fields = from_now(fields, _now_us)
-        if queue not in self._order:
-            return self._first(queue, payload, fields)
+            fields = with_moments(fields, _now_us, is_moved=form == MOVED_FIELDS)
+        if queue not in self._order or form == MOVED_FIELDS:
+            return self._apart(queue, payload, fields, form)
         builder = self._builder(queue)
         before = builder.charge_bytes
         builder.add(payload, Fields.of(**fields) if fields else None)
         return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
 
-    def _first(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
-        """The first message of a queue goes by itself."""
+    def _apart(
+        self, queue: str, payload: Bytes, fields: Mapping[str, object], form: int
+    ) -> MessageId:
+        """A message that goes by itself: the first of a queue, or one that is moved."""
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
-            text = encode_map(fields)
-            entry = Entry(queue, FIELDS, len(text).to_bytes(4, "little") + text, payload)
+            text = encode_map(fields if form == MOVED_FIELDS else _as_told(fields))
+            entry = Entry(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
         return id_of(*self._keep(queue, entry, entry.size, 1))
 
     @staticmethod
-    def checked(fields: Mapping[str, object]) -> Mapping[str, object]:
+    def checked(fields: Mapping[str, object], *, is_moved: bool = False) -> Mapping[str, object]:
         """Those of a put at the owner. Raises InvalidArgument."""
-        fields = from_now(fields, _now_us)
+        fields = with_moments(fields, _now_us, is_moved=is_moved)
         Fields.of(**fields)
-        return fields
+        return fields if is_moved else _as_told(fields)
 
     def put_at_owner(self, queue: str) -> MessageId:
         """The owner has put one message, after all that it was told of before."""
@@ -195,6 +211,16 @@ class PutBuffer:
             builder.add(rows)
         count = builder.count - count
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
+
+    def put_moved(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
+        """Keep messages that are moved; their blocks say so."""
+        place: tuple[Run, int] | None = None
+        for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):
+            entry = Entry(queue, MOVED_BLOCK, block.data)
+            kept = self._keep(queue, entry, len(block.data), block.count)
+            place = place or kept
+        assert place is not None  # there was a message
+        return MessageIds(*place, builder.count)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""

@@ -37,6 +37,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionState
+from quire.moments import Duration
 from quire.transaction import Transaction
 from quire.uninterrupted import OwnLock, call, nested
 
@@ -155,7 +156,7 @@ class RemoteLife:
         return self._state is _OPEN
 
     @call
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         check_xid(xid)
         check_preparable(self._durable)
         wait = None if timeout is None else check_timeout(timeout)
@@ -181,7 +182,7 @@ class RemoteLife:
         return decided.committed
 
     @call
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             if self._state is _PREPARED:

@@ -21,7 +21,9 @@ RT6. Each chunk of a message that is put as a stream is one request, made after 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
+
+import pyarrow as pa
 
 from quire.arguments import (
     Bytes,
@@ -40,7 +42,7 @@ from quire.arguments import (
     count_of,
     state_bytes,
 )
-from quire.block import Rows, is_row, one_row, rows_of
+from quire.block import BlockBuilder, RowBuilder, Rows, is_row, one_row, rows_of
 from quire.call_table import Call, by_row, call_of
 from quire.documented import documented_by
 from quire.errors import (
@@ -54,6 +56,8 @@ from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.message import Fields, Message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
+from quire.moments import Duration
+from quire.put_options import MessageOptions
 from quire.row_schema import rows_one_by_one
 from quire.single_calls import TransactionCalls
 from quire.transaction import Payload, Payloads, Transaction
@@ -69,6 +73,7 @@ from .protocol import (
     GET_HEAD,
     HEAD,
     MESSAGE,
+    MOVED_FIELDS,
     NOTHING,
     RESULT,
     Frame,
@@ -109,28 +114,71 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put(
-        self, queue: str, payload: Payload, *, timeout: float | None = None, **fields: object
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        timeout: Duration | None = None,
+        request_id: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
         wait = None if timeout is None else check_timeout(timeout)
         if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, fields, wait)
-        if fields:
-            request_id = check_request_id(fields.pop("request_id", None))
-            if request_id is not None:
-                return self._put_once(queue, payload, fields, request_id, wait)
+            return self._put_row(queue, payload, options, check_request_id(request_id), wait)
+        if request_id is not None:
+            check_request_id(request_id)
+            return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, payload, fields)
+            message_id = self._puts.put(queue, payload, options)
             self._tell_put(queue, wait)
             return message_id
 
+    @call
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, object]) -> MessageId:
+        """Put a message that is there already once more: its header is taken as it is."""
+        if is_row(content):
+            checked = Fields.of(**self._puts.checked(fields, is_moved=True))
+            return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
+        with self._lock:
+            queue = self._check_put(queue)
+            message_id = self._puts.put(queue, content, fields, MOVED_FIELDS)
+            self._tell_put(queue, None)
+            return message_id
+
+    @call
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """The same of many."""
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+            return self._move_rows(queue, lambda words: rows_of(words, payloads))
+        builder = BlockBuilder()
+        builder.add_arrow(payloads)
+        with self._lock:
+            queue = self._check_put(queue)
+            ids = self._puts.put_moved(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
+    def _move_rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+        with self._lock:
+            queue = self._check_put(queue)
+            builder = RowBuilder()
+            for rows in self._fitting(queue, made_for):
+                builder.add(rows)
+            ids = self._puts.put_moved(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
     def _put_row(
-        self, queue: str, value: object, fields: Mapping[str, object], wait: float | None
+        self,
+        queue: str,
+        value: object,
+        fields: Mapping[str, object],
+        request_id: str | None,
+        wait: float | None,
     ) -> MessageId:
         """One message of a typed queue."""
-        given = dict(fields)
-        request_id = check_request_id(given.pop("request_id", None))
-        checked = Fields.of(**self._puts.checked(given)) if given else None
+        checked = Fields.of(**self._puts.checked(fields)) if fields else None
         with self._lock:
             queue = self._check_put(queue)
             found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
@@ -139,7 +187,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 self._tell_put(queue, wait)
                 return ids[0]
         content = row_payload(found[0].batch)
-        return self._put_once(queue, content, given, request_id, wait, row=True)
+        return self._put_once(queue, content, fields, request_id, wait, row=True)
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
@@ -219,7 +267,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
         if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, fields, None)
+            return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
             message_id = self._puts.put(queue, payload, fields)
@@ -232,7 +280,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         queue: str,
         payloads: Payloads,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
@@ -256,13 +304,19 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def begin_stream(
-        self, queue: str, fields: Mapping[str, object], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, object],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> RemoteSink:
-        checked = self._puts.checked(fields)
+        checked = self._puts.checked(fields, is_moved=is_moved)
         with self._lock:
             queue = self._check_put(queue)
             number = self._last_stream = self._last_stream + 1
-        return RemoteSink(self, number, queue, checked, size, timeout)
+        return RemoteSink(self, number, queue, checked, size, timeout, is_moved)
 
     @call
     def ask_in_turn(
@@ -290,7 +344,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 self._request(ABANDON, {"stream": number})
 
     @giving("_roll_back_whole")
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:

@@ -43,6 +43,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.message import SETTABLE, Delivered, Message, Messages
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.store import Store
 from quire.transaction import Transaction
 from quire.typed_message import row_of_payload
@@ -131,7 +132,7 @@ class ServedStore(Store, Holding, Chunks, Protocol):
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -471,7 +472,7 @@ class Session:
     def _begin(
         self,
         number: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from quire.arguments import Bytes, check_name, check_timeout, is_int
+from quire.arguments import Bytes, check_flag, check_name, check_timeout, is_int
 from quire.errors import InvalidArgument, QueueFull, RemoteError
 from quire.message_id import MessageId
 from quire.payload_reader import Stream
@@ -40,7 +40,13 @@ class Beginning(Protocol):
     """A transaction that can be served."""
 
     def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> ServedSink:
         """Begin to put one message."""
 
@@ -94,7 +100,9 @@ class ServedStreams:
             queue = check_name(header.get("queue"), "queue")
             fields = field(header, "fields", dict)
             size = check_size(header.get("size"))
-            found = queue, transaction.begin_stream(queue, fields, size, 0.0)
+            is_moved = check_flag("moved", header.get("moved", False))
+            sink = transaction.begin_stream(queue, fields, size, 0.0, is_moved=is_moved)
+            found = queue, sink
         queue, sink = found
         wait = header.get("wait")
         seconds = commit_timeout if wait is None else check_timeout(wait)
@@ -172,12 +180,15 @@ class RemoteSink:
         fields: Header,
         size: int | None,
         wait: float | None,
+        is_moved: bool,
     ) -> None:
         self._transaction = transaction
         self._queue = queue
         self._first: Header = {
             "stream": number, "queue": queue, "fields": fields, "size": size, "wait": wait,
         }  # fmt: skip
+        if is_moved:
+            self._first["moved"] = True
         self._next: Header = {"stream": number, "wait": wait}
         self._number = number
         self._is_begun = self._ended = False

@@ -10,30 +10,44 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from quire.arguments import Bytes, check_timeout
 from quire.errors import QueueFull, QuireError, RemoteError
 from quire.ltds import check_foreign
-from quire.transaction import Transaction
+from quire.message_id import MessageId
 
 from .failures import error_from_elsewhere
 from .limits import HELD_BYTES
-from .placing import Placing
-from .protocol import ADD_HEAD, BLOCK, ENTRY, FIELDS, FILE, FILE_ID, PLAIN, Header
+from .placing import Placing, PutsBlocks
+from .protocol import (
+    ADD_HEAD,
+    BLOCK,
+    ENTRY,
+    FIELDS,
+    FILE,
+    FILE_ID,
+    MOVED_BLOCK,
+    MOVED_FIELDS,
+    PLAIN,
+    Header,
+)
 from .streams import Beginning, ServedStreams
 from .values import decode_map
 
 _SIZE: Final = struct.Struct("<I")
 
 
-class ServedPuts(Transaction, Beginning, Protocol):
+class ServedPuts(PutsBlocks, Beginning, Protocol):
     """A transaction whose puts wait as long as a request says."""
 
     put_timeout: float | None  # seconds that puts wait for room
+
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
+        """Put a message that is moved (see `quire.moving`)."""
 
 
 class Takes(Protocol):
@@ -136,7 +150,7 @@ class TakenPuts:
         return at
 
     def _take(
-        self, transaction: Transaction, queue: str, form: int, data: Bytes, start: int, end: int
+        self, transaction: ServedPuts, queue: str, form: int, data: Bytes, start: int, end: int
     ) -> None:
         """One put: messages, a block or a file."""
         placing = self.placing
@@ -146,12 +160,16 @@ class TakenPuts:
             placing.first.setdefault(queue, message_id)
             return
         view = memoryview(data)[start:end]
-        if form == BLOCK:
-            placing.put_block(transaction, queue, view)
-        elif form == FIELDS:
+        if form in (BLOCK, MOVED_BLOCK):
+            placing.put_block(transaction, queue, view, is_moved=form == MOVED_BLOCK)
+        elif form in (FIELDS, MOVED_FIELDS):
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
             fields = message_fields(decode_map(view[_SIZE.size : length]))
-            message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
+            payload = bytes(view[length:])
+            if form == MOVED_FIELDS:
+                message_id = transaction.put_moved(queue, payload, fields)
+            else:
+                message_id = transaction.put(queue, payload, **fields)
             placing.first.setdefault(queue, message_id)
         elif form == FILE:
             placing.adopt(transaction, queue, check_foreign(FILE_ID.unpack(view)[0]))
@@ -168,8 +186,8 @@ class TakenPuts:
             )
 
 
-def message_fields(fields: Header) -> Header:
-    """Of a put: how long it waits is not for its message to say."""
+def message_fields(fields: Header) -> Any:
+    """Of a put, which checks them: how long it waits is not for its message to say."""
     if "timeout" in fields:
         raise RemoteError("a message has no field 'timeout'")
     return fields

@@ -24,14 +24,16 @@ from quire.message_id import MessageId
 from quire.row_schema import check_schema
 from quire.starts import check_start
 
-from .limits import LOOK_CHARACTERS
+from .limits import LOOK_CHARACTERS, SPAN_LEVELS
 
 T = TypeVar("T")
 
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
+_SPAN: Final = 4  # of time, in microseconds
 _INT: Final = 5  # of more than 64 bits, in decimal digits
+_US: Final = timedelta(microseconds=1)
 
 
 class Unsent:
@@ -76,6 +78,8 @@ def _extended(code: int, data: memoryview) -> Any:
         return str(data, "utf-8", "surrogatepass")
     if code == _INT:
         return int(str(data, "ascii"))
+    if code == _SPAN:
+        return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
     raise ValueError(f"a value of kind {code} is none")
 
 
@@ -98,7 +102,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
     """A map. Raises RemoteError for what is none."""
     try:
         return _decode(data)
-    except (ValueError, RecursionError, TypeError) as error:  # msgspec's own are ValueErrors
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:  # msgspec's, too
         raise RemoteError(f"a message's header is no MessagePack map: {error}") from None
 
 
@@ -111,16 +115,21 @@ def read(kind: type[T], value: object) -> T:
 
 
 def ready(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments before they are sent: some times would arrive as texts."""
-    return {name: _ready(value) for name, value in arguments.items()}
+    """Arguments before they are sent: a span of time, or a datetime without a zone, would arrive
+    as a text."""
+    return {name: _ready(value, SPAN_LEVELS) for name, value in arguments.items()}
 
 
-def _ready(value: Any) -> Any:
-    if isinstance(value, datetime) and value.tzinfo is None:
-        return _unsent(value)
+def _ready(value: Any, levels: int) -> Any:
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
-        return value.total_seconds()
-    return ready(value) if isinstance(value, Mapping) else value
+        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
+    if levels and isinstance(value, Mapping):
+        return {key: _ready(each, levels - 1) for key, each in value.items()}
+    if levels and isinstance(value, list):
+        return [_ready(each, levels - 1) for each in value]
+    return value
 
 
 def _sendable(value: Any) -> Any:

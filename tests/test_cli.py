@@ -166,10 +166,10 @@ def test_browse_shows_all_fields(quire: Terminal) -> None:
     payloads = [b"\xff", b"\\xff", "Größe".encode(), b""]
     with open_store(quire.path) as store:
         for payload in payloads:
-            store.put("w", payload, priority=3, attributes={"k": "v"})
+            store.put("w", payload, group=3, attributes={"k": "v"})
     messages = [json.loads(line) for line in quire("browse", "w", "--json").splitlines()]
     for message in messages:
-        assert (message["priority"], message["attributes"]) == (3, {"k": "v"})
+        assert (message["group"], message["attributes"]) == (3, {"k": "v"})
     shown = [{k: v for k, v in m.items() if k.startswith("payload")} for m in messages]
     assert shown == [
         {"payload_base64": "/w=="},

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from quire.engine.pages.places import Places
+from quire.engine.queues.obeyed import asked_of_many
 from quire.env import Env
 from quire.errors import PositionLost
 from quire.ltds import LtdsInfo, LtdsReader
@@ -40,6 +41,19 @@ class Adoptions:
         """What its largest message counts against a queue's capacity."""
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             return max((block.largest_charge() for block, _ in reader), default=0)
+
+    def asked(self, ltds_id: int, mask: int) -> int:
+        """The bits, of those of the mask, of what any of its messages asks (see `queues.obeyed`).
+
+        Only blocks that have such columns are read for it, unless they are compressed.
+        """
+        asked = 0
+        with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
+            for number in range(reader.chunk_count, reader.block_count):
+                part = reader.part(number)
+                if part is None or part.columns() & mask & ~asked:
+                    asked |= asked_of_many(reader.block_at(number)[0].headers, mask & ~asked)
+        return asked
 
     def hold(self, ltds_id: int) -> None:
         """Only one transaction can adopt a file. Raises PositionLost."""

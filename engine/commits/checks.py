@@ -11,7 +11,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE
-from quire.engine.records.durable_state import TOPIC, CatalogEntry
+from quire.engine.records.durable_state import TOPIC, WORK, CatalogEntry
 from quire.errors import (
     InvalidArgument,
     QueueExists,
@@ -176,6 +176,21 @@ def check_queue(
             "give one that stays"
         )
     check_letters(name, properties, theirs.schema)
+
+
+def with_times(name: str, kind: str, properties: Properties) -> Properties:
+    """The same, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
+
+    Raises InvalidArgument where they would expire, and times do not count.
+    """
+    if properties.timed or (properties.ttl is None and properties.max_ttl is None):
+        return properties
+    if properties.timed is None and kind == WORK:
+        return properties._replace(timed=True)
+    option = "max_ttl" if properties.ttl is None else "ttl"
+    raise InvalidArgument(
+        f"queue {name!r}: {option} counts where times do: give timed=True too, or {option}=None"
+    )
 
 
 def feeds_itself(name: str) -> InvalidArgument:

@@ -149,7 +149,8 @@ class Definitions:
             names: set[str] = set()
             changes = []
             for queue in queues:
-                properties = queue.properties
+                properties = checks.with_times(queue.name, queue.kind, queue.properties)
+                queue = queue._replace(properties=properties)
                 if queue.name in state.names or queue.name in names:
                     raise checks.there_already(state, queue.name)
                 names.add(queue.name)
@@ -190,6 +191,8 @@ class Definitions:
             before = queue.config.properties
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
             after = before.altered(properties)
+            if not {"timed", "ttl", "max_ttl"}.isdisjoint(properties):
+                after = checks.with_times(queue.name, queue.config.kind, after)
             if state.names.get(after.dead_letter or "") is queue:  # by its name or an alias
                 raise checks.feeds_itself(queue.name)
             for field in ("type", "persistent"):
@@ -280,6 +283,22 @@ class Definitions:
         except (QueueFull, DiskFull):
             return False
         return True
+
+    def obey_times(self, queue: Queue) -> None:
+        """Make a queue timed of which nobody said whether it is (OB2); the put looks again then.
+
+        Raises DiskFull, StoreFailed.
+        """
+        unsaid = QueueFull(f"queue {queue.name!r} was altered meanwhile")
+
+        def prepare() -> list[CatalogChange]:
+            if queue.dropped or queue.config.properties.timed is not None:
+                raise unsaid
+            body = checks.entry_of(self._state, queue) | {"timed": True}
+            return [CatalogChange(QUEUE, queue.queue_id, body)]
+
+        with suppress(QueueFull):
+            self.submit(prepare, is_temporary=lambda: queue.is_temporary)
 
     def release(self, queue: Queue, start: int, end: int, *, dropped: bool = False) -> int:
         """Let go of what a topic without subscriptions holds at [start, end); how many they were.

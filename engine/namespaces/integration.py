@@ -19,6 +19,7 @@ from quire.engine.opening import StoreLife, open_call
 from quire.info import Lease, SubscriptionInfo
 from quire.integration import Integration
 from quire.limits import DEFAULT_LEASE_SECONDS
+from quire.moments import Duration
 from quire.single_calls import IntegrationCalls
 from quire.starts import Start
 
@@ -105,7 +106,7 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
-        seconds: float = DEFAULT_LEASE_SECONDS,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
         gaps: bool = False,
     ) -> list[Lease]:
         state = self._state()
@@ -114,7 +115,7 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         return self._of._leases.take(found, check_seconds(seconds), check_flag("gaps", gaps))
 
     @open_call
-    def renew_lease(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+    def renew_lease(self, lease_id: int, seconds: Duration = DEFAULT_LEASE_SECONDS) -> None:
         self._of._leases.renew(check_lease_id(lease_id), check_seconds(seconds))
 
     @open_call

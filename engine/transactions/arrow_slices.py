@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from quire.arguments import count_of
 from quire.block import BlockBuilder, Rows, check_block
+from quire.block.columns import Headers
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,
@@ -61,11 +62,12 @@ def _size(source: Any) -> int:
         return 0
 
 
-def measure(part: Any) -> tuple[int, int]:
-    """(charge, messages) of a slice, all of it checked. Raises InvalidArgument."""
+def measure(part: Any) -> tuple[tuple[int, int], list[Headers]]:
+    """(charge, messages) and the headers of a slice, all checked. Raises InvalidArgument."""
     builder = BlockBuilder()
+    mark = builder.mark()
     count = builder.add_arrow(part)
-    return builder.charge_bytes, count
+    return (builder.charge_bytes, count), builder.headers_since(mark)
 
 
 def largest_charge(payloads: Any) -> int:

@@ -60,6 +60,7 @@ from quire.errors import (
     TransactionNotFound,
 )
 from quire.info import TransactionInfo, TransactionState
+from quire.moments import Duration
 from quire.transaction import Transaction
 from quire.uninterrupted import (
     CALL_ROOM,
@@ -174,7 +175,7 @@ class TransactionLife:
 
     # Committing
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: Duration | None = None) -> None:
         if timeout is not None:
             timeout = check_timeout(timeout)
         thread = begin_short()
@@ -477,7 +478,7 @@ class TransactionLife:
     # Two phases
 
     @call
-    def prepare(self, xid: str, timeout: float | None = None) -> None:
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         check_xid(xid)
         check_preparable(self.durable)
         if timeout is not None:

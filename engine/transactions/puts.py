@@ -18,7 +18,7 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,9 @@ from quire.block import (
     rows_of_block,
     run_of_block,
 )
+from quire.block.columns import Headers
 from quire.engine.commits.written import Written, written_to
+from quire.engine.queues.obeyed import asked_of, asked_of_many, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.errors import (
@@ -104,9 +106,19 @@ class Puts:
 
     # Putting
 
-    def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
+    def one(
+        self,
+        queue: str,
+        content: bytes,
+        fields: Fields | None,
+        charge: int,
+        *,
+        is_moved: bool = False,
+    ) -> MessageId:
         context = self._context
         target = context.state.names.get(queue) if type(queue) is str else None
+        if fields is not None and target is not None and fields.columns & target.space.not_obeyed:
+            check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
         if self.is_light:
             total, messages = self._charge + charge, self._messages + 1
             if (
@@ -160,9 +172,11 @@ class Puts:
             raise
         return id_of(written, index)
 
-    def row(self, queue: str, value: object, fields: Fields | None) -> MessageId:
+    def row(
+        self, queue: str, value: object, fields: Fields | None, *, is_moved: bool = False
+    ) -> MessageId:
         """One row, of a mapping or a batch."""
-        ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
+        ids = self.rows(queue, lambda words: [one_row(words, value, fields)], is_moved=is_moved)
         return ids[0]
 
     def once(self, request_id: str | None, queue: str, put: Callable[[], MessageId]) -> MessageId:
@@ -176,11 +190,14 @@ class Puts:
             self.requests = OwnRequests(context.state, context.journal.max_group_bytes)
         return self.requests
 
-    def rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+    def rows(
+        self, queue: str, made_for: Callable[[str], list[Rows]], *, is_moved: bool = False
+    ) -> MessageIds:
         """All rows that are made for the queue's schema or, with an error, none."""
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=True)
         found = made_for(target.schema or "")
+        self._check_headers(target, [rows.headers for rows in found], is_moved=is_moved)
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
@@ -196,13 +213,13 @@ class Puts:
 
         return self._put_all(queue, charge, count, add, most, is_row=True)
 
-    def many(self, queue: str, payloads: Any) -> MessageIds:
+    def many(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
         if self._context.state.queue(queue).space.is_typed:
-            return self.rows(queue, partial(rows_of, source=payloads))
+            return self.rows(queue, partial(rows_of, source=payloads), is_moved=is_moved)
         is_arrow = isinstance(payloads, ARROW)
         if is_arrow and len(parts := slices_of(payloads)) > 1:
-            return self._slices(queue, parts)
+            return self._slices(queue, parts, is_moved=is_moved)
         written = self.open(queue)
         self._make_room(written)
         builder = written.buffer.builder
@@ -215,8 +232,13 @@ class Puts:
             raise
         charge = builder.charge_bytes - before
         try:
-            if written.queue.space.most_bytes is not None:
-                written.queue.space.check_size(largest_charge(payloads))
+            try:
+                self._check_headers(written.queue, builder.headers_since(mark), is_moved=is_moved)
+                if written.queue.space.most_bytes is not None:
+                    written.queue.space.check_size(largest_charge(payloads))
+            except BaseException:
+                self.leave_untouched(written.queue)
+                raise
             self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
@@ -230,9 +252,14 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
+    def _slices(self, queue: str, parts: list[Any], *, is_moved: bool) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
-        sizes = [measure(part) for part in parts]
+        target = self._context.state.queue(queue)
+        sizes = []
+        for part in parts:
+            size, headers = measure(part)
+            self._check_headers(target, headers, is_moved=is_moved)
+            sizes.append(size)
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
 
         def add(written: Written) -> None:
@@ -243,11 +270,13 @@ class Puts:
 
         return self._put_all(queue, charge, count, add, lambda: max(map(largest_charge, parts)))
 
-    def block(self, queue: str, data: Bytes) -> MessageIds:
+    def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
-        self._check_words(queue, words)
+        target = self._check_words(queue, words)
+        if block.columns & target.space.not_obeyed:
+            self._check_headers(target, [block.headers], is_moved=is_moved)
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
@@ -277,7 +306,9 @@ class Puts:
         context.adoptions.hold(ltds_id)
         try:
             info, words = context.adoptions.inspect(ltds_id)
-            self._check_words(queue, words)
+            target = self._check_words(queue, words)
+            asked = context.adoptions.asked(ltds_id, target.space.not_obeyed)
+            check_obeyed(target.config, asked, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
 
             def add(written: Written) -> None:
@@ -310,12 +341,22 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def _check_words(self, queue: str, words: str | None) -> None:
-        """Rows of this schema, or bytes, must be what the queue has."""
+    @staticmethod
+    def _check_headers(queue: Queue, headers: Iterable[Headers], *, is_moved: bool) -> None:
+        """Raises what a queue raises that does not obey them (see `obeyed`)."""
+        mask, asked = queue.space.not_obeyed, 0
+        for each in headers:
+            asked |= asked_of_many(each, mask)
+        if asked:
+            check_obeyed(queue.config, asked, is_moved=is_moved)
+
+    def _check_words(self, queue: str, words: str | None) -> Queue:
+        """The queue, of which this schema's rows, or bytes, must be what it has."""
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=words is not None)
         if words is not None:
             check_part(target.name, words, target.schema or "")
+        return target
 
     def _tell_unread(self, queue: Queue) -> None:
         """Of a transaction of this process's user, as the others wait for no room (NR1)."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
 from quire.engine.commits.written import Written
+from quire.engine.queues.obeyed import asked_of, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
@@ -45,6 +46,7 @@ class StreamPut:
     _transaction: EmbeddedTransaction
     _queue: str
     _fields: Fields | None
+    _is_moved: bool  # it is there already, and its header is taken as it is
     _size: int | None  # of the payload, if it is known
     timeout: float | None  # seconds, each time there is no room
     _charge: int = 0  # that the queue's space holds
@@ -67,7 +69,10 @@ class StreamPut:
             return self.finish()
         charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes + len(payload)
         message_id = self._transaction.putting(
-            lambda puts: puts.one(self._queue, payload, self._fields, charge), self.timeout
+            lambda puts: puts.one(
+                self._queue, payload, self._fields, charge, is_moved=self._is_moved
+            ),
+            self.timeout,
         )
         self._ended = True
         return message_id
@@ -104,6 +109,9 @@ class StreamPut:
             messages = 1
             charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes + (self._size or size)
             self._check_fits(charge)
+            if self._fields is not None:
+                target = self._context.state.queue(self._queue)
+                check_obeyed(target.config, asked_of(self._fields), is_moved=self._is_moved)
             written = puts.open(self._queue)
             puts.take_space(written, charge, 1, is_whole=False)  # else there is nothing (STR3)
             puts.streams += 1

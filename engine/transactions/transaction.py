@@ -5,7 +5,9 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
+
+import pyarrow as pa
 
 from quire.arguments import (
     Bytes,
@@ -40,9 +42,11 @@ from quire.message import (
     Messages,
     check_message,
     check_payload,
-    from_now,
+    with_moments,
 )
 from quire.message_id import MessageId, MessageIds
+from quire.moments import Duration
+from quire.put_options import MessageOptions
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
@@ -76,21 +80,20 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         queue: str,
         payload: Payload,
         *,
-        timeout: float | None = None,
-        **fields: Any,
+        timeout: Duration | None = None,
+        request_id: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
         if type(payload) is not bytes:
-            return self._put_other(queue, payload, timeout, **fields)
+            return self._put_other(queue, payload, timeout, request_id, options)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         if charge > _MOST_CHARGE:
             check_payload(payload)
         checked = None
         if timeout is not None:
             timeout = check_timeout(timeout)
-        request_id = None
-        if fields:
-            request_id = check_request_id(fields.pop("request_id", None))
-            checked = Fields.of(**from_now(fields, self._context.env.now_us))
+        if options:
+            checked = self._checked(options)
             if checked is not None:
                 charge += checked.extra_bytes
         thread = get_ident()
@@ -107,6 +110,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                     try:
                         if request_id is None:
                             return puts.one(queue, payload, checked, charge)
+                        check_request_id(request_id)
                         put = partial(puts.one, queue, payload, checked, charge)
                         return puts.once(request_id, queue, put)
                     except QueueFull as full:
@@ -121,50 +125,80 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             del inside[thread]
 
     def _put_other(
-        self, queue: str, row: object, timeout: float | None, **fields: Any
+        self,
+        queue: str,
+        row: object,
+        timeout: Duration | None,
+        request_id: str | None,
+        options: MessageOptions,
     ) -> MessageId:
         """One message of a typed queue, or what is to be made bytes first."""
         if not is_row(row):
-            return self.put(queue, check_payload(row), timeout=timeout, **fields)
-        if timeout is not None:
-            timeout = check_timeout(timeout)
-        request_id = check_request_id(fields.pop("request_id", None))
-        checked = Fields.of(**from_now(fields, self._context.env.now_us)) if fields else None
+            payload = check_payload(row)
+            return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
+        seconds = None if timeout is None else check_timeout(timeout)
+        known, checked = check_request_id(request_id), self._checked(options)
         return self.putting(
-            lambda puts: puts.once(request_id, queue, partial(puts.row, queue, row, checked)),
-            timeout,
+            lambda puts: puts.once(known, queue, partial(puts.row, queue, row, checked)), seconds
         )
+
+    def put_moved(self, queue: str, content: object, fields: Mapping[str, Any]) -> MessageId:
+        """Put a message that is there already once more: its header is taken as it is (OB1)."""
+        checked = self._checked(fields, is_moved=True)
+        if is_row(content):
+            return self.putting(lambda puts: puts.row(queue, content, checked, is_moved=True))
+        payload = check_payload(content)
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        charge += 0 if checked is None else checked.extra_bytes
+        return self.putting(lambda puts: puts.one(queue, payload, checked, charge, is_moved=True))
+
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """The same of many."""
+        return self.putting(lambda puts: puts.many(queue, payloads, is_moved=True))
+
+    def _checked(self, fields: Mapping[str, Any], *, is_moved: bool = False) -> Fields | None:
+        now_us = self._context.env.now_us
+        return Fields.of(**with_moments(fields, now_us, is_moved=is_moved)) if fields else None
 
     def put_many(
         self,
         queue: str,
         payloads: Any,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
-        if timeout is not None:
-            timeout = check_timeout(timeout)
+        seconds = None if timeout is None else check_timeout(timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self.putting(
-                lambda puts: puts.known().many_once(queue, payloads, known, puts.many), timeout
+                lambda puts: puts.known().many_once(queue, payloads, known, puts.many), seconds
             )
-        return self.putting(lambda puts: puts.many(queue, payloads), timeout)
+        return self.putting(lambda puts: puts.many(queue, payloads), seconds)
+
+    def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
+        """The same of those of an encoded block."""
+        return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
 
     def schema_of(self, queue: str) -> str | None:
         """Of a typed queue, in words."""
         return self._context.state.queue(queue).schema
 
     def begin_stream(
-        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
     ) -> StreamPut:
         """Begin to put one message chunk by chunk (see `TransactionCalls.put_writer`)."""
-        checked = Fields.of(**from_now(fields, self._context.env.now_us))
+        checked = self._checked(fields, is_moved=is_moved)
         self._check_open()
-        return StreamPut(self._context, self, queue, checked, size, timeout)
+        return StreamPut(self._context, self, queue, checked, is_moved, size, timeout)
 
     @call
     def if_open(self, action: Callable[[Puts], None]) -> None:
@@ -197,7 +231,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     # Reading
 
-    def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         if timeout != 0.0:
             return self._wait_for_one(source, timeout)
         message = None
@@ -234,7 +268,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @giving("_give_back_latest")
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         taken = self._take(source, max_messages, timeout)
         if not taken:
@@ -243,12 +277,12 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return Messages(*taken)
 
     @giving("_give_back_latest")
-    def _wait_for_one(self, source: str, timeout: float | None) -> Message | None:
+    def _wait_for_one(self, source: str, timeout: Duration | None) -> Message | None:
         taken = self._take(source, 1, timeout)
         return message_of(*taken) if taken else None
 
     def _take(
-        self, source: str, limit: int, timeout: float | None
+        self, source: str, limit: int, timeout: Duration | None
     ) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
         check_max_messages(limit)
@@ -305,7 +339,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         self.getting(Gets.unget)
 
     def reject(
-        self, message: Message, reason: str = "", delay: float | Retry | None = None
+        self, message: Message, reason: str = "", delay: Duration | Retry | None = None
     ) -> None:
         check_message(message)
         check_reason(reason)
@@ -324,7 +358,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             return action(self._reading(), *args, **kwargs)
 
     @call
-    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         start, seconds = check_start(to), check_timeout(timeout)
         with self._lock:
             self._check_open()

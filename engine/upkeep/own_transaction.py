@@ -9,6 +9,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.limits import LET_GO_AT_ONCE
+from quire.moments import Duration
 
 Runs = list[tuple[int, int]]  # of positions
 
@@ -22,7 +23,7 @@ class OwnTransaction(EmbeddedTransaction):
         super().__init__(context, None, False, owner)
         self.put_timeout = 0.0
 
-    def commit(self, timeout: float | None = 0.0) -> None:
+    def commit(self, timeout: Duration | None = 0.0) -> None:
         super().commit(timeout)
 
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:

@@ -123,7 +123,7 @@ def _put(txn: OwnTransaction, target: str, letter: Message) -> None:
         fields["content_type"] = None
     if words is not None:
         content = _without_more(content, words)
-    txn.put(target, content, **fields)
+    txn.put_moved(target, content, fields)
 
 
 def _without_more(row: pa.RecordBatch, words: str) -> pa.RecordBatch:

@@ -13,6 +13,8 @@ Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 - RO4: this is never done by a thread that has several changes written together, as each of them
   waits for those that follow: who is refused there tries again elsewhere.
 - RO5: a dead-letter queue that is full itself grows, if it may; its own messages stay.
+- RO6: a queue that is to obey times first (OB2) is made to here, too, as what is done for a put
+  that was refused.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from quire.engine.commits.definitions import Definitions
+from quire.engine.queues.obeyed import TIMED
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
@@ -53,9 +56,15 @@ class Room:
 
     def make(self, queue: Queue, full: QueueFull) -> bool:
         """Do what the queue's properties say; whether what was refused may be tried again."""
-        properties = queue.config.properties
-        if not properties.has_remedy or self._context.sequencer.is_together:
+        if self._context.sequencer.is_together:
             return False
+        if full.refused[0] == TIMED:
+            self._definitions.obey_times(queue)
+            return True
+        return queue.config.properties.has_remedy and self._make_room(queue, full)
+
+    def _make_room(self, queue: Queue, full: QueueFull) -> bool:
+        properties = queue.config.properties
         with self._one_at_a_time:
             with queue.lock:
                 has_room = queue.space.lack(full) == (0, 0)

@@ -277,7 +277,7 @@ class Schedules:
         queue = self._state.queues[body["queue_id"]]
         with OwnTransaction(self._context, "maintenance") as txn:
             name = queue.name
-            txn.put(name, payload, **fields)
+            txn.put_moved(name, payload, fields)
             if queue.name != name:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
             txn.enter(RAN_KEY.format(number), due_us)

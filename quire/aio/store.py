@@ -6,9 +6,16 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_wait
+from quire.arguments import (
+    Acknowledge,
+    Bytes,
+    check_lifetime,
+    check_max_messages,
+    check_source,
+    check_wait,
+)
 from quire.consumer import Asked
 from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
@@ -16,7 +23,9 @@ from quire.errors import StoreClosed
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
 from quire.message_id import PutId
+from quire.moments import Duration
 from quire.payload_writer import Source
+from quire.put_options import MessageOptions
 from quire.store import Store
 from quire.streamed import StreamedMessage
 from quire.transaction import Transaction
@@ -110,7 +119,7 @@ class AsyncStore:
 
     def transaction(
         self,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
@@ -118,14 +127,15 @@ class AsyncStore:
         return Beginning(partial(self._begin, timeout, large, owner, durable))
 
     async def _begin(
-        self, timeout: float | None, large: bool, owner: str | None, durable: bool
+        self, timeout: Duration | None, large: bool, owner: str | None, durable: bool
     ) -> AsyncTransaction:
-        begin = partial(self._inner.transaction, timeout, large, owner, durable)
+        seconds = check_lifetime(timeout)
+        begin = partial(self._inner.transaction, seconds, large, owner, durable)
         if self.role == "owner":  # who waits for nobody
             inner = begin()
         else:
             inner = await self._pool.run(begin, lambda inner: inner.rollback())
-        return self._wrap(inner, timeout)
+        return self._wrap(inner, seconds)
 
     def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
         return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
@@ -140,21 +150,21 @@ class AsyncStore:
         source: Source | AsyncIterable[Bytes],
         *,
         size: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         durable: bool = True,
-        **fields: Any,
+        **options: Unpack[MessageOptions],
     ) -> int:
         async with self.transaction(durable=durable) as txn:
-            made = await txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+            made = await txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(made), made.expires_by)
 
-    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         asked = Asked(check_source(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         number = check_max_messages(max_messages)
         asked = Asked(check_source(source), number, False, check_wait(timeout), "auto")
@@ -174,7 +184,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: Literal[1] = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Message]]: ...
 
@@ -183,7 +193,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: int,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Any]]: ...
 
@@ -191,7 +201,7 @@ class AsyncStore:
         self,
         source: str,
         max_messages: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Any]]:
         asked = Asked.of(source, max_messages, timeout, ack)

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -18,7 +18,9 @@ from quire.errors import QueueFull
 from quire.integration import TransactionIntegration
 from quire.message import Message, Messages
 from quire.message_id import MessageId
+from quire.moments import Duration
 from quire.payload_writer import Source
+from quire.put_options import MessageOptions
 from quire.transaction import Transaction
 
 from .calls import awaited, awaited_put, told_as
@@ -84,26 +86,38 @@ class AsyncTransaction:
 
     @told_as(Transaction.put_stream)
     async def put_stream(
-        self, queue: str, source: Source | AsyncIterable[Bytes], **how: Any
+        self,
+        queue: str,
+        source: Source | AsyncIterable[Bytes],
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
     ) -> MessageId:
-        writer = await self._writer(queue, **how)
+        writer = await self.put_writer(queue, size=size, timeout=timeout, **options)
         async with writer:
             await writer.write_all(source)
         return writer.message_id
 
     @told_as(Transaction.put_writer)
-    async def put_writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
-        return await self._writer(queue, **how)
-
-    async def _writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
-        writer = await self._call(lambda inner: inner.put_writer(queue, **how))
+    async def put_writer(
+        self,
+        queue: str,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> AsyncPayloadWriter:
+        writer = await self._call(
+            lambda inner: inner.put_writer(queue, size=size, timeout=timeout, **options)
+        )
         return AsyncPayloadWriter(writer, self._step)
 
-    async def get(self, source: str, timeout: float | None = 0.0) -> Message | None:
+    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         return await self._get(source, timeout, lambda inner: inner.get(source))
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0])
@@ -119,7 +133,7 @@ class AsyncTransaction:
         return nothing if found is None else found
 
     async def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float | None = 0.0
+        self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_source(source).partition("/")[0]).to_arrow()
@@ -151,13 +165,13 @@ class AsyncTransaction:
     get_state = awaited(Transaction.get_state)
     set_state = awaited(Transaction.set_state)
 
-    async def commit(self, timeout: float | None = None) -> None:
+    async def commit(self, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
 
     async def rollback(self) -> None:
         await roll_back(self, None)
 
-    async def prepare(self, xid: str, timeout: float | None = None) -> None:
+    async def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.prepare(xid, seconds), timeout)
 
     async def __aenter__(self) -> Self:
@@ -184,7 +198,7 @@ class AsyncTransaction:
         )
 
     async def _get(
-        self, source: str, timeout: float | None, take: Callable[[Transaction], R | None]
+        self, source: str, timeout: Duration | None, take: Callable[[Transaction], R | None]
     ) -> R | None:
         async def look(until: float = math.inf) -> R | None:
             found = await self._call(take, self._give_back, until=until)
@@ -208,18 +222,17 @@ class AsyncTransaction:
         return late or self.state != "open"
 
     async def _end(
-        self, end: Callable[[Transaction, float | None], None], timeout: float | None
+        self, end: Callable[[Transaction, float | None], None], timeout: Duration | None
     ) -> None:
         """Commit or prepare; one that waits for room leaves threads for those who make it."""
-        if timeout is not None:
-            check_timeout(timeout)
+        seconds = None if timeout is None else check_timeout(timeout)
         try:
             await self._call(lambda inner: end(inner, 0.0))
         except QueueFull:
-            if timeout == 0.0:
+            if seconds == 0.0:
                 raise
             async with self._room:
-                await self._call(lambda inner: end(inner, timeout))
+                await self._call(lambda inner: end(inner, seconds))
 
     async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:
         """A step of a put, which may wait for room: it leaves threads for those who make it."""

@@ -104,6 +104,10 @@ class BlockBuilder:
         self._close_rows()
         return len(self._runs), self.count, self.payload_bytes, self.charge_bytes
 
+    def headers_since(self, mark: tuple[int, int, int, int]) -> list[Headers]:
+        """The headers of what was added by whole runs since `mark`."""
+        return [run.headers for run in self._runs[mark[0] :]]
+
     def undo(self, mark: tuple[int, int, int, int]) -> None:
         """Take back what was added since `mark` (and nothing was built or cleared in between)."""
         self._close_rows()

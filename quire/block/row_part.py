@@ -33,6 +33,10 @@ class StoredBlock(NamedTuple):
     length: int
     checksum: int
 
+    def columns(self) -> int:
+        """The bits of the header columns that it has, not verified."""
+        return int(HEADER.unpack_from(self.read(0, HEADER_BYTES))[4])
+
     def head(self) -> memoryview:
         """Its first bytes, with its head if it is of rows; not verified."""
         found = memoryview(self.read(0, min(self.length, HEAD_READ_BYTES)))

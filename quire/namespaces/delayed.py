@@ -6,6 +6,7 @@ from typing import Protocol
 
 from quire.call_table import look
 from quire.message import Messages
+from quire.moments import Duration, Moment
 
 
 class Delayed(Protocol):
@@ -34,12 +35,13 @@ class Delayed(Protocol):
         queue: str,
         message_id: int,
         *,
-        deliver_at: int | None = None,
-        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        delay: Duration | None = None,
     ) -> int | None:
         """Have a message of a work queue be due at another time; its new id, None: it was too late.
 
-        It is put anew, in one transaction with taking it. `deliver_at`: microseconds since the
-        epoch; or `delay`: seconds from now; or neither: now. Its `expires_at` stays. Raises
-        QueueNotFound, QueueFull, QueueDisabled, InvalidArgument.
+        It is put anew, in one transaction with taking it. `deliver_at`: a moment, as for a
+        put (an int is microseconds since the epoch); or `delay`: seconds from now, or a
+        `timedelta`; or neither: now. Its `expires_at` stays. Raises QueueNotFound, QueueFull,
+        QueueDisabled, InvalidArgument.
         """

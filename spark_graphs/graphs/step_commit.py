@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from quire.spark_graphs.fragment_file import remove
 from .values import KeptValues
 
 if TYPE_CHECKING:
+    from quire.moving import Moving
     from quire.store import Store
     from quire.transaction import Transaction
 
@@ -127,7 +128,7 @@ class StepCommit:
         """All that the batch does, into a transaction (YSC1)."""
         put_fragments(self.env, store, txn, self.fragments)
         for queue, letters in self.letters:
-            txn.put_many(queue, letters)
+            cast("Moving", txn).put_moved_many(queue, letters)  # they keep their headers
         if self.reads:
             made = txn.integration.read_to_many(self.reads)
             for source, created_us in made.items():

@@ -108,6 +108,8 @@ class History:
     def draw_rules(self, count: int) -> None:
         for name in self.rng.sample(list(CHOICES), count):
             self.rules[name] = self.rng.choice(CHOICES[name])
+        if not self.rules.get("timed"):
+            self.rules |= {"ttl": None, "max_ttl": None}  # which would not count
 
     def all_rules(self) -> dict[str, Any]:
         return {**self.rules, "dead_letter": "dead"}
@@ -163,16 +165,15 @@ class History:
 
     def put_one(self, txn: Transaction, one: Told) -> None:
         named = {"rank": one.rank, "n": None if one.number is None else str(one.number)}
-        txn.put(
-            self.name,
-            one.payload,
-            priority=one.priority,
-            deliver_at=one.due_us or None,
-            expires_at=one.expires_us,
-            group_key=one.group,
-            sender=one.sender,
-            attributes={n: v for n, v in named.items() if v is not None},
-        )
+        header = {
+            "priority": one.priority,
+            "deliver_at": one.due_us or None,
+            "expires_at": one.expires_us,
+            "group_key": one.group,
+            "sender": one.sender,
+            "attributes": {n: v for n, v in named.items() if v is not None},
+        }
+        txn.put_moved(self.name, one.payload, header)  # whatever its queue obeys now
         if self.rules["timed"] and self.rules["max_ttl"] is not None:
             now = self.machine.env.now_us()
             given = [self.rules["ttl"], self.rules["max_ttl"]]

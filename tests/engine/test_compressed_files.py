@@ -76,7 +76,7 @@ def put_some(store: Store, count: int) -> None:
 def test_what_was_compressed_is_read_by_all_means(compressed: Store, compression: str) -> None:
     """One by one, as bytes, as Arrow, by browsing: the messages and their headers are the same."""
     with compressed.transaction(large=True) as txn:
-        txn.put("q", b"first", priority=7, attributes={"key": "value"})
+        txn.put("q", b"first", group=7, attributes={"key": "value"})
         txn.put_many("q", pa.array(TEXTS))
         txn.put("q", b"last", sender="sender")
     assert codecs(compressed) == [Codec[compression.upper()]]
@@ -84,7 +84,7 @@ def test_what_was_compressed_is_read_by_all_means(compressed: Store, compression
     with compressed.transaction() as txn:
         first = txn.get("q")
         assert first is not None
-        assert (first.priority, first.attributes) == (7, {"key": "value"})
+        assert (first.group, first.attributes) == (7, {"key": "value"})
         assert [message.payload for message in txn.get_many("q", 5)] == TEXTS[:5]
         assert txn.get_arrow("q", 50_000)["payload"].to_pylist() == TEXTS[5:50_005]
         *rest, last = txn.get_many("q", 100_000)

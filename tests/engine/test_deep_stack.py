@@ -71,7 +71,7 @@ class Deep:
 
     def put_with_fields(self, depth: int) -> None:
         payload = self.new()
-        if self.do(depth, lambda: self.store.put("work", payload, priority=3, sender="s")):
+        if self.do(depth, lambda: self.store.put("work", payload, group=3, sender="s")):
             self.there.append(payload)
 
     def put_many(self, depth: int) -> None:

@@ -89,7 +89,7 @@ def test_no_cycles_are_left_by_a_transaction(store: Store) -> None:
             transaction = store.transaction()
             transaction.get("a")
             transaction.put("b", b"x")
-            transaction.put("c", b"y", priority=3)
+            transaction.put("c", b"y", group=3)
             getattr(transaction, ending)()
             transaction = store.transaction()
             transaction.put_many("b", [b"x"] * 100)

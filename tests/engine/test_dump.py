@@ -60,7 +60,8 @@ def story(env: SimEnv, *, seal: bool = True, read: bool = True) -> Store:
     with store.transaction() as txn:
         if read:
             txn.get_many("topic/all", max_messages=3)
-        txn.put("work", b"\x1b[31m", priority=7, sender="s", attributes={"k": "v"})
+        header = {"priority": 7, "sender": "s", "attributes": {"k": "v"}}
+        txn.put_moved("work", b"\x1b[31m", header)
         txn.put("topic", b"tail")
         txn.enter("key", 8)
     return store

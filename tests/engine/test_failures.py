@@ -30,7 +30,7 @@ def make(env: SimEnv) -> None:
         store.create_queue("counted", kind="work", **counted)
         store.create_queue("numbered", kind="work", order={"sequence": "n", "wait": 60.0})
         for name in ("plain", "retried", "counted"):
-            store.put(name, b"m", group_key="g")
+            store.put(name, b"m", correlation_id="g")
         store.put("numbered", b"1", sender="s", attributes={"n": "1"})
 
 

@@ -29,10 +29,12 @@ def env(seed: int) -> SimEnv:
 def make(env: SimEnv, **options: bool) -> Store:
     """A store with a work queue that holds two messages of each of two groups."""
     store = open_store(env)
-    store.create_queue("q", kind="work", **options)  # type: ignore[arg-type]
+    store.create_queue("q", kind="work", **{**options, "grouped": True})  # type: ignore[arg-type]
     for number in range(2):
         for group in "ab":
             store.put("q", b"%s%d" % (group.encode(), number), group_key=group)
+    if not options.get("grouped"):
+        store.alter_queue("q", grouped=False)
     return store
 
 

@@ -31,13 +31,14 @@ def put(store: Store, queue: str, rng: random.Random, numbers: range) -> list[Se
         part, rest = rest[: (size := rng.choice([1, 1, 3, 50]))], rest[size:]
         with store.transaction(large=size == 50) as txn:
             if size == 1:
-                txn.put(queue, b"%d" % part[0][1], priority=part[0][0])
+                header = {"priority": part[0][0]}  # taken whatever the queue obeys
+                txn.put_moved(queue, b"%d" % part[0][1], header)
             else:
                 columns = {
                     "payload": pa.array([b"%d" % number for _, number in part], pa.binary()),
                     "priority": pa.array([priority for priority, _ in part], pa.int32()),
                 }
-                txn.put_many(queue, pa.table(columns))
+                txn.put_moved_many(queue, pa.record_batch(columns))
     return sent
 
 

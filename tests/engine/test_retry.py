@@ -177,7 +177,8 @@ def test_a_group_does_not_wait_for_what_has_expired(env: SimEnv, is_grouped: boo
     )
     for number, ttl in enumerate((2.0, 2.0, None)):
         for group in "ab":
-            store.put("q", b"%s%d" % (group.encode(), number), group_key=group, ttl=ttl)
+            key = group if is_grouped else None
+            store.put("q", b"%s%d" % (group.encode(), number), group_key=key, ttl=ttl)
     with store.transaction() as txn:
         first, second, *others = txn.get_many("q", 4)
         txn.reject(first, delay=600.0)

@@ -339,9 +339,10 @@ def test_a_put_that_is_refused_loses_nothing(env: SimEnv) -> None:
 
 def test_what_comes_back_later_has_its_place(env: SimEnv) -> None:
     """Also where priorities were switched meanwhile: the first get after its delay has it."""
-    store = make(env)
+    store = make(env, priority=True)
     for number in range(3):
         store.put("q", b"%d" % number, priority=3 - number)
+    store.alter_queue("q", priority=False)
     with store.transaction() as txn:
         message = txn.get("q")
         assert message is not None

@@ -97,7 +97,7 @@ class Machine:
 
     def create(self, name: str) -> None:
         kind = "work" if name == "w" else "topic"
-        self.store.create_queue(name, kind=kind)  # type: ignore[arg-type]
+        self.store.create_queue(name, kind=kind, timed=False)  # type: ignore[arg-type]
         known = self.queues[name] = Known(kind)
         if kind == "work":
             known.readers["w"] = Reader()
@@ -169,7 +169,7 @@ class Machine:
             fields = {n: getattr(put, n) for n in names}
             fields["attributes"] = {} if put.rank is None else {"rank": put.rank}
             try:
-                txn.put(name, put.payload, **fields)
+                txn.put_moved(name, put.payload, fields)  # the queue's rules change
             except QueueDisabled:
                 assert self.queues[name].rules.get("puts") is False
                 break
@@ -434,6 +434,9 @@ class Machine:
         names = self.rng.sample(list(changes), self.rng.choice([1, 1, 2, 5]))
         made = {change: self.rng.choice(changes[change]) for change in names}
         known = self.queues[name]
+        after = known.rules | made
+        if not after.get("timed") and after.get("ttl") is not None:
+            made["ttl"] = None  # which would not count
         known.rules |= made
         self.store.alter_queue(name, dead_letter="dead", **made)
         known.may_drop |= not known.rules.get("keep_expired", False)
@@ -537,7 +540,9 @@ class Machine:
         self.check()
         self.store.alter_queue("dead", puts=True, max_messages=None)
         for name in self.queues:
-            self.store.alter_queue(name, gets=True, timed=False, max_deliveries=None, grouped=False)
+            self.store.alter_queue(
+                name, gets=True, timed=False, ttl=None, max_deliveries=None, grouped=False
+            )
         self.env.advance(10)  # what was rejected is due
         self.store.create_queue("more", kind="topic")
         self.check()

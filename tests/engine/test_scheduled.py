@@ -19,7 +19,8 @@ def make(env: SimEnv, **options: bool) -> tuple[Store, int]:
     """A store with a message that is due in 10 seconds, and over in 20."""
     store = open_store(env)
     store.create_queue("q", kind="work", timed=True, **options)  # type: ignore[arg-type]
-    return store, store.put("q", b"m", delay=10.0, ttl=20.0, group_key="g")
+    group = "g" if options.get("grouped") else None
+    return store, store.put("q", b"m", delay=10.0, ttl=20.0, group_key=group)
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -75,7 +75,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
         with store.transaction(large=rng.random() < 0.1) as txn:
             txn.put_many("topic", [b"%d" % number * rng.randrange(1, 900) for _ in range(5)])
             txn.put("work", b"once", request_id=f"{number % 8}")
-            txn.put("tried", b"tried", priority=number % 3, attributes={"n": f"{number}"})
+            txn.put("tried", b"tried", group=number % 3, attributes={"n": f"{number}"})
             at = datetime(2020, 1, 1, tzinfo=UTC)
             txn.put_many("rows", [{"id": number, "at": at, "tags": ["a"]}, {"id": None}])
             txn.put("memory", b"nobody's")
@@ -206,7 +206,7 @@ def test_the_digest_is_of_each_part_of_a_message(seed: int) -> None:
         env = Clock(seed)
         env.make_directory("/disk")
         with Store.open(PATH, env=env, background=False) as store:
-            store.create_queue("q", kind="work")
+            store.create_queue("q", kind="work", order="priority", timed=True)
             store.put("q", **way)
             found.add(told(store, "contents")[2])
     assert len(found) == len(ways)

@@ -55,7 +55,7 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
         store.subscribe("t", "a")
         store.subscribe("t", "b", start="latest")
         with store.transaction() as txn:
-            txn.put("t", b"1", **FIELDS)
+            txn.put_moved("t", b"1", FIELDS)
             txn.put_many("t", [b"2", b"3"])
             txn.put_many("w", [b"x" * 1000] * 400)
             txn.enter("key", 7)
@@ -263,7 +263,7 @@ def use_in_child(store: Store, txn: Any) -> int:
     try:
         for use in (
             lambda: store.put("q", b"child"),
-            lambda: store.put("q", b"child", priority=1),
+            lambda: store.put("q", b"child", group=1),
             store.transaction,
             store.queues,
             store.admin.checkpoint,
@@ -309,7 +309,7 @@ def test_a_closed_store_refuses_everything(store_path: str) -> None:
     store.close()
     for use in (
         lambda: store.put("q", b"x"),
-        lambda: store.put("q", b"x", priority=1),
+        lambda: store.put("q", b"x", group=1),
         store.transaction,
         store.queues,
         lambda: store.queue("q"),

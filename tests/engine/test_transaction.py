@@ -29,7 +29,7 @@ def test_all_fields_of_a_message_come_back(store: Store, topic: str) -> None:
     """What is put with every field is what get, get_many, browse and get_arrow return."""
     before = store._env.now_us()
     with store.transaction() as txn:
-        put = txn.put(topic, b"payload", **FIELDS)
+        put = txn.put_moved(topic, b"payload", FIELDS)
     with store.transaction() as txn:
         one = txn.get("topic/a")
         (many,) = txn.get_many("topic/b")
@@ -55,7 +55,7 @@ def test_absent_fields_have_their_defaults(store: Store, work: str) -> None:
 def test_payloads_are_bytes_of_any_kind(store: Store, work: str, payload: Any) -> None:
     """A payload is what can be read as bytes, and comes back as bytes."""
     store.put(work, payload)
-    store.put(work, payload, priority=1)
+    store.put(work, payload, group=1)
     with store.transaction() as txn:
         txn.put(work, payload)
     assert take(store, work) == [bytes(payload)] * 3
@@ -91,6 +91,7 @@ def test_put_many_takes_lists_and_arrow(store: Store, work: str, payloads: Any) 
 
 def test_a_batch_with_header_columns(store: Store, work: str) -> None:
     """Columns of a batch are the fields of its messages; nulls are absent."""
+    store.alter_queue(work, timed=False)
     batch = pa.record_batch(
         {
             "payload": pa.array([b"1", b"2"]),
@@ -103,7 +104,7 @@ def test_a_batch_with_header_columns(store: Store, work: str) -> None:
         }
     )
     with store.transaction() as txn:
-        txn.put_many(work, batch)
+        txn.put_moved_many(work, batch)
     with store.transaction() as txn:
         first, second = txn.get_many(work)
     assert (first.priority, first.group, first.sender, first.attributes) == (7, 0, "me", {"k": "v"})
@@ -115,13 +116,14 @@ def test_a_batch_with_header_columns(store: Store, work: str) -> None:
 def test_what_get_arrow_gives_can_be_put_again(store: Store, topic: str, work: str) -> None:
     """A batch has MESSAGE_SCHEMA, and the columns that a put may set go in as they came out."""
     with store.transaction() as txn:
-        txn.put(topic, b"1", **FIELDS)
+        txn.put_moved(topic, b"1", FIELDS)
         txn.put(topic, b"2")
     with store.transaction() as txn:
         batch = txn.get_arrow("topic/a", max_messages=10)
         assert batch.schema.equals(MESSAGE_SCHEMA)
         assert batch.num_rows == 2
         assert txn.get_arrow("topic/a").num_rows == 0
+        store.alter_queue(work, order="priority", timed=True)
         txn.put_many(work, batch.drop_columns(["id", "time", "delivery_count"]))
     with store.transaction() as txn:
         again = txn.get_many(work)
@@ -160,7 +162,7 @@ def test_ids_ascend_in_commit_order_and_are_unique(store: Store, topic: str, wor
     c = late.put_many(work, [b"c", b"d"])
     late.commit()
     early.commit()
-    ids += [int(b), *(int(i) for i in c), int(a), store.put(topic, b"e", priority=3)]
+    ids += [int(b), *(int(i) for i in c), int(a), store.put(topic, b"e", group=3)]
     assert ids == sorted(set(ids))
     assert [m.id for m in store.browse(topic)] == [int(b), int(a), ids[-1]]
     assert [m.time for m in store.browse(topic)] == sorted(m.time for m in store.browse(topic))

@@ -44,7 +44,7 @@ def test_small_blocks_are_packed_by_a_checkpoint(seed: int) -> None:
     env = new_machine(seed)
     with open_store(env) as store:
         store.admin.create_queues(QUEUES)
-        made = [store.put("work", {"id": each}, priority=each % 3) for each in range(40)]
+        made = [store.put("work", {"id": each}, group=each % 3) for each in range(40)]
         store.alter_queue("dead", schema=LATER)
         store.alter_queue("work", schema=LATER)
         made += [store.put("work", {"id": each, "more": each}) for each in range(40, 50)]

@@ -940,7 +940,8 @@ class Runner:
             priority = self.rng.choice([0, 0, 1, 2]) if count == 1 else 0
             payloads = [self.payload(size, priority) for _ in range(count)]
             if count == 1:
-                ids: Any = [held.transaction.put(name, payloads[0], priority=priority)]
+                header = {"priority": priority}  # taken whatever the queue obeys
+                ids: Any = [held.transaction.put_moved(name, payloads[0], header)]
             else:
                 ids = held.transaction.put_many(name, payloads)
             held.effects.ids.append((ids, payloads))

@@ -93,11 +93,12 @@ def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
         txn.get_many("topic/some", max_messages=60)
         txn.get_many("work", max_messages=10)
     with store.transaction() as txn:
-        txn.put(
-            "topic", b"all fields", priority=7, group=9, sender="sender", correlation_id="c-1",
-            reply_to="work", content_type="text/plain", expires_at=4_000_000_000_000_000,
-            deliver_at=1, attributes={"key": "value", "": "ü"},
-        )  # fmt: skip
+        header: dict[str, Any] = {
+            "priority": 7, "group": 9, "sender": "sender", "correlation_id": "c-1",
+            "reply_to": "work", "content_type": "text/plain", "expires_at": 4_000_000_000_000_000,
+            "deliver_at": 1, "attributes": {"key": "value", "": "ü"},
+        }  # fmt: skip
+        txn.put_moved("topic", b"all fields", header)  # taken whatever the queue obeys
         txn.put("work", b"tail")
         txn.enter("ledger key", 8)
     store.drop_queue("dropped")
@@ -145,7 +146,8 @@ def fill_properties(store: Store) -> None:
         "tried", kind="work", max_deliveries=5, dead_letter="dead", properties={"team": "a"}
     )
     for number in range(4):
-        store.put("tried", b"%d" % number, priority=number % 2)
+        with store.transaction() as txn:
+            txn.put_moved("tried", b"%d" % number, {"priority": number % 2})
     for number in range(2):
         with store.transaction() as txn:
             txn.get_many("tried", 2 + number)
@@ -381,7 +383,9 @@ def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")
     for number in range(5):
-        store.put("rows", {"id": number, "name": f"single {number}"}, priority=number % 2)
+        with store.transaction() as txn:
+            row = {"id": number, "name": f"single {number}"}
+            txn.put_moved("rows", row, {"priority": number % 2})
     store.admin.checkpoint()
     with store.transaction(large=True) as txn:
         txn.put_many("rows", [{"id": number} for number in range(5, 1000)])

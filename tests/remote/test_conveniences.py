@@ -129,10 +129,10 @@ with quire.open(sys.argv[1]) as store:
 
 def test_one_message_is_taken_for_good(store: AnyStore, work: str) -> None:
     """It is in no transaction any more when the call returns; None where nothing is left."""
-    store.put(work, b"1", priority=3)
+    store.put(work, b"1", group=3)
     message = store.get(work)
     assert message is not None
-    assert (message.payload, message.priority, message.delivery_count) == (b"1", 3, 1)
+    assert (message.payload, message.group, message.delivery_count) == (b"1", 3, 1)
     assert store.admin.transactions() == []
     assert store.queue(work).messages == 0
     assert store.get(work) is None

@@ -77,7 +77,7 @@ def test_what_is_given_back_untouched_does_not_count(store: AnyStore, work: str)
 
 def test_what_is_delivered_too_often_is_a_dead_letter(store: AnyStore, work: str) -> None:
     """With its header, and attributes that say where it comes from; the others go on."""
-    message_id = store.put(work, b"poison", priority=3, sender="me", attributes={"a": "b"})
+    message_id = store.put(work, b"poison", group=3, sender="me", attributes={"a": "b"})
     store.put(work, b"good")
     for _ in range(2):
         with store.transaction() as txn:
@@ -85,7 +85,7 @@ def test_what_is_delivered_too_often_is_a_dead_letter(store: AnyStore, work: str
             txn.rollback()
     eventually(lambda: store.queue("dead").messages)
     [letter] = got(store, "dead")
-    assert (letter.payload, letter.priority, letter.sender) == (b"poison", 3, "me")
+    assert (letter.payload, letter.group, letter.sender) == (b"poison", 3, "me")
     assert letter.id > message_id
     assert int(letter.attributes["quire.time"]) > 1e15
     assert {k: v for k, v in letter.attributes.items() if k != "quire.time"} == {
@@ -234,17 +234,17 @@ def test_a_limit_may_be_raised(store: AnyStore, work: str) -> None:
 def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
     """Those that are chosen, as they were put; the others stay dead."""
     for number in range(3):
-        store.put(work, b"%d" % number, priority=number, attributes={"a": "b"})
+        store.put(work, b"%d" % number, group=number, attributes={"a": "b"})
     for _ in range(2):
         with store.transaction() as txn:
             for message in list(txn.get_many(work, 10)):
                 txn.reject(message, "not yet")
     assert store.queue("dead").messages == 3
-    assert store.admin.redrive("dead", lambda letter: letter.priority != 1) == 2
+    assert store.admin.redrive("dead", lambda letter: letter.group != 1) == 2
     assert [letter.payload for letter in store.browse("dead")] == [b"1"]
     with store.transaction() as txn:
         back = list(txn.get_many(work, 10))
-        assert [(m.payload, m.priority, dict(m.attributes)) for m in back] == [
+        assert [(m.payload, m.group, dict(m.attributes)) for m in back] == [
             (b"0", 0, {"a": "b"}), (b"2", 2, {"a": "b"}),
         ]  # fmt: skip
         assert {m.delivery_count for m in back} == {1}

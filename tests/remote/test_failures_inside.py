@@ -45,7 +45,7 @@ TRANSACTIONS: dict[str, Callable[[Transaction, bytes], None]] = {
 }
 ALONE: dict[str, Callable[[Interface, str], object]] = {
     "put": lambda store, name: store.put("work", name.encode()),
-    "put with fields": lambda store, name: store.put("work", name.encode(), priority=1),
+    "put with fields": lambda store, name: store.put("work", name.encode(), group=1),
     "put many": lambda store, name: store.put_many("work", [name.encode()]),
     "create a queue": lambda store, name: store.create_queue(name, kind="topic"),
 }

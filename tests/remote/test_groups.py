@@ -165,10 +165,10 @@ def test_a_dead_letter_keeps_its_group(store: AnyStore) -> None:
         {"ttl": True},
         {"ttl": "1"},
         {"ttl": float("nan")},
-        {"ttl": 1.0, "expires_at": 1},
+        {"ttl": 1.0, "expires_at": 1.0},
         {"delay": -1.0},
         {"delay": 1e12},
-        {"delay": 1.0, "deliver_at": 1},
+        {"delay": 1.0, "deliver_at": 1.0},
     ],
 )
 def test_wrong_fields_are_refused(store: AnyStore, fields: dict[str, object]) -> None:
@@ -185,7 +185,7 @@ def test_wrong_fields_are_refused(store: AnyStore, fields: dict[str, object]) ->
 
 def test_a_put_may_give_seconds(store: AnyStore) -> None:
     """In the stead of moments: they count from the put on."""
-    store.create_queue("q", kind="work")
+    store.create_queue("q", kind="work", grouped=True)
     before = time.time_ns() // 1000
     store.put("q", b"m", ttl=2.5, delay=0)
     with store.transaction() as txn:

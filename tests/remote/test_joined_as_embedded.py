@@ -35,7 +35,7 @@ def too_much(store: AnyStore, queue: str) -> tuple[Transaction, list[object]]:
     """A transaction whose puts the queue does not admit, but for the first; and their ids."""
     txn = store.transaction()
     ids: list[object] = [txn.put(queue, b"first")]
-    ids += [txn.put(queue, b"x" * 60_000), txn.put(queue, b"last", priority=3)]
+    ids += [txn.put(queue, b"x" * 60_000), txn.put(queue, b"last", group=3)]
     return txn, ids
 
 

@@ -82,7 +82,7 @@ def test_every_form_of_a_put_is_cut(store: AnyStore, limited: str) -> None:
         with store.transaction(large=large) as txn:
             ids = [
                 txn.put(limited, b"1"),
-                txn.put(limited, b"2", priority=3),
+                txn.put(limited, b"2", group=3),
                 txn.put(limited, b"3", expires_at=far, attributes={"a": "b"}),
                 *txn.put_many(limited, [b"4"]),
                 *txn.put_many(limited, pa.array([b"5"])),
@@ -135,13 +135,14 @@ def test_the_default_may_be_less(store: AnyStore, limited: str) -> None:
 
 
 def test_it_is_settable_off(store: AnyStore, limited: str) -> None:
-    """Times that are kept and not obeyed are not cut either; `None` takes the limit away."""
+    """Where times do not count there is no limit; `None` takes it away."""
     far = now_us() + 5 * MOST_US
-    store.alter_queue(limited, timed=False)
-    assert type(store.put(limited, b"kept", expires_at=far)) is int
+    with pytest.raises(InvalidArgument, match="max_ttl=None"):
+        store.alter_queue(limited, timed=False)
+    store.alter_queue(limited, timed=False, max_ttl=None)
     store.put(limited, b"none")
-    assert expiries(store, limited) == {b"kept": far, b"none": None}
-    store.alter_queue(limited, timed=True, max_ttl=None)
+    assert expiries(store, limited) == {b"none": None}
+    store.alter_queue(limited, timed=True)
     store.put(limited, b"far", expires_at=far)
     assert expiries(store, limited)[b"far"] == far
     assert store.queue(limited).max_ttl is None

@@ -145,9 +145,10 @@ def test_what_is_rolled_back_is_at_its_place(store: AnyStore) -> None:
 
 def test_the_order_is_switched_while_messages_wait(store: AnyStore) -> None:
     """For all of them, also for those that a transaction has got and gives back."""
-    store.create_queue("q", kind="work")
+    store.create_queue("q", kind="work", order="priority")
     for value in ("5", "1", "3"):
         store.put("q", value.encode(), priority=int(value), attributes={"due": value})
+    store.alter_queue("q", order="commit")
     with store.transaction() as txn:
         assert txn.get_many("q", 1).payloads() == [b"5"]
         store.alter_queue("q", order=BY_NUMBER)
@@ -337,9 +338,9 @@ def test_code_orders(store: AnyStore, registry: dict[str, Any]) -> None:
         quire.register_order(code.__name__, code)
     store.create_queue("q", kind="work", order="shortest")
     with store.transaction() as txn:
-        txn.put("q", b"a", group=7, expires_at=5, sender="long")
+        txn.put("q", b"a", group=7, expires_at=(1 << 55) + 5, sender="long")
         txn.put("q", b"b", group=2)
-        txn.put("q", b"c", group=9, expires_at=1, sender="s")
+        txn.put("q", b"c", group=9, expires_at=(1 << 55) + 1, sender="s")
     for order, expected in (
         ("shortest", [b"b", b"a", b"c"]),
         ("oldest", [b"c", b"a", b"b"]),

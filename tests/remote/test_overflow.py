@@ -336,10 +336,12 @@ def put_all_ways(store: AnyStore, queue: str, first: int, after: int) -> None:
     """Messages by number, of all that can order them: in the order of their commits, or against."""
     for number in range(first, after):
         attributes = {"due": str(-number), "seq": str(number + 1)}
-        store.put(
-            queue, b"%d" % number, priority=number, group_key=str(number % 2),
-            attributes=attributes, deliver_at=1,
-        )  # fmt: skip
+        header: dict[str, Any] = {"attributes": attributes}
+        info = store.queue(queue)
+        header |= {"priority": number} if info.priority else {}
+        header |= {"group_key": str(number % 2)} if info.grouped else {}
+        header |= {"deliver_at": 1.0} if info.timed else {}
+        store.put(queue, b"%d" % number, **header)
 
 
 def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:

@@ -63,7 +63,10 @@ def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> No
     """What was looked at already, what was not, and what is not due."""
     store.create_queue("q", kind="work", **options)
     for number in range(10):
-        store.put("q", b"%d" % number, priority=number, deliver_at=1 if number % 2 else 1 << 55)
+        header = {"priority": number, "deliver_at": 1.0 if number % 2 else 1 << 55}
+        asked = {"priority": "priority", "timed": "deliver_at"}
+        obeyed = [asked[option] for option in options if option in asked]
+        store.put("q", b"%d" % number, **{name: header[name] for name in obeyed})  # type: ignore[arg-type]
     txn = store.transaction()
     held = txn.get("q")
     assert held is not None
@@ -379,7 +382,9 @@ def test_a_queue_of_this_run_has_a_name_too(store: AnyStore) -> None:
 def test_messages_are_moved(store: AnyStore) -> None:
     """With payload, header and attributes, in order, by one commit; and back."""
     store.admin.create_queues([{"name": "from", "kind": "work"}, {"name": "to", "kind": "work"}])
+    store.alter_queue("from", order="priority", timed=True)
     store.put("from", b"0", priority=5, sender="me", attributes={"a": "b"}, expires_at=1 << 55)
+    store.alter_queue("from", order="commit")
     store.put_many("from", [b"1", b"2"])
     with store.transaction() as txn:
         assert txn.move("from", "to", 2) == 2

@@ -74,7 +74,7 @@ def test_wrong_types_are_refused(store: AnyStore) -> None:
 def test_messages_come_and_go_without_the_journal(store: AnyStore, volatile: str) -> None:
     """In order, with all that they carry; no record is written, and no memory is kept."""
     before = store.status()["journal"]["end_lsn"]
-    first = store.put(volatile, b"a", priority=3, attributes={"k": "v"})
+    first = store.put(volatile, b"a", group=3, attributes={"k": "v"})
     with store.transaction() as txn:
         ids = txn.put_many(volatile, [b"b", b"c"])
     assert store.browse(volatile).payloads() == [b"a", b"b", b"c"]
@@ -82,7 +82,7 @@ def test_messages_come_and_go_without_the_journal(store: AnyStore, volatile: str
         messages = [txn.get(volatile) for _ in range(3)]
         assert [m.id for m in messages if m] == [first, *map(int, ids)]
         assert messages[0] is not None
-        assert (messages[0].priority, messages[0].attributes) == (3, {"k": "v"})
+        assert (messages[0].group, messages[0].attributes) == (3, {"k": "v"})
     assert store.status()["journal"]["end_lsn"] == before
     assert held(store) == 0
     assert store.queue(volatile).used_bytes == 0

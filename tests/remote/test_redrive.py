@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire import aio
+from quire import MessageOptions, aio
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -38,8 +38,8 @@ def die(store: AnyStore, numbers: range, queue: str = "dead", target: str = "wor
     """Put what looks like dead letters."""
     with store.transaction() as txn:
         for number in numbers:
-            priority = number % 3
-            txn.put(queue, b"%d" % number, priority=priority, attributes={QUEUE: target})
+            attributes = {QUEUE: target}
+            txn.put(queue, b"%d" % number, group=number % 3, attributes=attributes)
 
 
 def payloads(store: AnyStore, queue: str) -> list[int]:
@@ -148,12 +148,16 @@ def test_whatever_the_order_of_the_letters(store: AnyStore, options: dict[str, A
     store.create_queue("work", kind="work")
     with store.transaction() as txn:
         for number in range(20):
+            letter = {QUEUE: "work", "key": f"{19 - number:02}"}
+            header: MessageOptions = {"attributes": letter}
+            if "priority" in options:
+                header["priority"] = number % 3
+            if "grouped" in options:
+                header["group_key"] = str(number % 4)
             txn.put(
                 "dead",
                 b"%d" % number,
-                priority=number % 3,
-                group_key=str(number % 4),
-                attributes={QUEUE: "work", "key": f"{19 - number:02}"},
+                **header,
             )
     with store.transaction() as txn:
         held = txn.get("dead")

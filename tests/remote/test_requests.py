@@ -30,7 +30,7 @@ def test_a_put_that_is_repeated_returns_the_first_id(store: AnyStore, once: str)
     assert store.put(once, b"1", request_id="a") == first
     assert store.browse(once).payloads() == [b"1"]
     assert store.get(once) is not None
-    assert store.put(once, b"2", request_id="a", priority=3) == first
+    assert store.put(once, b"2", request_id="a", group=3) == first
     assert store.queue(once).messages == 0
     assert store.put(once, b"3", request_id="b", sender="me") == first + 1
     message = store.get(once)
@@ -58,7 +58,7 @@ def test_within_transactions(store: AnyStore, once: str) -> None:
             txn.put(once, b"1", request_id="a"),
             txn.put(once, b"2"),
             txn.put(once, b"3", request_id="a"),
-            txn.put(once, b"4", request_id="b", priority=1),
+            txn.put(once, b"4", request_id="b", group=1),
             txn.put(once, b"5"),
         ]
     assert store.browse(once).payloads() == [b"0", b"1", b"2", b"4", b"5"]
@@ -75,6 +75,7 @@ def test_all_fields_with_a_request_id(store: AnyStore, once: str) -> None:
     """It is one more of them, and no part of the message."""
     attributes = MappingProxyType({"a": "b", "ü": ""})
     store.create_queue("other", kind="topic")
+    store.alter_queue(once, grouped=True, timed=True)
     with store.transaction() as txn:
         txn.put(once, bytearray(b"1"), request_id="a", attributes=attributes, group_key="g", ttl=9)
         txn.put("other", b"of another mapping", attributes=attributes)

@@ -27,7 +27,7 @@ def test_what_is_scheduled_is_listed(store: AnyStore) -> None:
     assert [s.delayed for s in store.subscriptions("q")] == [3]
     assert store.get_many("q").payloads() == [b"now"]
     store.create_queue("plain", kind="work")
-    store.put("plain", b"m", delay=600.0)
+    store.put("plain", b"m")
     assert len(store.delayed.list("plain")) == 0
 
 

@@ -140,7 +140,7 @@ def test_wrong_ones_are_refused(store: AnyStore) -> None:
         {"timezone": None}, {"missed": "some"}, {"missed": None}, {"paused": 1}, {"payload": "a"},
         {"priority": -1}, {"priority": "1"}, {"attributes": {"a": 1}}, {"attributes": [1]},
         {"ttl": 0}, {"delay": -1}, {"group_key": ""}, {"sender": 3}, {"colour": "red"},
-        {"request_id": "r"}, {"expires_at": 5}, {"queue": "no/queue"}, {"queue": None},
+        {"request_id": "r"}, {"expires_at": 5.0}, {"queue": "no/queue"}, {"queue": None},
         {"payload": b"x" * 17_000}, {"cron": "* " * 200}, {"sender": "\ud800"},
     ]  # fmt: skip
     for given in wrong:

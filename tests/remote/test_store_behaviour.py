@@ -218,9 +218,10 @@ def test_a_message_arrives_with_all_its_fields(store: AnyStore, work: str) -> No
         "reply_to": "answers",
         "content_type": "text/plain",
         "expires_at": 4_000_000_000_000_000,
-        "deliver_at": 1_000,
+        "deliver_at": 1_700_000_000_000_000,
         "attributes": {"a": "1", "b": ""},
     }
+    store.alter_queue(work, order="priority", timed=True)
     with store.transaction() as txn:
         message_id = txn.put(work, b"payload", **fields)
         with pytest.raises(TransactionError):
@@ -285,7 +286,7 @@ def test_one_commit_over_many_queues(store: AnyStore, topic: str, work: str) -> 
 def test_batches_go_in_and_come_out(store: AnyStore, topic: str) -> None:
     """put_many takes lists, arrays and batches; their ids are those of the messages."""
     store.subscribe(topic, "b")
-    batch = pa.record_batch({"payload": [b"d", b"e"], "priority": pa.array([1, 2], pa.int32())})
+    batch = pa.record_batch({"payload": [b"d", b"e"], "group": pa.array([1, 2], pa.int32())})
     with store.transaction() as txn:
         ids = [
             txn.put_many(topic, [b"a", b"b"]),
@@ -305,7 +306,7 @@ def test_batches_go_in_and_come_out(store: AnyStore, topic: str) -> None:
     assert messages.to_arrow().equals(arrow)
     assert arrow.schema.equals(MESSAGE_SCHEMA)
     assert arrow.schema.metadata == {b"queue": topic.encode()}
-    assert arrow["priority"].to_pylist() == [0, 0, 0, 1, 2, 0]
+    assert arrow["group"].to_pylist() == [0, 0, 0, 1, 2, 0]
     assert nothing.num_rows == 0
     assert nothing.schema.equals(MESSAGE_SCHEMA)
 

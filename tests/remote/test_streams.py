@@ -78,7 +78,7 @@ def test_a_stream_is_one_message(store: AnyStore) -> None:
         with store.transaction() as txn:
             txn.put("videos", b"first")
             made = txn.put_stream(
-                "videos", io.BytesIO(payload), priority=3, sender="cam", attributes={"of": "cats"}
+                "videos", io.BytesIO(payload), group=3, sender="cam", attributes={"of": "cats"}
             )
             txn.put("videos", b"last")
         found = list(store.browse("videos"))
@@ -90,7 +90,7 @@ def test_a_stream_is_one_message(store: AnyStore) -> None:
             assert taken(txn, "videos").payload == b"first"
             message = taken(txn, "videos")
             assert message == found[1]
-            assert (message.id, message.priority, message.sender) == (int(made), 3, "cam")
+            assert (message.id, message.group, message.sender) == (int(made), 3, "cam")
             assert message.attributes == {"of": "cats"}
             assert message.payload == payload
             assert message.open().read() == payload

@@ -33,7 +33,7 @@ def test_a_message_is_delivered_when_it_is_due(store: AnyStore, clock: Clock) ->
     store.create_queue("q", kind="work", timed=True)
     due = clock.now_us() + 600_000_000
     store.put("q", b"later", deliver_at=due)
-    store.put("q", b"past", deliver_at=1)
+    store.put("q", b"past", deliver_at=1.0)
     store.put("q", b"now")
     assert got(store, "q") == [b"past", b"now"]
     [info] = store.subscriptions("q")
@@ -49,7 +49,7 @@ def test_a_message_is_delivered_when_it_is_due(store: AnyStore, clock: Clock) ->
 def test_a_message_is_not_delivered_after_its_time(store: AnyStore, clock: Clock) -> None:
     """Not either when a transaction that has it is rolled back; it leaves the queue by itself."""
     store.create_queue("q", kind="work", timed=True)
-    store.put("q", b"over", expires_at=1)
+    store.put("q", b"over", expires_at=1.0)
     store.put("q", b"soon over", expires_at=clock.now_us() + 600_000_000)
     store.put("q", b"stays")
     txn = store.transaction()
@@ -95,11 +95,19 @@ def test_each_subscription_has_times(store: AnyStore, clock: Clock) -> None:
 
 
 def test_times_are_kept_where_they_do_not_count(store: AnyStore, clock: Clock) -> None:
-    """A queue is not timed by default; altered, all that waits is."""
-    store.create_queue("q", kind="work")
-    store.put("q", b"0", expires_at=1)
+    """What is moved to a queue that is not timed keeps them; altered, all that waits is."""
+    store.create_queue("from", kind="work", timed=True)
+    store.create_queue("q", kind="work", timed=False)
+    soon_us = clock.now_us() + 1_000_000
+    store.put("from", b"0", expires_at=soon_us)
+    with store.transaction() as txn:
+        assert txn.move("from", "q") == 1
+    store.alter_queue("from", timed=False)
+    store.alter_queue("q", timed=True)
     store.put("q", b"1", deliver_at=clock.now_us() + 3_600_000_000)
+    store.alter_queue("q", timed=False)
     store.put("q", b"2")
+    clock.forward(1.0)
     txn = store.transaction()
     assert txn.get_many("q", 10).payloads() == [b"0", b"1", b"2"]
     txn.rollback()

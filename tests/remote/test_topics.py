@@ -52,7 +52,7 @@ def test_a_subscription_begins_where_it_is_told_to(store: Store) -> None:
         store.subscribe("events", name, start=start)
         expected = [b"1", b"2", b"3"] if name == "earliest" else [b"2", b"3"]
         assert rest(store, f"events/{name}") == expected, name
-    store.subscribe("events", "later", start=float(2**40))
+    store.subscribe("events", "later", start=float(2**33))
     assert rest(store, "events/later") == []
 
 

@@ -36,7 +36,9 @@ def eventually(condition: Any) -> None:
 
 def test_rows_are_put_and_got(store: AnyStore) -> None:
     """One by one and as columns, with the header beside them."""
-    info = store.create_queue("q", "work", schema="id LONG not null, amount double, name STRING")
+    info = store.create_queue(
+        "q", "work", schema="id LONG not null, amount double, name STRING", order="priority"
+    )
     assert info.schema == WORDS == store.queue("q").schema
     store.put("q", {"id": 1, "amount": 2}, priority=7, attributes={"a": "b"})
     table = pa.table({"name": ["x", "y"], "id": [2, 3], "_meta": [{"sender": "me"}, None]})
@@ -143,7 +145,7 @@ def test_order_and_rules_hold_for_rows(store: AnyStore) -> None:
     store.create_queue("q", "work", schema="id bigint", priority=True, timed=True)
     store.put("q", {"id": 1})
     store.put_many("q", pa.table({"id": [2, 3], "_meta": [{"priority": 9}, {"priority": 5}]}))
-    store.put("q", {"id": 4}, priority=9, expires_at=1)
+    store.put("q", {"id": 4}, priority=9, expires_at=1.0)
     store.put("q", {"id": 5}, delay=3600.0)
     assert [message.value for message in store.delayed.list("q")] == [{"id": 5}]
     [later] = store.delayed.list("q")
@@ -212,7 +214,7 @@ def test_an_alias_that_takes_dead_letters(store: AnyStore) -> None:
 
 def test_rows_are_moved(store: AnyStore) -> None:
     """To a queue that has their columns, with their headers; not to one of bytes."""
-    store.create_queue("q", "work", schema=WORDS)
+    store.create_queue("q", "work", schema=WORDS, order="priority")
     store.create_queue("r", "work", schema=f"{WORDS}, more int")
     store.create_queue("bytes", "work")
     store.put("q", {"id": 1}, priority=3, attributes={"a": "b"})
@@ -287,7 +289,7 @@ def test_consumers_get_rows(store: AnyStore) -> None:
 
 def test_settable_headers_come_with_rows(store: AnyStore) -> None:
     """All that a put may set, in the column `_meta`, out and in again."""
-    store.create_queue("q", "work", schema="id bigint")
+    store.create_queue("q", "work", schema="id bigint", order="priority")
     store.put("q", {"id": 1}, priority=1, group=2, sender="s", reply_to="r", attributes={"a": "b"})
     with store.transaction() as txn:
         batch = txn.get_arrow("q")
@@ -305,7 +307,7 @@ def test_the_longest_life_is_that_of_rows_too(store: AnyStore) -> None:
     store.create_queue("q", "work", schema="id bigint", timed=True, max_ttl=3600.0)
     latest = time.time_ns() // 1000 + 3600 * 1_000_000
     store.put("q", {"id": 1})
-    store.put_many("q", pa.table({"id": [2], "_meta": [{"priority": 1}]}))
+    store.put_many("q", pa.table({"id": [2], "_meta": [{"group": 1}]}))
     store.put("q", {"id": 3}, ttl=10_000.0)
     store.put("q", {"id": 4}, ttl=60.0)
     found = [message.expires_at or 0 for message in store.browse("q")]

@@ -29,7 +29,7 @@ def test_a_commit_may_be_durable_later(store: AnyStore, owner: Store, work: str)
     with store.transaction(durable=False) as txn:
         first = txn.put(work, b"1")
     assert unsynced(owner) > 0
-    assert store.put(work, b"2", durable=False, priority=3) == int(first) + 1
+    assert store.put(work, b"2", durable=False, group=3) == int(first) + 1
     assert store.put(work, b"3", durable=False) == int(first) + 2
     assert store.browse(work).payloads() == [b"1", b"2", b"3"]
     store.sync()
@@ -91,7 +91,7 @@ def test_what_is_no_flag(store: AnyStore, work: str, durable: Any) -> None:
     with pytest.raises(InvalidArgument, match="durable"):
         store.put(work, b"1", durable=durable)
     with pytest.raises(InvalidArgument, match="durable"):
-        store.put(work, b"1", durable=durable, priority=1)
+        store.put(work, b"1", durable=durable, group=1)
     with pytest.raises(InvalidArgument, match="durable"), store.transaction(durable=durable):
         pass
     assert store.queue(work).messages == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quire.spark_graphs.limits import OWN_FILE_BYTES
 from tests.spark.kit import numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def read(spark: SparkSession, store: Any, **options: Any) -> DataFrame:
 def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> None:
     """What a batch write puts, a batch read returns, every header included."""
     topic(store, "a", "b")
+    store.alter_queue("a", order="priority", timed=True)
     rows = [("a", b"one", *HEADERS.values()), ("b", b"\x00two", *([None] * len(HEADERS)))]
     frame = spark.createDataFrame(rows, SCHEMA)
     frame.coalesce(1).write.format("quire").mode("append").save(store.path)
@@ -63,6 +65,35 @@ def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> Non
     (message,) = store.browse("a/check")
     assert one["id"] == message.id
     assert message.attributes == HEADERS["attributes"]
+
+
+def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) -> None:
+    """At the commit, with column and queue, however a row goes: as a block, or in a file."""
+    topic(store, "a", "b")
+    store.create_queue("work")
+    moment = "timestamp '2100-01-01 00:00:00'"
+
+    def write(queue: str, *columns: str, characters: int = 1) -> None:
+        frame = spark.range(0, 1, 1, 1).selectExpr(
+            f"repeat('x', {characters}) AS payload", *columns
+        )
+        frame.write.format("quire").mode("append").option("queue", queue).save(store.path)
+
+    refused = {
+        "priority": ("7 AS priority", f"{moment} AS expires_at"),
+        "deliver_at": (f"{moment} AS deliver_at", "map('quire.group_key', 'g') AS attributes"),
+    }
+    for name, columns in refused.items():
+        for characters in (1, OWN_FILE_BYTES):
+            with pytest.raises(Exception, match=f"queue 'a' does not obey .*{name}"):
+                write("a", *columns, characters=characters)
+    assert store.queue("a").messages == 0
+    write(
+        "b", "0 AS priority", "map('a', 'b') AS attributes", "cast(null AS timestamp) AS deliver_at"
+    )
+    write("work", f"{moment} AS deliver_at", characters=OWN_FILE_BYTES)
+    assert store.queue("work").timed is True
+    assert store.get("work") is None
 
 
 def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
@@ -209,6 +240,7 @@ def test_order_is_kept_in_each_queue(spark: SparkSession, store: Any) -> None:
 def test_a_view_is_read_and_written_by_sql(spark: SparkSession, store: Any) -> None:
     """CREATE TEMPORARY VIEW ... USING quire, INSERT and SELECT."""
     topic(store, "q")
+    store.alter_queue("q", order="priority")
     options = f"path '{store.path}', queue 'q'"
     spark.sql(f"CREATE TEMPORARY VIEW numbers USING quire OPTIONS ({options})")
     spark.sql("INSERT INTO numbers (payload, priority) VALUES (X'31', 2), (X'32', 1)")

@@ -243,7 +243,7 @@ def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
     full = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), **said)
     with store.transaction() as txn:
         for each in together([made, large, full]):
-            txn.put_many("dead", each)
+            txn.put_moved_many("dead", each)
     found = list(store.browse("dead"))
     assert (found[0].payload, found[0].correlation_id, found[0].priority) == (b"x", "c", 3)
     assert said_of(found[0].attributes) == ("a", 7)

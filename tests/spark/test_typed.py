@@ -78,8 +78,8 @@ def save(store: Any, *tasks: list[pa.RecordBatch], **options: Any) -> None:
 
 def test_all_types_go_both_ways(store: Any) -> None:
     """Read from one queue and written to another, with the header: the same rows."""
-    store.create_queue("in", "work", schema=WORDS)
-    store.create_queue("out", "work", schema=WORDS)
+    store.create_queue("in", "work", schema=WORDS, order="priority")
+    store.create_queue("out", "work", schema=WORDS, order="priority")
     store.put("in", ROW, priority=3, attributes={"a": "b"})
     store.put("in", {"id": 8})
     table = load(store, "in", columns=f"{', '.join(ROW)}, _meta")
