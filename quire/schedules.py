@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypedDict, cast
 from quire.arguments import Bytes, check_flag, check_name
 from quire.errors import InvalidArgument
 from quire.limits import MAX_CRON_CHARACTERS
-from quire.message import Fields, check_payload, with_moments
+from quire.message_fields import Fields, check_payload, with_moments
 from quire.moments import Duration, seconds_of
 
 MissedPolicy = Literal["skip", "once", "all"]

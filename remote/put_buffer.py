@@ -20,7 +20,7 @@ from quire.block import BlockBuilder, RowBuilder, Rows, check_block
 from quire.errors import RemoteError, TransactionError
 from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
-from quire.message import Fields, check_payload, with_moments
+from quire.message_fields import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
 
 from .limits import SEND_AHEAD_BYTES

@@ -54,7 +54,8 @@ from quire.errors import (
 )
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
-from quire.message import Fields, Message, check_payload
+from quire.message import Message
+from quire.message_fields import Fields, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
 from quire.moments import Duration
 from quire.put_options import MessageOptions

@@ -14,7 +14,7 @@ from quire.engine.records import format
 from quire.engine.records.commit_record import Part
 from quire.limits import CONTROL_BYTES
 from quire.ltds import LtdsInfo, LtdsWriter
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.writebuffer import QueueBuffer
 
 Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already

@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from quire.block.columns import Headers
 from quire.block.format import FIXED_COLUMNS, Column
 from quire.engine.records.durable_state import WORK, QueueConfig
 from quire.errors import InvalidArgument, QueueFull
-from quire.message import GROUP_KEY, Fields
+from quire.message import GROUP_KEY
+from quire.message_fields import Fields
 from quire.order import by_code
 from quire.properties import Properties
 
@@ -60,6 +62,15 @@ def asked_of_many(headers: Headers, mask: int) -> int:
         found = headers.attributes.find(GROUP_KEY.encode(), 0, len(headers.attributes.starts) - 1)
         asked |= 0 if next(iter(found), None) is None else Column.ATTRIBUTES
     return asked
+
+
+def check_headers(config: QueueConfig, headers: Iterable[Headers], *, is_moved: bool) -> None:
+    """Raises as `check_obeyed` where the queue does not obey what any of these messages asks."""
+    mask, asked = not_obeyed(config.properties), 0
+    for each in headers:
+        asked |= asked_of_many(each, mask)
+    if asked:
+        check_obeyed(config, asked, is_moved=is_moved)
 
 
 def check_obeyed(config: QueueConfig, asked: int, *, is_moved: bool) -> None:

@@ -24,6 +24,7 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 from quire.nearness import did_you_mean
 from quire.order import by_sequence
+from quire.row_schema import check_part
 
 from .prepared import PreparedTransactions
 from .queue import ALL_ON, Queue, Switches, Taken
@@ -94,6 +95,14 @@ class State:
                 advice = f"create it with create_queue({name!r})"
             near = did_you_mean(name, list(self.names))
             raise QueueNotFound(f"there is no queue {name!r}{near}: {advice}")
+        return found
+
+    def queue_of(self, name: str, words: str | None) -> Queue:
+        """The queue, whose messages must be rows of this schema; None: bytes. Raises as `queue`."""
+        found = self.queue(name)
+        found.space.check_form(is_row=words is not None)
+        if words is not None:
+            check_part(found.name, words, found.schema or "")
         return found
 
     def source(self, source: str) -> tuple[Queue, Subscription]:

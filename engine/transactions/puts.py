@@ -18,7 +18,7 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -33,9 +33,8 @@ from quire.block import (
     rows_of_block,
     run_of_block,
 )
-from quire.block.columns import Headers
 from quire.engine.commits.written import Written, written_to
-from quire.engine.queues.obeyed import asked_of, asked_of_many, check_obeyed
+from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.errors import (
@@ -48,10 +47,9 @@ from quire.errors import (
 )
 from quire.limits import LTDS_WRITERS
 from quire.ltds import check_foreign
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.message_id import MessageId, MessageIds, id_of
 from quire.properties import Expiry
-from quire.row_schema import check_part
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
 from .arrow_slices import ARROW, largest_charge, measure, row_slices, slices_of
@@ -197,7 +195,7 @@ class Puts:
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=True)
         found = made_for(target.schema or "")
-        self._check_headers(target, [rows.headers for rows in found], is_moved=is_moved)
+        check_headers(target.config, [rows.headers for rows in found], is_moved=is_moved)
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
@@ -233,7 +231,7 @@ class Puts:
         charge = builder.charge_bytes - before
         try:
             try:
-                self._check_headers(written.queue, builder.headers_since(mark), is_moved=is_moved)
+                check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
                 if written.queue.space.most_bytes is not None:
                     written.queue.space.check_size(largest_charge(payloads))
             except BaseException:
@@ -258,7 +256,7 @@ class Puts:
         sizes = []
         for part in parts:
             size, headers = measure(part)
-            self._check_headers(target, headers, is_moved=is_moved)
+            check_headers(target.config, headers, is_moved=is_moved)
             sizes.append(size)
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
 
@@ -274,9 +272,9 @@ class Puts:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
-        target = self._check_words(queue, words)
+        target = self._context.state.queue_of(queue, words)
         if block.columns & target.space.not_obeyed:
-            self._check_headers(target, [block.headers], is_moved=is_moved)
+            check_headers(target.config, [block.headers], is_moved=is_moved)
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
@@ -306,7 +304,7 @@ class Puts:
         context.adoptions.hold(ltds_id)
         try:
             info, words = context.adoptions.inspect(ltds_id)
-            target = self._check_words(queue, words)
+            target = self._context.state.queue_of(queue, words)
             asked = context.adoptions.asked(ltds_id, target.space.not_obeyed)
             check_obeyed(target.config, asked, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
@@ -340,23 +338,6 @@ class Puts:
             self.lost = True
             raise
         return MessageIds(written, index, count)
-
-    @staticmethod
-    def _check_headers(queue: Queue, headers: Iterable[Headers], *, is_moved: bool) -> None:
-        """Raises what a queue raises that does not obey them (see `obeyed`)."""
-        mask, asked = queue.space.not_obeyed, 0
-        for each in headers:
-            asked |= asked_of_many(each, mask)
-        if asked:
-            check_obeyed(queue.config, asked, is_moved=is_moved)
-
-    def _check_words(self, queue: str, words: str | None) -> Queue:
-        """The queue, of which this schema's rows, or bytes, must be what it has."""
-        target = self._context.state.queue(queue)
-        target.space.check_form(is_row=words is not None)
-        if words is not None:
-            check_part(target.name, words, target.schema or "")
-        return target
 
     def _tell_unread(self, queue: Queue) -> None:
         """Of a transaction of this process's user, as the others wait for no room (NR1)."""

@@ -24,7 +24,7 @@ from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
 from quire.limits import CHUNK_BYTES, LTDS_WRITERS, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import LtdsWriter
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.message_id import MessageId, id_of
 from quire.payload_reader import Stream
 

@@ -35,15 +35,8 @@ from quire.engine.records.sections import check_kept
 from quire.errors import QueueFull
 from quire.info import TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import (
-    Delivered,
-    Fields,
-    Message,
-    Messages,
-    check_message,
-    check_payload,
-    with_moments,
-)
+from quire.message import Delivered, Message, Messages, check_message
+from quire.message_fields import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds
 from quire.moments import Duration
 from quire.put_options import MessageOptions

@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Fields, check_payload
+from quire.message_fields import Fields, check_payload
 from quire.properties import Expiry
 
 from .arrow_input import runs_of_arrow

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.properties import Expiry
 
 from .block import Block

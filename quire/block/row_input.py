@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.properties import Expiry
 from quire.row_schema import META, nulls, schema_of_words, word_of_type
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from quire.checksum import checksum
 from quire.limits import COPY_TWICE_BYTES
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.payload_reader import Stream
 
 from .format import (

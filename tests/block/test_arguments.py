@@ -13,7 +13,8 @@ import pytest
 from quire.block import BlockBuilder, pack
 from quire.errors import InvalidArgument
 from quire.limits import MAX_TIME_US
-from quire.message import Fields, Message, check_payload
+from quire.message import Message
+from quire.message_fields import Fields, check_payload
 
 pytestmark = pytest.mark.promise(13)
 

@@ -11,7 +11,8 @@ from quire.block import Block, BlockBuilder, encode_one
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, section_count
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.message import Fields, Message
+from quire.message import Message
+from quire.message_fields import Fields
 
 
 def rich_block() -> bytes:

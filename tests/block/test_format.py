@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.block import Block, BlockBuilder, Part, encode_one, pack
 from quire.block.format import COLUMN_NAMES, Column
-from quire.message import Fields
+from quire.message_fields import Fields
 
 PLAIN = (
     "8ea31c2f20c0ab3051424c4b0100000000000000010000005000000000000000"

@@ -21,7 +21,8 @@ from quire.block import (
     split,
 )
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
-from quire.message import MESSAGE_SCHEMA, Delivered, Fields, Message, Messages
+from quire.message import MESSAGE_SCHEMA, Delivered, Message, Messages
+from quire.message_fields import Fields
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_000_000
 US = pa.timestamp("us", "UTC")

@@ -32,7 +32,8 @@ from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADE
 from quire.block.row_block import head_bytes
 from quire.checksum import checksum
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
-from quire.message import Delivered, Fields, Message
+from quire.message import Delivered, Message
+from quire.message_fields import Fields
 from quire.row_schema import check_schema
 from quire.typed_message import TypedMessage, row_of_payload
 

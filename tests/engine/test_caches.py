@@ -17,7 +17,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.reading.block_reader import BlockReader
 from quire.limits import BLOCK_CACHE_BYTES
-from quire.message import Fields
+from quire.message_fields import Fields
 from quire.testing import SimEnv
 
 from .kit import FIELDS, cached_bytes, take
