@@ -63,7 +63,7 @@ def test_wrong_payload(payload: object) -> None:
 
 def test_too_large_payload(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit the message says what else to do."""
-    monkeypatch.setattr("quire.message.MAX_PAYLOAD_BYTES", 10)
+    monkeypatch.setattr("quire.message_fields.MAX_PAYLOAD_BYTES", 10)
     monkeypatch.setattr("quire.block.builder.MAX_PAYLOAD_BYTES", 10)
     monkeypatch.setattr("quire.block.arrow_input.MAX_PAYLOAD_BYTES", 10)
     builder = BlockBuilder()
