@@ -99,7 +99,7 @@ class Coordinator:
             if not isinstance(text, str) or _NAME.fullmatch(text) is None:
                 raise InvalidArgument(f"name {text!r}: use 1 to 24 of A-Z a-z 0-9 _ -")
         check_function(
-            "store's method", getattr(store, "ledger", store), "give a store of quire.open"
+            "store's method", getattr(store, "transaction", store), "give a store of quire.open"
         )
         self._store = store
         self._name = name

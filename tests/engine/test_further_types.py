@@ -139,7 +139,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
         ):
             with pytest.raises(QueueDisabled, match="queue 'q' is stopped: queue type 'metered'"):
                 call()
-        store.alter_queue("q", puts=True, gets=True, timed=False)
+        store.alter_queue("q", puts=True, gets=True, timed=False, ttl=None)
         with pytest.raises(QueueDisabled, match="metered"):
             store.put("q", b"y")
         with pytest.raises(InvalidArgument, match="metered"):

@@ -13,7 +13,7 @@ import quire
 import quire.aio
 import quire.opening
 from quire.engine import EmbeddedStore as Store
-from quire.errors import AlreadyCommitted, InvalidArgument, StoreNotFound
+from quire.errors import AlreadyCommitted, InvalidArgument
 from quire.memory_env import MemoryEnv
 from quire.testing import SimEnv
 
@@ -105,7 +105,7 @@ def test_durable_queues_are_taken_too(
 
 def test_wrong_ways_of_opening_are_refused() -> None:
     """There is none to be found, and it is in no environment."""
-    with pytest.raises(StoreNotFound):
+    with pytest.raises(InvalidArgument, match="always a new one"):
         quire.open(None, create=False)
     with pytest.raises(InvalidArgument, match="in no env"):
         quire.open(None, env=SimEnv(1))

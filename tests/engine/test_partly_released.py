@@ -88,9 +88,10 @@ def test_the_space_of_a_queue_that_is_drained_in_its_order(
     pairs = [[("key", f"{rng.random()}")] for _ in range(600)]
     columns = {
         "payload": pa.array([b"x" * rng.randrange(50) for _ in pairs], pa.binary()),
-        "priority": pa.array([rng.randrange(4) for _ in pairs], pa.int32()),
         "attributes": pa.array(pairs, pa.map_(pa.string(), pa.string())),
     }
+    if "priority" in properties:
+        columns["priority"] = pa.array([rng.randrange(4) for _ in pairs], pa.int32())
     with store.transaction(large=large) as txn:
         txn.put_many("q", pa.table(columns))
     left = 600

@@ -60,7 +60,7 @@ def test_promise_5_what_is_full_leaves_it_open(store: AnyStore, ending: str) -> 
         txn.commit()
     messages = list(store.browse("small"))
     assert [m.payload for m in messages] == [b"first", b"x" * 60_000, b"last"]
-    assert [m.priority for m in messages] == [0, 0, 3]
+    assert [m.group for m in messages] == [0, 0, 3]
     assert [int(i) for i in ids] == [m.id for m in messages]  # type: ignore[call-overload]
 
 
