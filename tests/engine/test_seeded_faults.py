@@ -107,7 +107,7 @@ def differences(env: SimEnv) -> Sequence[str]:
     """What does not agree after some puts and gets, and after these were recovered."""
     store = open_store(env, inline_limit_bytes=2000)
     store.create_queue("work", kind="work")
-    store.create_queue("topic")
+    store.create_queue("topic", kind="topic")
     store.subscribe("topic", "a")
     store.subscribe("topic", "b")
     for size in (10, 9000):

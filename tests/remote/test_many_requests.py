@@ -77,11 +77,11 @@ def test_slices_of_what_is_answered(store: AnyStore, once: str) -> None:
 def test_columns_of_what_is_new_are_kept(store: AnyStore, once: str) -> None:
     """Of Arrow data of any form."""
     store.put(once, b"", request_id="r1")
-    batch = pa.RecordBatch.from_pydict({"payload": [b"0", b"1", b"2"], "priority": [7, 8, 9]})
+    batch = pa.RecordBatch.from_pydict({"payload": [b"0", b"1", b"2"], "group": [7, 8, 9]})
     names = ["r0", "r1", "r2"]
     for data in (batch, pa.Table.from_batches([batch])):
         store.put_many(once, data, request_ids=names)
-        assert [(m.payload, m.priority) for m in store.browse(once)][1:] == [(b"0", 7), (b"2", 9)]
+        assert [(m.payload, m.group) for m in store.browse(once)][1:] == [(b"0", 7), (b"2", 9)]
     count = 5000
     array = pa.chunked_array([[b"x"] * 3, [b"x"] * (count - 3)])
     store.admin.purge(once)

@@ -167,7 +167,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
         return store.integration.lease_many(*args, **options)
 
     def leased() -> Any:
-        meddled: Any = Meddled(store, lease_many=lease)
+        meddled: Any = Meddled(store, integration=Meddled(store.integration, lease_many=lease))
         ranges, created = {"q": (6, 9)}, {"q": made}
         return position_range.lease(meddled, ranges, whole=strict, created_us=created)
 
@@ -216,7 +216,7 @@ def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
                 calls.extend(positions)
                 return dict(txn.integration.read_to_many(positions))
 
-            yield Meddled(txn, read_to_many=read_to_many)
+            yield Meddled(txn, integration=Meddled(txn.integration, read_to_many=read_to_many))
 
     meddled: Any = Meddled(store, transaction=transaction)
     retention._advance(meddled, end)
