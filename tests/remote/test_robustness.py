@@ -254,12 +254,10 @@ def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: 
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with (
-            RemoteStore(f"quire+unix://{path}") as store,
-            pytest.raises(OutcomeUnknown if reads else ConnectionLost),
-        ):
+        with RemoteStore(f"quire+unix://{path}") as store:
             store._own_names.add("work")  # it was asked for before: the put is the first request
-            store.put("work", b"x")
+            with pytest.raises(OutcomeUnknown if reads else ConnectionLost):
+                store.put("work", b"x")
         thread.join(SECONDS)
 
 

@@ -22,6 +22,7 @@ import quire.aio
 from quire.block import encode_one
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreLocked
+from quire.ltds import new_id
 from quire.message import Message
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
@@ -104,6 +105,7 @@ BESIDE = {"transaction", "consume", "when_ready", "close", "failed"}
 BESIDE_IN_TRANSACTION = {"rollback"}
 
 BLOCK = bytes(encode_one(b"x"))
+FILE = new_id(OsEnv(), foreign=True)  # which nobody has written
 
 
 def written(txn: Any) -> None:
@@ -127,10 +129,10 @@ TRANSACTION: Calls = {
     "put_writer": (written, LOOK),
     "put_block": (then_commit(lambda t: t.integration.put_block("other", BLOCK)), CHANGE),
     "put_blocks": (then_commit(lambda t: t.integration.put_blocks([("other", BLOCK)])), CHANGE),
-    "adopt": (then_commit(lambda t: t.integration.adopt("other", 1)), CHANGE),
+    "adopt": (then_commit(lambda t: t.integration.adopt("other", FILE)), CHANGE),
     "move": (lambda t: t.move("work", "other"), LOOK),
     "reject": (lambda t: t.reject(Message(1, "work", b"x"), "bad"), LOOK),
-    "record": (then_commit(lambda t: t.enter("key", 1)), CHANGE),
+    "enter": (then_commit(lambda t: t.enter("key", 1)), CHANGE),
     "set_state": (then_commit(lambda t: t.set_state("name", "key", b"x")), CHANGE),
     "put": (lambda t: t.put("other", b"x", timeout=1), LOOK),
     "put_many": (lambda t: t.put_many("other", [b"x"], timeout=1), LOOK),
