@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -149,7 +149,7 @@ def rows(store: Any, partition: QuirePartition) -> int:
 class Meddled:
     """The real thing, but for the methods that do something else first."""
 
-    def __init__(self, real: Any, **methods: Callable[..., Any]) -> None:
+    def __init__(self, real: Any, **methods: Any) -> None:
         self._real = real
         self._methods = methods
 
