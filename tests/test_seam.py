@@ -119,7 +119,7 @@ def is_the_seam(path: Path) -> bool:
 def is_outside_the_engine(path: Path) -> bool:
     """The command line, the test kit, and what talks to other processes."""
     return path.parts[0] == "pyspark_quire" or path.parts[1] in (
-        "cli.py",
+        "cli",
         "testing",
         "testing.py",
         "remote",

@@ -279,7 +279,8 @@ def test_promise_11_an_error_told_to_one_thread_counts_for_the_others(
 
     failed.clear()
     foreign(env, store)
-    monkeypatch.setattr(env, "sync_directory", slow_to_fail(env.sync_directory, failed))
+    own = places._env
+    monkeypatch.setattr(own, "sync_directory", slow_to_fail(own.sync_directory, failed))
     env.fail("sync_directory", "ltds")
 
     def sync_names() -> None:
