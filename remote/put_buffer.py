@@ -173,6 +173,11 @@ class PutBuffer:
         Fields.of(**fields)
         return fields if is_moved else _as_told(fields)
 
+    @staticmethod
+    def fields_of(fields: Mapping[str, object]) -> Fields | None:
+        """Those of a row that is put here. Raises InvalidArgument."""
+        return Fields.of(**with_moments(fields, _now_us)) if fields else None
+
     def put_at_owner(self, queue: str) -> MessageId:
         """The owner has put one message, after all that it was told of before."""
         self._order[queue] = None

@@ -179,7 +179,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         wait: float | None,
     ) -> MessageId:
         """One message of a typed queue."""
-        checked = Fields.of(**self._puts.checked(fields)) if fields else None
+        checked = self._puts.fields_of(fields)
         with self._lock:
             queue = self._check_put(queue)
             found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
