@@ -125,7 +125,7 @@ def with_moments(
     """
     if _TIME_NAMES.isdisjoint(fields):
         return fields
-    given = dict(fields)
+    given, now = dict(fields), None  # which is one for both
     for name, (moment, least) in _TIMES.items():
         span, at = given.pop(name, None), given.get(moment)
         if at is not None and not is_moved:
@@ -134,7 +134,8 @@ def with_moments(
             continue
         if at is not None:
             raise InvalidArgument(f"{name} and {moment} say the same: give one of them")
-        given[moment] = now_us() + _check_span(name, span, least)
+        now = now_us() if now is None else now
+        given[moment] = now + _check_span(name, span, least)
     return given
 
 
