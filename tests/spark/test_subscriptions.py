@@ -74,7 +74,7 @@ def test_a_bounded_queue_between_two_queries_drains(
         run_to_end(
             sink(first, queues, tmp_path / "first", **options).trigger(availableNow=True).start()
         )
-        eventually(lambda: queues.positions("between") == (400, 400))
+        eventually(lambda: queues.integration.positions("between") == (400, 400))
         assert query.isActive
     assert numbers_in(queues, "out") == Counter(numbers)
 
@@ -86,7 +86,7 @@ def test_a_new_checkpoint_repeats_nothing(spark: SparkSession, queues: Any, tmp_
         rows = stream(spark, queues, "in", maxMessagesPerTrigger=20)
         writer = sink(rows, queues, tmp_path / name, queue="out")
         run_to_end(writer.trigger(availableNow=True).start())
-        assert queues.positions("in") == (50, 50)
+        assert queues.integration.positions("in") == (50, 50)
     assert numbers_in(queues, "out") == Counter(range(50))
 
 
@@ -125,7 +125,7 @@ def test_a_source_that_knows_its_checkpoint(
             spark, queues, "in", maxMessagesPerTrigger=20, checkpointLocation=f"file://{checkpoint}"
         )
         run_to_end(sink(rows, queues, checkpoint, queue="out").trigger(availableNow=True).start())
-        assert queues.positions("in") == (start + 50, start + 50)
+        assert queues.integration.positions("in") == (start + 50, start + 50)
     put_numbers(queues, "in", range(100, 110))
     rows = stream(spark, queues, "in", checkpointLocation=str(tmp_path / "elsewhere"))
     writer = sink(rows, queues, checkpoint, queue="out").trigger(availableNow=True)
