@@ -416,9 +416,10 @@ def test_two_runs_of_one_step_do_each_batch_once(store: Any) -> None:
             put_numbers(store, "in", range(start, start + 6))
         eventually(lambda: at_end(store, first))
     assert numbers_in(store, "out") == Counter(2 * n for n in range(60))
-    # Each counts what it has seen done: a batch that both had begun may be counted by both.
+    # The second to end takes the connection from the first: should that lose an answer, it cannot
+    # tell the other's same batch from its own (YSC3), and counts it, too.
     done = store.integration.ledger("graph/g/s") + 1
-    assert done <= first.tally.batches + second.tally.batches <= done + 2
+    assert first.tally.batches + second.tally.batches - done in (0, 1)
 
 
 def test_it_stops_while_it_waits_or_works(store: Any) -> None:
