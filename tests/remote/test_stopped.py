@@ -59,6 +59,7 @@ STORE: Calls = {
     "drop_schedule": (lambda s: s.cron.drop("s"), CHANGE),
     "schedules": (lambda s: s.cron.list(), LOOK),
     "catalog": (lambda s: s.admin.catalog(), LOOK),
+    "queue_names": (lambda s: s.admin.queue_names("w"), LOOK),
     "queue": (lambda s: s.queue("work"), LOOK),
     "queues": (lambda s: s.queues(), LOOK),
     "positions": (lambda s: s.integration.positions("work"), LOOK),
