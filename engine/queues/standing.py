@@ -32,9 +32,9 @@ from quire.limits import (
     LANE_SLACK,
     LINE_RUN,
     LONGEST_CODE,
-    RUN_BYTES,
     POSITION_BITS,
     POSITIONS,
+    RUN_BYTES,
 )
 
 Ranks = NDArray[Any]  # of int64, or of ints of any size, as objects
