@@ -187,6 +187,9 @@ class Line:
         if long:
             self._add_run(long)
 
+    def __bool__(self) -> bool:
+        return bool(self._new or self._again or self._runs)
+
     def __len__(self) -> int:
         in_runs = sum([len(left) for _, left in self._runs]) + len(self._runs)
         return len(self._new) - self._head + len(self._again) + in_runs
@@ -221,7 +224,7 @@ class Lanes:
     def pop(self) -> None:
         assert self._top is not None
         self._top.pop()
-        if self._top.first() < 0:
+        if not self._top:
             del self._lines[self._lines.keys()[0]]
             self._find_top()
 
