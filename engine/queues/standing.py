@@ -9,8 +9,8 @@ at twenty places in a heap of a million, none of which is in the processor's cac
   added twice is shown twice.
 - SR2: a code that is added in its turn takes 8 bytes, where it has 63 bits at most; any other what
   it takes as an int in a list, 40 bytes and more.
-- SR3: no change of a line takes longer than the sorting of `LINE_RUN` codes, however many stand in
-  it, but `drop`.
+- SR3: however many stand in a line, no change but `drop` takes longer than the sorting of what is
+  learned together, or of `LINE_RUN` codes.
 """
 
 from __future__ import annotations
