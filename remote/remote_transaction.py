@@ -42,7 +42,9 @@ from quire.arguments import (
     count_of,
     state_bytes,
 )
-from quire.block import BlockBuilder, RowBuilder, Rows, is_row, one_row, rows_of
+from quire.block import BlockBuilder
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows, is_row, one_row, rows_of
 from quire.call_table import Call, by_row, call_of
 from quire.documented import documented_by
 from quire.errors import (
