@@ -9,8 +9,8 @@ from typing import overload
 
 import pyarrow as pa
 
+from quire.arrow_batch import slices_to_arrow, with_payload
 from quire.block import StreamedBlock
-from quire.block.arrow_batch import slices_to_arrow, with_payload
 from quire.block.row_block import no_rows
 from quire.delivered_slice import Delivered
 from quire.message import Message

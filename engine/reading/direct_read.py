@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from quire.arrow_batch import slices_to_arrow
 from quire.block import Block, StreamedBlock
-from quire.block.arrow_batch import slices_to_arrow
 from quire.block.row_opening import verified_block
 from quire.block.row_part import StoredBlock
 from quire.delivered_slice import Delivered

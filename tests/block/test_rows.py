@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from quire.arrow_batch import slices_to_arrow
 from quire.block import Block, EncodedBlock
-from quire.block.arrow_batch import slices_to_arrow
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
 from quire.block.given import check_block
 from quire.block.pack import Part, pack, split

@@ -8,16 +8,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from quire.block.arrow import schema_of, to_record_batch
+from quire.block.block import StreamedBlock
+from quire.block.columns import Headers, join_headers, offsets_of
+from quire.block.format import Column
+from quire.block.pack import Part, runs_of
+from quire.block.row_block import RowBlock, rows_and_headers, with_meta
 from quire.delivered_slice import Delivered
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES
-
-from .arrow import schema_of, to_record_batch
-from .block import StreamedBlock
-from .columns import Headers, join_headers, offsets_of
-from .format import Column
-from .pack import Part, runs_of
-from .row_block import RowBlock, rows_and_headers, with_meta
 
 
 def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:
