@@ -114,8 +114,8 @@ class LtdsReader:
 
         `parse`: by `open_block` some of it later. Raises StoreCorrupt.
         """
-        _, first_index, length, count, expected, *compressed = self._entries[number].item()
-        where = self._where(number)
+        offset, first_index, length, count, expected, *compressed = self._entries[number].item()
+        where = f"{self.path}: block {number} at {offset}"
         if compressed:
             length = compressed[0]
             stored = self._plain(number, stored)
