@@ -424,7 +424,7 @@ RowsByQueue = Sequence[tuple[DurableQueue, Sequence[PartRow]]]
 
 
 class Effects(Protocol):
-    """What stands beside the fold, for the whole store."""
+    """What stands beside the fold, for the whole store. By default it does nothing."""
 
     def made(self, queue: DurableQueue, used: int) -> None:
         """A queue, new or of a checkpoint, whose records charge so much: it may stand beside."""
@@ -434,12 +434,15 @@ class Effects(Protocol):
 
     def named(self, name: str, queue: DurableQueue | None) -> None:
         """A queue is found by the name; None: none is any more."""
+        return
 
     def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         """A transaction is prepared. `counted`: a checkpoint has counted its space and places."""
+        return
 
     def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """It is committed, and its messages' ids begin there; None: it is rolled back."""
+        return
 
     def fault(self, where: str, text: str) -> None:
         """The record or checkpoint contradicts the state. May raise."""
