@@ -20,6 +20,7 @@ from typing import Any
 from quire.arguments import NewQueue, check_kind
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
+from quire.engine.records import format
 from quire.engine.records.catalog import (
     ALIAS,
     QUEUE,
