@@ -13,10 +13,10 @@ from quire import dump
 from quire.dump_items import Finding, as_json
 from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
+from quire.engine.records import format
 from quire.engine.records.catalog import STATE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
-from quire.engine.records import format
 from quire.engine.records.sections.kinds import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
