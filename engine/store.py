@@ -24,14 +24,8 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.redriving import put_back
 from quire.engine.upkeep.started import look_for_orders
 from quire.engine.upkeep.status import status
-from quire.errors import (
-    AlreadyCommitted,
-    QueueFull,
-)
-from quire.info import (
-    QueueInfo,
-    SubscriptionInfo,
-)
+from quire.errors import AlreadyCommitted, QueueFull
+from quire.info import QueueInfo, SubscriptionInfo
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.moments import Duration

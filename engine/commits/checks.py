@@ -12,13 +12,7 @@ from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.records.durable_state import TOPIC, WORK, CatalogEntry
-from quire.errors import (
-    InvalidArgument,
-    QueueExists,
-    QueueInUse,
-    QueueNotFound,
-    SubscriptionExists,
-)
+from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
