@@ -44,7 +44,8 @@ class FreeSpace:
 
     def __init__(self, total_pages: int = HEADER_PAGES) -> None:
         """All pages but those of the header are free."""
-        assert total_pages >= HEADER_PAGES
+        if total_pages < HEADER_PAGES:
+            raise InvalidArgument(f"a file has a header: {total_pages} pages are too few")
         self._lock = Lock()
         self.total_pages = total_pages
         self._free = IntervalSet()
