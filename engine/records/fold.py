@@ -38,10 +38,9 @@ from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
 from .sections.attachment import Attachment
-from .sections.decides import Decides
 from .sections.held import Held
 from .sections.kinds import read_sections
-from .sections.section import Row, Stamp
+from .sections.section import Row, Stamp, Verdict
 from .sections.values import Values
 
 Said = CommitRecord | list[CatalogChange] | None
@@ -258,7 +257,7 @@ class Fold:
             queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
 
-    def decide(self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
+    def decide(self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
         """A prepared transaction is committed, or rolled back."""
         state, commit = self.state, decision.commit
         record = state.prepared.get(decision.xid)

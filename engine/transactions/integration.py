@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes, check_blocks, check_ends
 from quire.documented import documented_by
@@ -11,8 +11,20 @@ from quire.integration import TransactionIntegration
 from quire.message_id import MessageIds
 from quire.single_calls import Namespace
 
-if TYPE_CHECKING:
-    from .transaction import EmbeddedTransaction
+from .gets import Gets
+from .puts import Puts
+
+R = TypeVar("R")
+
+
+class Steps(Protocol):
+    """A transaction, as far as this is concerned."""
+
+    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+        """Put something."""
+
+    def getting(self, action: Callable[[Gets], R]) -> R:
+        """Do something with what it has got."""
 
 
 @documented_by(TransactionIntegration)
@@ -20,7 +32,7 @@ class EmbeddedTransactionIntegration(Namespace):
     """Of an `EmbeddedTransaction`."""
 
     __slots__ = ()
-    _of: EmbeddedTransaction
+    _of: Steps
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         return self._of.putting(lambda puts: puts.block(queue, data))
