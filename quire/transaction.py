@@ -232,7 +232,7 @@ class Transaction(Protocol):
         order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
         queue's own, where it has one; it waits over a restart, too. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
-        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
+        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/handling.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it
         meanwhile; TransactionClosed.
         """
