@@ -42,7 +42,9 @@ LINK = re.compile(
 MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
 NAMED = re.compile(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
-COUNT = re.compile(r"\b(?:the|all|of) \[?(\w+) (?:numbered )?promises\b", re.IGNORECASE)
+COUNT = re.compile(
+    r"\b(?:the|all|of) \[?(\w+) (?:numbered )?(?:promises|guarantees)\b", re.IGNORECASE
+)
 WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),

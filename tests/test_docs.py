@@ -144,6 +144,7 @@ def test_a_missing_row_is_found() -> None:
     [
         ("The [thirteen promises](conformance.md), each", ["thirteen"]),
         ("all 15 promises", ["15"]),
+        ("One of thirteen numbered guarantees", ["thirteen"]),
         ("The fourteen promises, and the promises", []),
         ("of its promises; two promises of these", []),
     ],
