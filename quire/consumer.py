@@ -87,7 +87,7 @@ def get(asked: Asked, transaction: Transaction) -> Message | Messages | None:
 
 
 def take(store: Begins, asked: Asked) -> Taken | None:
-    """The same in a new transaction, which is left open; None if nothing is there (LM3)."""
+    """The next of them in a new transaction, which is left open; None if none is there (LM3)."""
     owners_lost = 0
     while True:
         # This waits for the next owner. If it has waited in vain, it says so.

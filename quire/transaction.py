@@ -142,7 +142,7 @@ class Transaction(Protocol):
         timeout: Duration | None = None,
         **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
-        """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
+        """Put one message whose payload is written: `write` takes its bytes, `finish` puts it.
 
         Takes what `put_stream` takes, but for the source, `timeout` in seconds. As a `with` block
         it is finished at the end, and on an exception nothing is put. Once more
@@ -176,7 +176,7 @@ class Transaction(Protocol):
     def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
-        """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
+        """Take messages as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
         Waits up to `timeout` seconds as `get` does, for ever with None. Raises as `get`, and
         InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above

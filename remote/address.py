@@ -42,7 +42,7 @@ def run_directory(path: str) -> str:
 
 
 def make_run_directory(env: Env, path: str) -> str:
-    """The same, made if need be, with mode 0700 (AD1)."""
+    """The directory for the socket, made if need be, with mode 0700 (AD1)."""
     directory = run_directory(path)
     env.make_directory(directory)
     _make_private(directory)

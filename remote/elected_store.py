@@ -281,7 +281,7 @@ class ElectedStore(SingleCalls):
         return self._with_an_owner(action, _LOST)
 
     def again(self, action: Callable[[Inner], T]) -> T:
-        """The same of what may be done twice (ES3)."""
+        """What an action gives that may be done twice (ES3)."""
         return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
 
     def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
@@ -295,7 +295,7 @@ class ElectedStore(SingleCalls):
                 self.next_owner(store, error, deadline)
 
     def _at_this_owner(self, given: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
-        """The same of what one owner knows only (ES4)."""
+        """What an action gives of what one owner alone knows (ES4)."""
         transaction_id = check_transaction_id(given["transaction_id"])
         first = self._inner
 
@@ -310,7 +310,7 @@ class ElectedStore(SingleCalls):
         return self.again(act)
 
     def decide(self, xid: str, *, commit: bool) -> None:
-        """The same of a prepared transaction, which its xid tells from others (ES3)."""
+        """Decide a prepared transaction, which its xid tells from others (ES3)."""
         check_xid(xid)
         while True:
             store = self._inner

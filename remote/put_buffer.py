@@ -255,7 +255,7 @@ class PutBuffer:
         return _cut(transaction, self._sent[first:], self._taken + first)
 
     def again(self, transaction: int) -> list[Bytes]:
-        """The same for all queues, with what was sent before and is not taken."""
+        """Frames for all queues, with what was sent before and is not taken."""
         self._number(None)
         return _cut(transaction, self._sent, self._taken)
 
@@ -304,7 +304,7 @@ class PutBuffer:
             at += MESSAGE_ID.size
 
     def settle(self, placed: Mapping[str, object]) -> None:
-        """The same as numbers by queue: within it, its messages have ids in one run."""
+        """The transaction committed: numbers by queue, in which messages have ids in one run."""
         for queue, numbers in placed.items():
             next_id, *counts = read(list[int], numbers) or [0]
             runs = self._runs.get(queue, [])

@@ -149,7 +149,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        """The same of many."""
+        """Put many messages that are there already once more, with the headers that they have."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             return self._move_rows(queue, lambda words: rows_of(words, payloads))
         builder = BlockBuilder()
@@ -240,7 +240,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def _put_many_once(
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
-        """The same of many, all by one request, or none (RT3)."""
+        """Have the owner put many that are not known, by one request, all or none (RT3)."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         bodies = self._puts.encoded(payloads)
@@ -266,7 +266,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
-        """The same of the only put, which the commit follows at once: that finds out."""
+        """Put the only message; the commit follows at once and finds out if it is known."""
         if type(payload) is not bytes and is_row(payload):
             return self._put_row(queue, payload, fields, None, None)
         with self._lock:
@@ -483,7 +483,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 )
 
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many queues."""
+        """Many queues by their own names."""
         known = self._aliases or {}
         unknown = [name for name in check_names(names) if name not in known]
         found = self._at_store(lambda: self._store.own_names(unknown))

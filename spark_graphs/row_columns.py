@@ -109,7 +109,7 @@ def whole_schema(words: str | None) -> StructType:
 
 
 def chosen_columns(options: ReadOptions, schema: StructType) -> StructType:
-    """The same of a queue of bytes, whose columns are flat."""
+    """The columns to be read of a queue of bytes, which are flat."""
     if options.columns is None:
         return schema
     found = []
@@ -209,7 +209,7 @@ def typed_where(words: str, where: str | None) -> Condition | None:
 
 
 def plain_where(where: str | None) -> Condition | None:
-    """The same of a queue of bytes. Raises InvalidArgument."""
+    """The condition of a read of a queue of bytes. Raises InvalidArgument."""
     return None if where is None else bound(parse(where), meta_types())
 
 

@@ -96,7 +96,7 @@ class Places:
         return Extent(self.base_of(file) + first, pages)
 
     def write_each(self, pieces: Mapping[int, Sequence[Piece]]) -> dict[int, Extent]:
-        """The same for several files at the same time, and durable; all of it or nothing."""
+        """Write pieces to several data files at the same time, durably; all of them or none."""
         written: dict[int, Extent] = {}
 
         def write(file: int) -> None:
@@ -333,7 +333,7 @@ class Places:
             return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
 
     def remember_released(self, ltds_ids: Iterable[int]) -> None:
-        """The same of an earlier opening: they are to be removed."""
+        """Files that an earlier opening has released: they are to be removed."""
         self._removable += ltds_ids
 
     def sync_names(self) -> None:

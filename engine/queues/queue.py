@@ -471,7 +471,7 @@ class Queue(QueueEffects):
         ]
 
     def kept(self, start: int, end: int) -> list[Pointer]:
-        """The same, without the lock; none of a queue that was dropped."""
+        """Pointers as `pointers` gives them, without the lock; none of a queue that was dropped."""
         with self.lock:
             return [] if self.dropped else self.pointers(start, end)
 

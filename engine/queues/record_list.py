@@ -117,7 +117,7 @@ class RecordList:
         yield from self.tail
 
     def stored(self) -> Iterator[BlockRef]:
-        """The same as they are on the disk now, past the cache."""
+        """All records as they are on the disk now, past the cache."""
         for entry in self.directory:
             yield from self.read_page(entry)
         yield from self.tail

@@ -170,7 +170,7 @@ class State:
         return True
 
     def place_entries(self, entries: Sequence[Entry]) -> None:
-        """The same for entries of a commit that takes its place in the order."""
+        """Check the entries of a commit that takes its place in the order, and note them."""
         self.check_entries(entries)
         self.placed |= {entry.held_as: entry.version for entry in entries}
 

@@ -101,7 +101,7 @@ class BlockReader:
         return block
 
     def read(self, ref: BlockRef) -> Block:
-        """The same past the cache: what is in the files now."""
+        """A block as it is in the files now, past the cache; verified."""
         return self._verified(ref)[0]
 
     def verified(self, ref: BlockRef) -> Bytes:

@@ -92,7 +92,7 @@ def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> 
 
 
 def decode_record(record: Record, where: str) -> Said:
-    """The same of a record in the journal."""
+    """What a record in the journal says."""
     mark = mark_of(record.generation)
     return decode(record.kind, record.body, where, record.flags, mark)
 

@@ -146,7 +146,7 @@ class Gets:
         return message
 
     def one_by_rule(self, source: str) -> Message | None:
-        """The same where the next message is not simply the next one."""
+        """The next message of a queue whose rules say which one that is."""
         queue, subscription = self._context.state.source(source)
         asking = Asking(queue, subscription, self, lambda: False)
         runs = self._context.delivery.take(asking, 1, 0.0)

@@ -585,7 +585,7 @@ class TransactionLife:
             self._check_open()
 
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
-        """The same of a put: it waits where its queue says so."""
+        """A put found no room: it waits where its queue says so."""
         seconds = patience(
             self._context, full, self._seconds(self.put_timeout if timeout is None else timeout)
         )

@@ -77,7 +77,7 @@ class DeadLetters:
     def _move_all_of(
         self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]
     ) -> None:
-        """The same; what the other queue never takes is left to transactions, for this time."""
+        """Move all; messages that the other queue never takes are left to transactions, for now."""
         most, never = DEAD_LETTERS_AT_ONCE, None
         while subscription.has_gone and not (queue.dropped or subscription.removed):
             try:

@@ -6,7 +6,7 @@
   wait while it is applied. So a small queue goes in one commit. Of a large one a part is gone if
   the process ends in between; what is gone stays gone.
 - PG3: what comes after the call began stays.
-- PG4: of the whole queue, also what a topic keeps though all have read it goes.
+- PG4: a purge of a whole topic also removes messages that it keeps after all have read them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a topic keeps though all have read it goes some time: by age, bytes or messages.
+"""Retention: messages that a topic keeps after all have read them go by age, bytes or number.
 
 Such a topic has a subscription of its own, the keeper, which nobody reads. What all others have
 read is kept until the keeper is moved past it, by ordinary transactions.

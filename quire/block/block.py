@@ -85,7 +85,7 @@ class Block:
 
     @classmethod
     def opened(cls, buffer: Buffer, where: str) -> Block:
-        """The same; offsets and headers are verified when somebody looks at them (BL1)."""
+        """The block at the beginning; offsets and headers are verified at the first look (BL1)."""
         view = memoryview(buffer)
         if view.nbytes < HEADER_BYTES:
             raise StoreCorrupt(f"{where}: {view.nbytes} bytes are too few for a block")
@@ -341,7 +341,7 @@ class StreamedBlock(Block):
         return self
 
     def whole(self) -> Block:
-        """The same message with its payload in memory. Raises InvalidArgument above 1 GiB."""
+        """The message with its payload in memory. Raises InvalidArgument above 1 GiB."""
         payload = memoryview(whole_payload(self.stream, self.read_chunk))
         block = Block.__new__(Block)
         block.checksum, block.columns = self.checksum, self.columns & ~Column.STREAM

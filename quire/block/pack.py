@@ -63,7 +63,7 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
 
 
 def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
-    """The same messages in blocks of so many bytes, but for a message that takes more by itself.
+    """The block's messages in blocks of so many bytes; a message that takes more has its own.
 
     What the block is charged beyond its messages, the last one is.
     """
@@ -85,7 +85,7 @@ def _charged(blocks: list[EncodedBlock], charge_bytes: int) -> list[EncodedBlock
 
 
 def _pack_rows(parts: Sequence[Part]) -> EncodedBlock:
-    """The same of blocks of rows, which go into the latest schema among them."""
+    """One block of all rows in order, in the latest schema among them."""
     words, batch, headers = rows_and_headers([part for part in parts if part.start < part.stop])
     charge = sum(part.block.charge(part.start, part.stop) for part in parts)
     return encode_rows(words, batch, headers, charge)
@@ -213,7 +213,7 @@ def _rows_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
 
 
 def with_payloads(messages: Messages) -> Messages:
-    """The same where all payloads are in memory. Raises InvalidArgument above 1 GiB."""
+    """The messages with all payloads in memory. Raises InvalidArgument above 1 GiB."""
     if any(isinstance(part.block, StreamedBlock) for part in messages.slices):
         return Messages(messages.queue, list(map(_with_payload, messages.slices)), messages.schema)
     return messages
@@ -226,7 +226,7 @@ def _with_payload(part: Delivered) -> Delivered:
 
 
 def _plain_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
-    """The same for payloads without any headers: a few array operations for all slices together."""
+    """A batch of payloads without any headers: a few array operations for all slices together."""
     counts = np.array([part.stop - part.start for part in slices])
     rows = int(counts.sum())
     before = np.cumsum(counts) - counts

@@ -115,7 +115,7 @@ class RowBlock(Block):
         return super().memory_bytes + own
 
     def widened(self, words: str) -> RowBlock:
-        """The same with the columns of a later schema, which are null. Raises StoreCorrupt."""
+        """The block with the columns of a later schema, which are null. Raises StoreCorrupt."""
         if words == self.words:
             return self
         other = RowBlock.__new__(RowBlock)

@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         return Rows(self.words, batch, headers, self.sizes[start:stop])
 
     def expiring(self, expiry: Expiry) -> Rows:
-        """The same, which expire when their queue says, or sooner."""
+        """The rows, which expire when their queue says, or sooner."""
         return self._replace(headers=expiring_headers(self.headers, len(self.sizes), expiry))
 
 

@@ -107,7 +107,7 @@ class SimInode:
                 self._settle(change)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
-        """The same file once its process was killed: a direct write under way is uncertain."""
+        """The file after its process was killed: a direct write under way is uncertain."""
         inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
         memo[id(self)] = inode
         inode.cache = bytearray(self.cache)

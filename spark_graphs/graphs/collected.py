@@ -85,7 +85,7 @@ def asked(spark: SparkSession) -> Callable[[Any], str]:
 
 
 def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
-    """The same as JobFailed; where Spark cannot plan, as Spark's own."""
+    """The error as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
     said = _PLACES.sub("", ask(java))
     if "AnalysisException" in said:

@@ -61,10 +61,10 @@ class Input(Framed, Protocol):
         """Some of them as an input of their own, in order."""
 
     def held(self) -> Held:
-        """The same in memory: for many looks at a few of them."""
+        """The input in memory: for many looks at a few messages."""
 
     def grown(self, words: str | None) -> Input:
-        """The same with the columns that its typed queue has got since the graph was started.
+        """The input with the columns that its typed queue has got since the graph was started.
 
         `words`: its schema now; None: as it was then.
         """

@@ -81,7 +81,7 @@ def letter(
 
 
 def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:
-    """The same in as few batches as there are kinds of columns in a row."""
+    """The letters in batches: one for each run of letters with the same columns."""
     found = []
     for schema, some in itertools.groupby(letters, key=lambda each: getattr(each, "schema", None)):
         each = list(some)

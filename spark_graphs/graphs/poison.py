@@ -25,7 +25,7 @@ Selection = list[list[Run]]
 Fails = Callable[[Selection], Exception | None]
 """Tries a step with some rows; what it fails with."""
 FailsOf = Callable[[int, int], Exception | None]
-"""The same of the rows from one to before another."""
+"""Tries a step with the rows from one to before another; what it fails with."""
 Plan = Callable[[int, Run], FailsOf | None]
 """Has a run of an input's rows planned, numbered from 0 then; None: it cannot be."""
 

@@ -68,7 +68,7 @@ class Section:
 
 
 class PendingSection:
-    """The same on its way into the journal, in the steps of a commit."""
+    """A section on its way into the journal, in the steps of a commit."""
 
     __slots__ = ("_fold", "body", "said")
 
