@@ -4,7 +4,7 @@ Inside is a joined store, until its owner ends; then the next owner's, or the st
 An owned store is lost to nobody: its methods take the places of the ones here, and cost no more
 than without this class.
 
-- ES1: the watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
+- The watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
   anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
@@ -16,11 +16,11 @@ than without this class.
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
-- ES6: in a process that was forked nothing is elected: the store object stays its parent's.
+- In a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
-- ES8: an owner that is there and does not answer is waited for in its channels (CH4), and no
-  longer: it has the lock, so nobody takes over, and the call raises.
+- An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
+  has the lock, so nobody takes over, and the call raises.
 
 Transactions are `elected_transaction`'s.
 """

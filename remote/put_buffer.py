@@ -4,7 +4,7 @@ Messages wait as builders of blocks, blocks as they were given, files that are t
 their ids. The owner alone knows how many messages such a file holds; it tells with the commit.
 
 PB1. What was sent is kept until the owner has taken it, for the owner may refuse it (PR4).
-PB2. Within a queue, puts are numbered in put order.
+- Within a queue, puts are numbered in put order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a read of typed queues asks for, and what Spark has to be told of it.
 
-YWC1. The columns of a typed queue are its schema's, with Spark's types for them, and `_meta`, a
-    struct of the header with `queue` and `position` among it. It is read only if it is asked for.
-YWC2. Streams and batches ask alike: by `columns` and `where`; batches also by `.schema(...)`, which
-    is a selection of the same columns.
+- The columns of a typed queue are its schema's, with Spark's types for them, and `_meta`, a struct
+  of the header with `queue` and `position` among it. It is read only if it is asked for.
+- Streams and batches ask alike: by `columns` and `where`; batches also by `.schema(...)`, which is
+  a selection of the same columns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Opening a store: the newest checkpoint, and the journal's records after it.
 
-- RV1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
-  off and repeated as often as need be (promise 8).
-- RV2: its time depends on the journal since the checkpoint: no data page and no record page is read
-  but those that the journal's records touch.
+- Recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken off
+  and repeated as often as need be (promise 8).
+- Its time depends on the journal since the checkpoint: no data page and no record page is read but
+  those that the journal's records touch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
   the blocks are `held` until it is (`hold`, `settle`).
-- P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
+- Data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.

@@ -1,6 +1,6 @@
 """A queue's ordered record list: sealed record pages on disk and a tail in memory.
 
-- L1: records stand in commit order; positions ascend, with gaps only where messages were released.
+- Records stand in commit order; positions ascend, with gaps only where messages were released.
 - L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a
   queue, if it is not full, is written anew elsewhere at the next checkpoint, and so is a page that
   `reorganise` moves or whose blocks it moves.

@@ -4,7 +4,7 @@
   is written (`reading`): damage refuses the change, and the store goes on. Found later it
   would leave a record that nobody can apply, recovery neither. What other changes on their way
   read counts as read, as they may be applied first.
-- Q5: a block all of whose messages are released is given back at once, wherever it is.
+- A block all of whose messages are released is given back at once, wherever it is.
 """
 
 from __future__ import annotations

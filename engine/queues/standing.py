@@ -3,8 +3,8 @@
 Each is known by its code: its rank, and in the lowest bits its position. Of many ranks (keys) all
 stand in one line; of few (priorities) each rank has a line of its own.
 
-- SR1: what `first` shows is the lowest code of all that were added and not popped; one that was
-  added twice is shown twice.
+- What `first` shows is the lowest code of all that were added and not popped; one that was added
+  twice is shown twice.
 - SR2: a code that is added in its turn takes 8 bytes, where it has 63 bits at most; any other what
   it takes as an int in a list, 40 bytes and more.
 """

@@ -1,7 +1,7 @@
 """What came of the deliveries of a subscription's messages that are not read.
 
-- A1: positions of which anything is to be told are held as runs of which the same is: memory and
-  time depend on how many such runs there are, not on how often a message came back.
+- Positions of which anything is to be told are held as runs of which the same is: memory and time
+  depend on how many such runs there are, not on how often a message came back.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing here does I/O, starts a thread, asks the time or draws a random number. 
 record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
 each change, and gives the lock under which it is made; live objects read the state under it.
 
-- N1: the same records on the same state give the same state, on every machine.
+- The same records on the same state give the same state, on every machine.
 - N2: `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing.
 """

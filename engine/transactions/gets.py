@@ -1,6 +1,6 @@
 """What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
 
-- GE1: what it has got is in flight: no other reader of the subscription gets it, until the commit's
+- What it has got is in flight: no other reader of the subscription gets it, until the commit's
   record reads it for good or `give_back` makes it available again at its place in the order.
 """
 

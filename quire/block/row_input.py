@@ -1,7 +1,7 @@
 """Rows to columns of a schema: Arrow data, tables of other libraries and mappings, all checked.
 
-- RI1: what is returned fits the schema in every value, or InvalidArgument names the column, and
-  nothing is returned. No value is changed: a cast that would change one is refused.
+- What is returned fits the schema in every value, or InvalidArgument names the column, and nothing
+  is returned. No value is changed: a cast that would change one is refused.
 """
 
 from __future__ import annotations

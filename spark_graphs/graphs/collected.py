@@ -1,8 +1,8 @@
 """The rows of a small result in the driver, and in words what they could not be had for.
 
-YCD1. Rows come as `DataFrame.toArrow` has them come. An error is asked for its words once: PySpark
-    makes an exception of its own of it by some 200 questions to the JVM, and a batch that is told
-    apart has an error for each trial.
+- Rows come as `DataFrame.toArrow` has them come. An error is asked for its words once: PySpark
+  makes an exception of its own of it by some 200 questions to the JVM, and a batch that is told
+  apart has an error for each trial.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 YDL1. A dead letter is the message as it was, with attributes that say which step has failed with
     it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
     and then all of them.
-YDL2. It is put by the commit that counts the message as read: it is in one of the two queues.
+- It is put by the commit that counts the message as read: it is in one of the two queues.
 """
 
 from __future__ import annotations
