@@ -118,7 +118,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         self._temporary.claim(holder, check_held(names))
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
-        """The same for the process that owns the store now."""
+        """The process that owns the store has such subscriptions from the owner before."""
         self.claim_for(self._temporary, names)
 
     @call
@@ -191,7 +191,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
                 continue
 
     def put_now(self, queue: str, payload: bytes) -> int:
-        """The same of a message alone, by a thread that must not wait for room."""
+        """Put a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
             return as_call(lambda: self._committer.put(target, payload))

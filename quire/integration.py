@@ -36,7 +36,7 @@ class Integration(Protocol):
 
     @look
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The same of many queues, by name, as they are at one point of the commit order.
+        """The positions of many queues, by name, at one point of the commit order.
 
         So of a transaction that has put to several of them either all its messages are before the
         ends, or none. Raises QueueNotFound, InvalidArgument.

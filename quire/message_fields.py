@@ -108,7 +108,7 @@ class Fields:
 
     @classmethod
     def expiring(cls, given: Fields | None, expiry: Expiry) -> Fields:
-        """The same of a message that expires when its queue says, or sooner."""
+        """The fields of a message that expires when its queue says, or sooner."""
         own = None if given is None else given.expires_at
         fields = cls() if given is None else copy(given)
         fields.expires_at = expiry.unsaid if own is None else min(own, expiry.latest)

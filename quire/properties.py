@@ -64,7 +64,7 @@ class QueueOptions(TypedDict, total=False):
     sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
     (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
     priority: bool
-    """The same as `order="priority"`; False: as "commit", if it was True."""
+    """True says `order="priority"`; False says "commit", if it was True."""
     default_priority: int
     """The priority of messages that are put without one (or with 0): 0 to 65535."""
     puts: bool
@@ -116,7 +116,7 @@ class QueueOptions(TypedDict, total=False):
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
     max_stream_bytes: int | None
-    """The same of a message that is put as a stream (`put_stream`): up to 256 GiB. None: as
+    """How large a message that is put as a stream (`put_stream`) may be: up to 256 GiB. None: as
     `max_message_bytes` says, and where that is None too, 256 GiB."""
     dedup_count: int | None
     """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.

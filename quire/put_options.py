@@ -12,7 +12,7 @@ class MessageOptions(TypedDict, total=False):
     """What a message may have besides its payload. What is None is as if it were left out.
 
     What a queue does not obey is refused (InvalidArgument, which names the queue's option to set),
-    never accepted and ignored: see docs/messages.md.
+    never accepted and ignored: see docs/queues.md.
     """
 
     priority: int | None

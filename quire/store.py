@@ -213,7 +213,7 @@ class Store(Protocol):
         `transactions` shows it; by default the calling thread, or the joined process. `durable`:
         with False its commit returns before it is durable. The end of processes, also by kill -9,
         loses nothing of it; a power failure may, and then all that was committed after it. It is
-        durable a second later, or with the next durable commit, or `sync` (docs/messages.md).
+        durable a second later, or with the next durable commit, or `sync` (docs/handling.md).
         """
 
     @change(again=True)

@@ -143,7 +143,7 @@ class Transaction(Protocol):
         timeout: Duration | None = None,
         **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
-        """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
+        """Put one message whose payload is written: `write` takes its bytes, `finish` puts it.
 
         Takes what `put_stream` takes, but for the source, `timeout` in seconds. As a `with` block
         it is finished at the end, and on an exception nothing is put. Once more
@@ -177,7 +177,7 @@ class Transaction(Protocol):
     def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
-        """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
+        """Take messages as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
         Waits up to `timeout` seconds as `get` does, for ever with None. Raises as `get`, and
         InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above
@@ -233,7 +233,7 @@ class Transaction(Protocol):
         order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
         queue's own, where it has one; it waits over a restart, too. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
-        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
+        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/handling.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it
         meanwhile; TransactionClosed.
         """

@@ -297,7 +297,7 @@ class RemoteStore(SingleCalls):
         return infos
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many, of which one request asks: by the names given."""
+        """Queues by the names given: one request asks for all."""
         given = check_names(names)
         known = self._own_names
         unknown = [name for name in dict.fromkeys(given) if name not in known]

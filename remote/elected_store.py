@@ -4,7 +4,7 @@ Inside is a joined store, until its owner ends; then the next owner's, or the st
 An owned store is lost to nobody: its methods take the places of the ones here, and cost no more
 than without this class.
 
-- ES1: the watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
+- The watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
   anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
@@ -16,11 +16,11 @@ than without this class.
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
-- ES6: in a process that was forked nothing is elected: the store object stays its parent's.
+- In a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
-- ES8: an owner that is there and does not answer is waited for in its channels (CH4), and no
-  longer: it has the lock, so nobody takes over, and the call raises.
+- An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
+  has the lock, so nobody takes over, and the call raises.
 
 Transactions are `elected_transaction`'s.
 """
@@ -282,7 +282,7 @@ class ElectedStore(SingleCalls):
         return self._with_an_owner(action, _LOST)
 
     def again(self, action: Callable[[Inner], T]) -> T:
-        """The same of what may be done twice (ES3)."""
+        """What an action gives that may be done twice (ES3)."""
         return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
 
     def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
@@ -296,7 +296,7 @@ class ElectedStore(SingleCalls):
                 self.next_owner(store, error, deadline)
 
     def _at_this_owner(self, given: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
-        """The same of what one owner knows only (ES4)."""
+        """What an action gives of what one owner alone knows (ES4)."""
         transaction_id = check_transaction_id(given["transaction_id"])
         first = self._inner
 
@@ -311,7 +311,7 @@ class ElectedStore(SingleCalls):
         return self.again(act)
 
     def decide(self, xid: str, *, commit: bool) -> None:
-        """The same of a prepared transaction, which its xid tells from others (ES3)."""
+        """Decide a prepared transaction, which its xid tells from others (ES3)."""
         check_xid(xid)
         while True:
             store = self._inner

@@ -15,7 +15,7 @@
   before it was sent, which is looked up then. It counts as not done only if the owner that it was
   sent to is gone, so that nothing of it is under way. In any other case it is in doubt. Two that
   commit the same entries at the same moment are taken for one.
-- ET3: a `with` block that ends after the transaction was lost raises that error.
+- A `with` block that ends after the transaction was lost raises that error.
 """
 
 from __future__ import annotations

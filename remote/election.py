@@ -1,11 +1,11 @@
 """Who owns a store: an election among the processes that have it open.
 
-- EL1: the lock of the directory alone decides. Who gets it recovers the store before anybody can
-  join, so that a successor has all that its predecessor acknowledged, and all that was prepared.
+- The lock of the directory alone decides. Who gets it recovers the store before anybody can join,
+  so that a successor has all that its predecessor acknowledged, and all that was prepared.
 - EL2: who can neither own nor join has changed nothing, and may try again. A candidate writes
   nothing before it has the lock.
-- EL3: the options of `open` hold when this process becomes the owner. What is fixed when a store is
-  made is the store's: a successor does not insist on its own.
+- The options of `open` hold when this process becomes the owner. What is fixed when a store is made
+  is the store's: a successor does not insist on its own.
 
 What may go wrong, and what becomes of it:
 

@@ -4,7 +4,7 @@ Messages wait as builders of blocks, blocks as they were given, files that are t
 their ids. The owner alone knows how many messages such a file holds; it tells with the commit.
 
 PB1. What was sent is kept until the owner has taken it, for the owner may refuse it (PR4).
-PB2. Within a queue, puts are numbered in put order.
+- Within a queue, puts are numbered in put order.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class PutBuffer:
         return _cut(transaction, self._sent[first:], self._taken + first)
 
     def again(self, transaction: int) -> list[Bytes]:
-        """The same for all queues, with what was sent before and is not taken."""
+        """Frames for all queues, with what was sent before and is not taken."""
         self._number(None)
         return _cut(transaction, self._sent, self._taken)
 
@@ -307,7 +307,7 @@ class PutBuffer:
             at += MESSAGE_ID.size
 
     def settle(self, placed: Mapping[str, object]) -> None:
-        """The same as numbers by queue: within it, its messages have ids in one run."""
+        """The transaction committed: numbers by queue, in which messages have ids in one run."""
         for queue, numbers in placed.items():
             next_id, *counts = read(list[int], numbers) or [0]
             runs = self._runs.get(queue, [])

@@ -99,7 +99,7 @@ class JoinedStore(Protocol):
         """Of a queue, by its name or an alias. Raises QueueNotFound."""
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many, by the names given."""
+        """Many queues, by the names given."""
 
     def queue(self, name: str) -> QueueInfo:
         """As `Store.queue`."""

@@ -12,8 +12,8 @@ RT3. A put with a request id is asked of the owner at once, after all that was p
     the owner knows whether it is one that is repeated.
 RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
     which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
-RT5. What is set of states waits at the client and travels with the commit or the prepare. A value
-    that is read is asked of the owner, which notes that this transaction has read it.
+- What is set of states waits at the client and travels with the commit or the prepare. A value that
+  is read is asked of the owner, which notes that this transaction has read it.
 RT6. Each chunk of a message that is put as a stream is one request, made after all that was put
     before. Until it is finished nothing else is put into its queue, and nothing is committed.
 """
@@ -141,7 +141,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        """The same of many."""
+        """Put many messages that are there already once more, with the headers that they have."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             return self._move_rows(queue, lambda words: rows_of(words, payloads))
         builder = BlockBuilder()
@@ -232,7 +232,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def _put_many_once(
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
-        """The same of many, all by one request, or none (RT3)."""
+        """Have the owner put many that are not known, by one request, all or none (RT3)."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         bodies = self._puts.encoded(payloads)
@@ -258,7 +258,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
-        """The same of the only put, which the commit follows at once: that finds out."""
+        """Put the only message; the commit follows at once and finds out if it is known."""
         if type(payload) is not bytes and is_row(payload):
             return self._put_row(queue, payload, fields, None, None)
         with self._lock:
@@ -499,7 +499,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 )
 
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many queues."""
+        """Many queues by their own names."""
         known = self._aliases or {}
         unknown = [name for name in check_names(names) if name not in known]
         found = self._at_store(lambda: self._store.own_names(unknown))

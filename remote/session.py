@@ -126,7 +126,7 @@ class ServedStore(Store, Holding, Chunks, Protocol):
         """Do the actions, so that their commits share writes."""
 
     def put_now(self, queue: str, payload: bytes) -> int:
-        """The same as `put`, by a thread that must not wait."""
+        """Put a message, by a thread that must not wait."""
 
     @property
     def commit_timeout(self) -> float:

@@ -1,12 +1,11 @@
 """The fragments of one attempt of a task: blocks, files of one queue, and a file of many queues.
 
-YF1. A file's id is random and has the bit of a foreign writer: no attempt ever meets another's
-    file.
+- A file's id is random and has the bit of a foreign writer: no attempt ever meets another's file.
 YF2. A file that is named in a fragment is durable and never changed again.
 YF3. Memory is bounded by FLUSH_BYTES for each queue and PENDING_BYTES for all of them.
 YF4. A queue has a file of its own only for OWN_FILE_BYTES or more, or if no other queue needs one:
     however many queues there are, their files are few.
-YF5. The fragments of a queue, in their order, hold its messages in the order in which they came.
+- The fragments of a queue, in their order, hold its messages in the order in which they came.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of a DataFrame on their way to typed queues.
 
-YZ1. Rows fit their queue's schema when the write is planned, as far as Spark's types tell, and each
-    value when its task writes it; the error names the column.
+- Rows fit their queue's schema when the write is planned, as far as Spark's types tell, and each
+  value when its task writes it; the error names the column.
 YZ2. What the store sets itself in `_meta` is accepted and not used, so that what was read can be
     written as it is.
 """

@@ -3,7 +3,7 @@
 YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
     makes the repetition a success without effect, and its fragments are thrown away as a whole.
     What has the number of a committed one and another input is an error (committer.py, YC4).
-YW2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
+- What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
 YW3. `abort` never undoes a commit and never raises.
 """
 

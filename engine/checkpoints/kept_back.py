@@ -7,7 +7,7 @@ have their space already (K8). Here the spares grow with what a checkpoint would
 
 - KB1: no group that adds anything is written unless each spare has the space that a checkpoint
   after it can need.
-- KB2: nobody waits for a checkpoint that is being written: groups until then go by what was counted
+- Nobody waits for a checkpoint that is being written: groups until then go by what was counted
   before it.
 """
 

@@ -178,7 +178,7 @@ def check_queue(
 
 
 def with_times(name: str, kind: str, properties: Properties) -> Properties:
-    """The same, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
+    """The properties, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
 
     Raises InvalidArgument where they would expire, and times do not count.
     """

@@ -1,10 +1,10 @@
 """Making, dropping and subscribing to queues: changes of the catalog, one record for each call.
 
-- DE1: what is to be defined is checked when its place in the order is known, and then applied as it
-  was checked: nobody defines anything meanwhile.
-- DE2: a name means one queue. A queue's name and an alias are refused where the other is there, and
-  what is renamed has no name in between that somebody else could take.
-- DE3: an alias is of the queue, not of its name: it follows when the queue is renamed. The property
+- What is to be defined is checked when its place in the order is known, and then applied as it was
+  checked: nobody defines anything meanwhile.
+- A name means one queue. A queue's name and an alias are refused where the other is there, and what
+  is renamed has no name in between that somebody else could take.
+- An alias is of the queue, not of its name: it follows when the queue is renamed. The property
   `dead_letter` of other queues is a name, and is changed by the same record.
 """
 

@@ -7,8 +7,8 @@
   is in memory only (see `state`), so that each of these queues has them in the same order.
 - VO3: what has failed refuses them too (promise 11), as does an interrupt that came while one was
   applied (C6 of `sequencer`).
-- VO4: ids and positions that an opening of the store gives in volatile queues no other opening
-  gives: what somebody knows of a message that is gone never means another one.
+- Ids and positions that an opening of the store gives in volatile queues no other opening gives:
+  what somebody knows of a message that is gone never means another one.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Everything is read from the files alone, with an owner beside or without one, whatever their state:
 
-- DD1: no byte is changed, no lock is taken, nothing is recovered.
-- DD2: the base is the newest checkpoint that verifies, and the journal after it. Without any, the
+- No byte is changed, no lock is taken, nothing is recovered.
+- The base is the newest checkpoint that verifies, and the journal after it. Without any, the
   journal alone, and record pages that a search finds.
 - DD3: nothing is shown that its checksum does not cover. What is damaged is a `Finding` with file,
   place and loss, and the dump goes on behind it. No content of a file raises, but for a checkpoint
   that a newer release wrote: StoreVersion.
 - DD4: what an owner recycles while it is being read is told as that, not as damage.
-- DD5: memory depends on the journal since the checkpoint and on the queues' directories, not on the
+- Memory depends on the journal since the checkpoint and on the queues' directories, not on the
   backlog.
 """
 

@@ -1,6 +1,6 @@
 """The durable state as a dump knows it: the newest checkpoint, and the journal's records after it.
 
-- DH1: nothing is changed on disk, and no contradiction ends the reading: it is a finding, and what
+- Nothing is changed on disk, and no contradiction ends the reading: it is a finding, and what
   cannot be known any more is marked as uncertain.
 """
 

@@ -1,6 +1,6 @@
 """The journal as a dump reads and tells it: every record decoded, every fault a finding.
 
-- DL1: what is damaged is told with what is lost by it, and reading goes on behind it.
+- What is damaged is told with what is lost by it, and reading goes on behind it.
 - DL2: a segment that was given back since the dump began is no damage: what is read from there is
   gone for good reasons.
 """

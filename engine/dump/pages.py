@@ -1,7 +1,7 @@
 """What the pages of the data files hold, and the files of large transactions.
 
-- DP1: told from the checkpoint and the records, without reading the pages: time and memory depend
-  on how many blocks there are, not on their size.
+- Told from the checkpoint and the records, without reading the pages: time and memory depend on how
+  many blocks there are, not on their size.
 """
 
 from __future__ import annotations

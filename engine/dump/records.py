@@ -1,7 +1,7 @@
 """A queue's ordered record list: record pages, what the journal tells, what is in doubt; messages.
 
-- DR1: a record page that cannot be read is a finding with the positions that it covered; the list
-  goes on with the next one.
+- A record page that cannot be read is a finding with the positions that it covered; the list goes
+  on with the next one.
 - DR2: without a checkpoint there is no directory: the data file is searched for the queue's record
   pages, and what was superseded is left out as far as that can be told.
 - DR3: an owner knows in which order records entered the queue since its checkpoint, and what of it
@@ -9,8 +9,8 @@
   the owner's word only gives it its place in the order.
 - DR4: the owner was asked before the files are read, so they know all that it calls committed. What
   they have sealed since is not listed twice, and what they have besides comes at the end.
-- DM1: of messages only what their record's checksum covers is shown; a block that fails it is a
-  finding, and those of a large transaction's file behind it are still listed.
+- Of messages only what their record's checksum covers is shown; a block that fails it is a finding,
+  and those of a large transaction's file behind it are still listed.
 """
 
 from __future__ import annotations

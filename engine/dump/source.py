@@ -1,7 +1,7 @@
 """A store's files, opened to read only, by position: for dumps, beside an owner or without one.
 
-- DS1: no file is opened for writing, created or locked, and none is mapped that could get shorter.
-- DS2: whatever the files hold, only `UNREADABLE` errors are raised.
+- No file is opened for writing, created or locked, and none is mapped that could get shorter.
+- Whatever the files hold, only `UNREADABLE` errors are raised.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class FreeSpace:
             self._take(first, first + pages)
 
     def claim_or_grow(self, first: int, pages: int) -> None:
-        """The same for pages that may lie beyond what the file had as yet."""
+        """Take exactly these pages for good; the file grows where they lie beyond its end."""
         if first + pages > self.total_pages:
             self.grow(first + pages - self.total_pages)
         self.claim(first, pages)

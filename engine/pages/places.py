@@ -2,7 +2,7 @@
 
 - P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
   the blocks are `held` until it is (`hold`, `settle`).
-- P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
+- Data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.
@@ -96,7 +96,7 @@ class Places:
         return Extent(self.base_of(file) + first, pages)
 
     def write_each(self, pieces: Mapping[int, Sequence[Piece]]) -> dict[int, Extent]:
-        """The same for several files at the same time, and durable; all of it or nothing."""
+        """Write pieces to several data files at the same time, durably; all of them or none."""
         written: dict[int, Extent] = {}
 
         def write(file: int) -> None:
@@ -331,7 +331,7 @@ class Places:
             return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
 
     def remember_released(self, ltds_ids: Iterable[int]) -> None:
-        """The same of an earlier opening: they are to be removed."""
+        """Files that an earlier opening has released: they are to be removed."""
         self._removable += ltds_ids
 
     def sync_names(self) -> None:

@@ -12,8 +12,8 @@ commit records in particular have their space from then on: "Managing message qu
 - H3: it is decided once: a second decision, and one that comes while another is being written,
   finds nothing. It is found by its xid, and by the object where one is given: a late decision
   never reaches a later transaction of the same xid.
-- H4: everything here is changed in the journal's order, by one thread at a time; others look at
-  single values only.
+- Everything here is changed in the journal's order, by one thread at a time; others look at single
+  values only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A queue: its records, its space, its subscriptions, under one lock.
 
-- Q1: no thread holds the locks of two queues.
-- Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
+- No thread holds the locks of two queues.
+- `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing. What is released is given back at once (see `releases`).
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number. A partly released block counts by
@@ -471,7 +471,7 @@ class Queue(QueueEffects):
         ]
 
     def kept(self, start: int, end: int) -> list[Pointer]:
-        """The same, without the lock; none of a queue that was dropped."""
+        """Pointers as `pointers` gives them, without the lock; none of a queue that was dropped."""
         with self.lock:
             return [] if self.dropped else self.pointers(start, end)
 

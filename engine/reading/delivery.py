@@ -235,7 +235,7 @@ class Delivery:
             queue.wake()
 
     def _take(self, asking: Asking, limit: int, timeout: float) -> Runs | None:
-        """The same of what is looked at already; None: more is to be looked at."""
+        """Take of the messages that are looked at already; None: more have to be looked at."""
         queue, subscription, taker, wanted = asking
         runs: Runs = []
 

@@ -4,7 +4,7 @@ Nothing here does I/O, starts a thread, asks the time or draws a random number. 
 record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
 each change, and gives the lock under which it is made; live objects read the state under it.
 
-- N1: the same records on the same state give the same state, on every machine.
+- The same records on the same state give the same state, on every machine.
 - N2: `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing.
 """
@@ -140,7 +140,7 @@ class QueueEffects:
         """
 
     def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
-        """The same of parts that are not all in the journal, and of their places."""
+        """A commit has put parts that are not all in the journal; their places."""
 
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
         """A commit has read; `read`: what the fold was given for it."""
@@ -300,7 +300,7 @@ class DurableQueue:
         return self._release(self.read_by_all(start, end))
 
     def _read_one(self, position: int) -> bool:
-        """The same of one position that was not read before, as most are."""
+        """A subscription has read one position that it had not read before, as most are."""
         ring = self.ring
         for _ in range(len(ring)):
             if not ring[0].done.contains(position):

@@ -1,6 +1,6 @@
 """What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
 
-- GE1: what it has got is in flight: no other reader of the subscription gets it, until the commit's
+- What it has got is in flight: no other reader of the subscription gets it, until the commit's
   record reads it for good or `give_back` makes it available again at its place in the order.
 """
 
@@ -142,7 +142,7 @@ class Gets:
         return message
 
     def one_by_rule(self, source: str) -> Message | None:
-        """The same where the next message is not simply the next one."""
+        """The next message of a queue whose rules say which one that is."""
         queue, subscription = self._context.state.source(source)
         asking = Asking(queue, subscription, self, lambda: False)
         runs = self._context.delivery.take(asking, 1, 0.0)

@@ -6,7 +6,7 @@ States (`quire.info.TransactionState`):
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
                            the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
-    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file (X3)
+    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file
     OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
                            object or by the xid (store.prepared)
@@ -15,17 +15,17 @@ States (`quire.info.TransactionState`):
     PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with
                            block and the store's close do nothing to it (promise 7)
 
-- X1: nothing of the transaction is visible to others, or durable, before its journal record is.
-- X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
+- Nothing of the transaction is visible to others, or durable, before its journal record is.
+- What it has got is in flight: hidden from others until it ends, read for good by its commit,
   available again at its place in the order by its rollback.
-- X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
+- An error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
-- X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
-  of its queues' capacity and of the write buffer, and its time.
-- X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
-- X6: one that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
+- An open transaction delays nobody. What it costs is shown by `info`, and bounded: its share of its
+  queues' capacity and of the write buffer, and its time.
+- Once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- One that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 
 from __future__ import annotations
@@ -587,7 +587,7 @@ class TransactionLife:
             self._check_open()
 
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
-        """The same of a put: it waits where its queue says so."""
+        """A put found no room: it waits where its queue says so."""
         seconds = patience(
             self._context, full, self._seconds(self.put_timeout if timeout is None else timeout)
         )

@@ -344,7 +344,7 @@ class Puts:
         written.expires_by = expiry.latest
 
     def _limit_lone(self, written: Written) -> None:
-        """The same of a lone message."""
+        """A lone message expires when its queue says, or sooner."""
         expiry = self._expiry(written.queue)
         written.fields = Fields.expiring(written.fields, expiry)
         written.expires_by = expiry.latest
@@ -556,7 +556,7 @@ class Puts:
             first_id += written.count
 
     def give_ids_apart(self, first_id: int, volatile_first_id: int) -> None:
-        """The same where messages in volatile queues have ids of their own."""
+        """The transaction is committed; messages in volatile queues have ids of their own."""
         firsts = [first_id, volatile_first_id]
         for written in self.by_queue.values():
             which = int(written.queue.is_volatile)

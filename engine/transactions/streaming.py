@@ -3,7 +3,7 @@
 - STR1: its chunks go to a file of its own as they come; the queue's space is taken with each, or
   for all of them at first where the size is said. Once finished, the file is the transaction's, and
   its commit puts it as any large transaction's file.
-- STR2: until then its transaction puts nothing else into the queue, so that messages keep their put
+- Until then its transaction puts nothing else into the queue, so that messages keep their put
   order, and does not commit. It can be rolled back by anybody at any time.
 - STR3: what is refused or abandoned leaves no trace: the space is given back, the file is removed.
 - STR4: open files, and the buffers of their writers, are bounded by `LTDS_WRITERS`.

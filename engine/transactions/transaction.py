@@ -148,7 +148,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return self.putting(lambda puts: puts.one(queue, payload, checked, charge, is_moved=True))
 
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        """The same of many."""
+        """Put many messages that are there already once more, with the headers that they have."""
         return self.putting(lambda puts: puts.many(queue, payloads, is_moved=True))
 
     def _checked(self, fields: Mapping[str, Any], *, is_moved: bool = False) -> Fields | None:
@@ -174,7 +174,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return self.putting(lambda puts: puts.many(queue, payloads), seconds)
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
-        """The same of those of an encoded block."""
+        """Put the messages of an encoded block once more: their headers are taken as they are."""
         return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
 
     def schema_of(self, queue: str) -> str | None:

@@ -153,7 +153,7 @@ class Maintenance:
         self._bring_back()
 
     def _make_room(self) -> None:
-        """The same of what follows, which others have given back."""
+        """Make room: end leases, remove files, make a checkpoint if it is due, cut data files."""
         context, checkpointer = self._context, self.checkpointer
         options, fail_stop = context.options, context.sequencer.fail_stop
         self.leases.expire()
@@ -192,7 +192,7 @@ class Maintenance:
         context.delivery.bring_back()
 
     def _move(self) -> None:
-        """The same, in commits of its own."""
+        """Commit what is due: dead letters, schedules, ended subscriptions, kept messages."""
         self._dead_letters.move_all()
         self.schedules.put_due()
         self._temporary.end()

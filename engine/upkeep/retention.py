@@ -1,9 +1,9 @@
-"""What a topic keeps though all have read it goes some time: by age, bytes or messages.
+"""Retention: messages that a topic keeps after all have read them go by age, bytes or number.
 
 Such a topic has a subscription of its own, the keeper, which nobody reads. What all others have
 read is kept until the keeper is moved past it, by ordinary transactions.
 
-- RN1: nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
+- Nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
 - RN2: a put that finds no room has what all have read give way first, from the oldest on, and no
   more of it than brings the room; but what is to be kept for ever stays.
 """

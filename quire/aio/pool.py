@@ -1,8 +1,8 @@
 """The threads that make a store object's calls.
 
-- AP1: a call that is cancelled before a thread has begun it is never made. One that was begun is
-  waited for, whatever is cancelled: nothing goes on behind its caller's back.
-- AP2: a cancelled call does not wait for a store's owner that does not answer: it is given up after
+- A call that is cancelled before a thread has begun it is never made. One that was begun is waited
+  for, whatever is cancelled: nothing goes on behind its caller's back.
+- A cancelled call does not wait for a store's owner that does not answer: it is given up after
   `CANCEL_SECONDS`, and ends then.
 """
 

@@ -112,13 +112,13 @@ def run_of_block(block: Block) -> Run:
 
 
 def expiring(run: Run, expiry: Expiry) -> Run:
-    """The same messages, which expire when their queue says, or sooner."""
+    """The run with messages that expire when their queue says, or sooner."""
     headers = expiring_headers(run.headers, run.count, expiry)
     return Run(run.lengths, run.pieces, headers, region=run.region)
 
 
 def expiring_headers(given: Headers, count: int, expiry: Expiry) -> Headers:
-    """The same of headers."""
+    """Headers of messages that expire when their queue says, or sooner."""
     headers = copy(given)
     own = headers.fixed.get(Column.EXPIRES_AT)
     if own is None:

@@ -1,7 +1,7 @@
 """Rows to columns of a schema: Arrow data, tables of other libraries and mappings, all checked.
 
-- RI1: what is returned fits the schema in every value, or InvalidArgument names the column, and
-  nothing is returned. No value is changed: a cast that would change one is refused.
+- What is returned fits the schema in every value, or InvalidArgument names the column, and nothing
+  is returned. No value is changed: a cast that would change one is refused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         return Rows(self.words, batch, headers, self.sizes[start:stop])
 
     def expiring(self, expiry: Expiry) -> Rows:
-        """The same, which expire when their queue says, or sooner."""
+        """The rows, which expire when their queue says, or sooner."""
         return self._replace(headers=expiring_headers(self.headers, len(self.sizes), expiry))
 
 

@@ -4,7 +4,7 @@ The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and 
 `graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,
 whichever runs the graph.
 
-- KG1: what a step is told outlives the graph's run, and is seen by it soon.
+- What a step is told outlives the graph's run, and is seen by it soon.
 - KG2: a step is reset by one transaction, and only while nobody runs it.
 - KG3: a step that waits for markers says so where it begins to, and takes it back before its next
   batch: so what is there is what it lacked when it last looked.

@@ -3,9 +3,9 @@
 SI1. `cache` is what reads see. `durable` is what a power failure leaves for certain.
     `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
     whose write or sync failed: reads see them too, but no sync ever makes them durable.
-SI2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
-    sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
-    further outcome: the earlier write last is the same as the later one lost.
+- At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
+  sectors of 512 bytes, each on its own. Writes to the same sector in another order give no further
+  outcome: the earlier write last is the same as the later one lost.
 SI3. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
     same bytes again and syncing them makes certain what a failed write left. A cut whose sync
     failed is the exception: whether it is durable is decided at once.
@@ -107,7 +107,7 @@ class SimInode:
                 self._settle(change)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
-        """The same file once its process was killed: a direct write under way is uncertain."""
+        """The file after its process was killed: a direct write under way is uncertain."""
         inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
         memo[id(self)] = inode
         inode.cache = bytearray(self.cache)

@@ -1,9 +1,9 @@
 """Graphs: steps between queues of one store, written as functions of DataFrames.
 
-YGR1. A step is one transaction for each batch: what it puts to all its outputs, its dead letters,
-    how far it has read its inputs, the values that it keeps and the batch's number.
+- A step is one transaction for each batch: what it puts to all its outputs, its dead letters, how
+  far it has read its inputs, the values that it keeps and the batch's number.
 YGR2. A graph is started as a whole or not at all, as far as can be told before its steps run.
-YGR3. The steps of a graph are what they are called: its name and theirs say which batches are done.
+- The steps of a graph are what they are called: its name and theirs say which batches are done.
 """
 
 from __future__ import annotations

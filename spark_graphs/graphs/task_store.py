@@ -1,7 +1,7 @@
 """How a step's tasks reach the messages: one small interface, here over the store's own files.
 
-YTS1. What a task reads was leased when the batch was planned; what it writes counts only by the
-    fragments that it returns.
+- What a task reads was leased when the batch was planned; what it writes counts only by the
+  fragments that it returns.
 YTS2. What fails in reaching the store is told from what fails in a row: `StoreTrouble` in the text
     of the error, as Spark hands it on.
 """

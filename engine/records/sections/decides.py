@@ -45,7 +45,7 @@ class Decides(Section):
 
 
 class DecidesSection(PendingSection):
-    """The same on its way into the journal. `expected`: this one only, not a later one of its xid.
+    """A decision on its way into the journal. `expected`: of this one, not a later one of its xid.
 
     `changing` is held while the values change that it sets.
     """

@@ -55,7 +55,7 @@ class Untouched(_Runs):
 
 
 class DeliveriesSection(PendingSection):
-    """The same on its way into the journal."""
+    """Counted deliveries on their way into the journal."""
 
     __slots__ = ()
 

@@ -93,7 +93,7 @@ class HoldingOrder(Protocol):
 
 
 class HeldSection(PendingSection):
-    """The same on its way into the journal, behind the one of the values that it sets."""
+    """A prepare on its way into the journal, behind the section of the values that it sets."""
 
     __slots__ = ("_check_entries", "_held", "_is_placed", "_order", "_values")
 

@@ -38,7 +38,7 @@ class Moves(RowsSection):
 
 
 class MovesSection(PendingSection):
-    """The same on its way into the journal.
+    """Moves of subscriptions on their way into the journal.
 
     `strict`: the subscriptions of which all from that position on has to be there still.
     """

@@ -110,7 +110,7 @@ class RowsSection(Section):
 
 
 class PendingSection:
-    """The same on its way into the journal, in the steps of a commit."""
+    """A section on its way into the journal, in the steps of a commit."""
 
     __slots__ = ("_fold", "body", "said")
 

@@ -99,7 +99,7 @@ class StateOrder(Protocol):
 
 
 class ValuesSection(PendingSection):
-    """The same on its way into the journal, with what the transaction has read of states.
+    """Values on their way into the journal, with what the transaction has read of states.
 
     `xid`: it is prepared by that, and holds the keys then.
     """
