@@ -26,7 +26,7 @@ from .protocol import Decision, Frame, Header
 from .values import read
 
 
-class Holding(Protocol):
+class HoldingStore(Protocol):
     """A store whose subscriptions clients may hold."""
 
     @change(again=True, held=True)
@@ -54,7 +54,7 @@ NAMESPACES: Final = {
 }  # fmt: skip
 _CALLS: Final = [
     *calls_of(Store),
-    *calls_of(Holding),
+    *calls_of(HoldingStore),
     *calls_of(Redrives),
     *(call for path, interface in NAMESPACES.items() for call in calls_of(interface, path)),
 ]

@@ -42,9 +42,9 @@ from quire.uninterrupted import OwnLock, begin_short, call, end, inside
 from quire.unread import is_unread, tell_unread
 
 from .awaiting import Awaiting
-from .calls import FAILED, Holding, changes, read_answer
+from .calls import FAILED, HoldingStore, changes, read_answer
 from .channel import Channel, StreamEnded
-from .connection import Connection
+from .connection import OwnerConnection
 from .deciding import decide
 from .namespaces import MADE
 from .protocol import Decision, Frame, Header
@@ -53,8 +53,8 @@ from .remote_transaction import RemoteTransaction
 from .streams import READ_CHUNK, chunk_of
 from .values import read, ready
 
-SUBSCRIBE: Final = call_of(Holding.subscribe_for)
-CLAIM: Final = call_of(Holding.claim_for)
+SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
+CLAIM: Final = call_of(HoldingStore.claim_for)
 
 
 @documented_by(Store)
@@ -76,7 +76,7 @@ class RemoteStore(SingleCalls):
 
         `call_timeout`: seconds that an owner which does not answer is waited for.
         """
-        self.connection: Final = Connection(url, epoch=epoch, call_timeout=call_timeout)
+        self.connection: Final = OwnerConnection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
         self.path: Final = self.connection.path
         self._store_id: Final = self.connection.store_id

@@ -72,7 +72,7 @@ from quire.transaction import Payload, Payloads, Transaction
 from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
-from .connection import Connection, is_late
+from .connection import OwnerConnection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
 from .namespaces import MADE
@@ -380,7 +380,7 @@ class ElectedStore(SingleCalls):
                 # Who may give it up does not know this lock.
                 self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
 
-    def succeed(self) -> Connection | None:
+    def succeed(self) -> OwnerConnection | None:
         """The owner is gone: own the store, or join who does. Called by the watch alone.
 
         The connection to the next one; None if there is nothing more to watch.
@@ -436,7 +436,7 @@ _DIRECT: Final = tuple(
 )
 
 
-def _watch(reference: weakref.ref[ElectedStore], connection: Connection | None) -> None:
+def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | None) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
         connection.wait_for_end()

@@ -48,11 +48,11 @@ from quire.store import Store
 from quire.transaction import Transaction
 from quire.typed_message import row_of_payload
 
-from .awaited import Awaited
+from .awaited import AwaitedSources
 from .calls import (
     CALLS,
     STEPS,
-    Holding,
+    HoldingStore,
     answer_call,
     answer_step,
     arguments_of,
@@ -117,7 +117,7 @@ class ServedTransaction(ServedPuts, Protocol):
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
 
-class ServedStore(Store, Holding, Chunks, Protocol):
+class ServedStore(Store, HoldingStore, Chunks, Protocol):
     """A store that can be served to clients."""
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -156,7 +156,7 @@ class Session:
         ready: Callable[[str], None],
         when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`.
+        """`waiting`: a block in which a request waits for other clients. `ready`: see `AwaitedSources`.
 
         `when_failed` is called after an answer that the store has failed.
         """
@@ -174,7 +174,7 @@ class Session:
         self._asked: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
         self._holds = False  # subscriptions that end with it
-        self._awaited = Awaited(store, ready)
+        self._awaited = AwaitedSources(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
             PUT: self._put,
             ADD: self._add,
