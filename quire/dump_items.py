@@ -105,10 +105,10 @@ class Finding:
 
 
 Item = Described | QueueRecord | PagesItem | Finding
-Row = Callable[[Any, dict[str, Any]], dict[str, Any]]
+DescribeRow = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
-def told(value: Any, row: Row = lambda value, fields: fields) -> Any:
+def told(value: Any, row: DescribeRow = lambda value, fields: fields) -> Any:
     """Values of the language alone: what has fields as a mapping by name, runs of it as lists.
 
     `row` makes of something that has fields, and of these, what is told of it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quire.arguments import Bytes, is_int
-from quire.block import Block, Part, StreamedBlock, pack
+from quire.block import Block, BlockSlice, StreamedBlock, pack
 from quire.errors import RemoteError
 from quire.limits import CHUNK_BYTES
 from quire.message import Delivered, Message, Messages
@@ -119,7 +119,7 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
         nothing = {"queue": messages.queue, "delivery_count": 1, "schema": messages.schema}
         yield {**nothing, "more": False}, ()
     for number, group in enumerate(answers, 1):
-        block = pack([Part(*part[:5]) for part in group])
+        block = pack([BlockSlice(*part[:5]) for part in group])
         header: dict[str, object] = {
             "queue": messages.queue,
             "delivery_count": group[0].delivery_count,

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
-from quire.row_filter import Condition, chosen
+from quire.row_filter import RowCondition, chosen
 
 from . import sight
 from .finding_again import find_again
@@ -43,7 +43,7 @@ def read_partition(
     path: str,
     partition: QuirePartition,
     schema: StructType,
-    where: Condition | None = None,
+    where: RowCondition | None = None,
     env: Env | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, straight from the store's files, in the schema's columns.
@@ -124,7 +124,11 @@ def _selected(
 
 
 def _chosen(
-    where: Condition, queue: str, positions: Positions, batch: pa.RecordBatch, found: pa.RecordBatch
+    where: RowCondition,
+    queue: str,
+    positions: Positions,
+    batch: pa.RecordBatch,
+    found: pa.RecordBatch,
 ) -> pa.RecordBatch:
     """The selected columns of the rows for which the condition is true."""
 

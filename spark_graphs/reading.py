@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.row_filter import Condition
+from quire.row_filter import RowCondition
 from quire.row_schema import META, schema_of_words
 
 from . import row_columns
@@ -36,7 +36,7 @@ class Reading:
     schema: StructType
     words: str | None
     asked: Asked | None
-    where: Condition | None
+    where: RowCondition | None
 
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> Reading:

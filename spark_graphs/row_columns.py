@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from quire.errors import InvalidArgument
-from quire.row_filter import Condition, bound, parse
+from quire.row_filter import RowCondition, bound, parse
 from quire.row_schema import META, schema_of_words
 
 from . import position_range
@@ -199,7 +199,7 @@ def _meta_asked(field: StructField) -> tuple[str, ...]:
     return tuple(field.dataType.names)
 
 
-def typed_where(words: str, where: str | None) -> Condition | None:
+def typed_where(words: str, where: str | None) -> RowCondition | None:
     """The condition of a typed queue's read. Raises InvalidArgument."""
     if where is None:
         return None
@@ -208,7 +208,7 @@ def typed_where(words: str, where: str | None) -> Condition | None:
     return bound(parse(where), types)
 
 
-def plain_where(where: str | None) -> Condition | None:
+def plain_where(where: str | None) -> RowCondition | None:
     """The same of a queue of bytes. Raises InvalidArgument."""
     return None if where is None else bound(parse(where), meta_types())
 

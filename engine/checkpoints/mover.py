@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.block import Block, Part, pack
+from quire.block import Block, BlockSlice, pack
 from quire.engine.pages.data_file import Piece
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.io_worker import Work
@@ -131,7 +131,9 @@ class Mover:
         if len(refs) == 1:
             return self._place(refs, self._reader.raw(refs[0]), refs[0].checksum)
         blocks = ((self._read(ref), ref) for ref in self.pace.over(refs))
-        parts = [Part(block, 0, ref.count, ref.first_id, ref.time_us) for block, ref in blocks]
+        parts = [
+            BlockSlice(block, 0, ref.count, ref.first_id, ref.time_us) for block, ref in blocks
+        ]
         block = pack(parts)
         return self._place(refs, block.data, int.from_bytes(block.data[:8], "little"))
 

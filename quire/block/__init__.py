@@ -7,7 +7,7 @@ from .builder import BlockBuilder
 from .encode import EncodedBlock, run_of_block
 from .format import HEADER_BYTES
 from .given import check_block
-from .pack import Part, pack, slices_to_arrow, split, with_payloads
+from .pack import BlockSlice, pack, slices_to_arrow, split, with_payloads
 from .row_block import RowBlock, head_bytes, header_arrays_of, no_rows, reaches_of, read_head
 from .row_builder import RowBuilder
 from .row_input import Rows, is_row, one_row, rows_of, rows_of_block
@@ -18,8 +18,8 @@ __all__ = [
     "HEADER_BYTES",
     "Block",
     "BlockBuilder",
+    "BlockSlice",
     "EncodedBlock",
-    "Part",
     "RowBlock",
     "RowBuilder",
     "Rows",

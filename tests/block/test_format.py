@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.block import Block, BlockBuilder, Part, encode_one, pack
+from quire.block import Block, BlockBuilder, BlockSlice, encode_one, pack
 from quire.block.format import COLUMN_NAMES, Column
 from quire.message_fields import Fields
 
@@ -66,7 +66,7 @@ def test_block_with_all_columns() -> None:
 
 def test_packed_block() -> None:
     """Ids and times as columns."""
-    parts = [Part(Block.parse(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
+    parts = [BlockSlice(Block.parse(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
     assert bytes(pack(parts).data).hex() == PACKED
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from quire.block import (
     Block,
+    BlockSlice,
     EncodedBlock,
-    Part,
     RowBlock,
     RowBuilder,
     Rows,
@@ -104,7 +104,7 @@ def test_blocks_are_packed_with_their_ids_and_widened() -> None:
     """Slices of blocks of two schemas become one, in the later schema."""
     [old] = built(rows_of("id bigint", [{"id": each} for each in range(4)])[0])
     [new] = built(one_row("id bigint, more int", {"id": 9, "more": 1}, Fields(priority=2)))
-    parts = [Part(parsed(old), 1, 3, 100, 7), Part(parsed(new), 0, 1, 200, 8)]
+    parts = [BlockSlice(parsed(old), 1, 3, 100, 7), BlockSlice(parsed(new), 0, 1, 200, 8)]
     block = parsed(pack(parts))
     assert [message(block, row).value for row in range(3)] == [
         {"id": 1, "more": None},
