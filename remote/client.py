@@ -23,7 +23,7 @@ from quire.arguments import (
     check_transaction,
     check_xid,
 )
-from quire.call_table import Call, by_row, call_of
+from quire.call_table import CallRow, by_row, call_of
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound
@@ -326,11 +326,11 @@ class RemoteStore(SingleCalls):
     def close(self) -> None:
         self.connection.close()
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What the owner answers to a call."""
         return self._read(row, self._frames(row.op, ready(given)))
 
-    def _read(self, row: Call, frames: list[Frame]) -> Any:
+    def _read(self, row: CallRow, frames: list[Frame]) -> Any:
         if row.facts.queues:
             self.forget_queues()
         return read_answer(row, frames, self.read_chunk)

@@ -42,7 +42,7 @@ from quire.arguments import (
     check_xid,
     count_of,
 )
-from quire.call_table import Call, by_row
+from quire.call_table import CallRow, by_row
 from quire.documented import documented_by
 from quire.errand import current
 from quire.errors import (
@@ -266,7 +266,7 @@ class ElectedStore(SingleCalls):
 
     # Going on with the next owner
 
-    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
         """What a call gives, which is made twice if its row says so (ES2, ES3)."""
 
         def call(store: Inner) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.arguments import Bytes, check_blocks
-from quire.call_table import Call, by_row
+from quire.call_table import CallRow, by_row
 from quire.documented import documented_by
 from quire.integration import TransactionIntegration
 from quire.message_id import MessageIds
@@ -28,7 +28,7 @@ class JoinedTransactionIntegration(Namespace):
 
     read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         return self._of.make(row, given)
 
     @call

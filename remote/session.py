@@ -31,7 +31,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.block import check_block
-from quire.call_table import Call
+from quire.call_table import CallRow
 from quire.errors import (
     QueueFull,
     QuireError,
@@ -347,7 +347,7 @@ class Session:
         assert row is not None
         return self._step(transaction, row, frame.header)
 
-    def _step(self, transaction: Transaction, row: Call, header: Header) -> Iterator[Answer]:
+    def _step(self, transaction: Transaction, row: CallRow, header: Header) -> Iterator[Answer]:
         found = answer_step(transaction, row, header, self.waiting)
         self._delivering = isinstance(found, Message | Messages)
         yield from told(found)

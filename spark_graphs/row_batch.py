@@ -16,7 +16,7 @@ import pyarrow as pa
 from quire.block import rows_of
 from quire.errors import PositionLost, StoreCorrupt
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
-from quire.ltds import Codec
+from quire.ltds import Compression
 
 from . import sight
 from .finding_again import find_again
@@ -70,7 +70,7 @@ def write_rows(
     queue: str,
     words: str,
     batches: Iterable[pa.RecordBatch],
-    codec: Codec = Codec.NONE,
+    codec: Compression = Compression.NONE,
 ) -> list[Fragment]:
     """Rows for a queue of this schema, durable or in the fragments; nothing is left if it fails.
 

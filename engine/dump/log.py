@@ -31,7 +31,7 @@ from quire.journal import (
     read_at,
     scan,
 )  # fmt: skip
-from quire.journal import Finding as JournalFinding
+from quire.journal import JournalFinding
 
 from .source import UNREADABLE, Source
 

@@ -26,7 +26,7 @@ from quire.engine.transactions.context import Context
 from quire.errors import QuireError
 from quire.info import Report
 from quire.intervals import IntervalSet
-from quire.journal import Finding, Geometry, scan
+from quire.journal import Geometry, JournalFinding, scan
 
 from .contents import Contents
 
@@ -103,7 +103,7 @@ class _Check:
             restart_lsn=restart_lsn,
             until_lsn=opened.journal.end_lsn,
         ):
-            if not isinstance(found, Finding):
+            if not isinstance(found, JournalFinding):
                 groups += 1
             elif found.damage:
                 self._find(f"{found.file}, offset {found.offset}: {found.message}")

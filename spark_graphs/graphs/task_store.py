@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from quire.errors import InvalidArgument, QuireError
 from quire.info import Piece
-from quire.ltds import Codec
+from quire.ltds import Compression
 from quire.spark_graphs import sight
 from quire.spark_graphs.byte_limit import mean_bytes
 from quire.spark_graphs.fragment import Fragment
@@ -80,7 +80,7 @@ class StoreFiles:
     def write(
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
     ) -> list[Fragment]:
-        options = WriteOptions(self.path, queue, None, None, 0.0, Codec.NONE)
+        options = WriteOptions(self.path, queue, None, None, 0.0, Compression.NONE)
         return write_fragments(rows, options, self.store_id, routes)
 
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
