@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadPlan:
     """What is read, checked when the read is planned. It goes to the tasks.
 
     `asked`: of typed queues; of others `where` stands alone.
@@ -39,7 +39,7 @@ class Reading:
     where: RowCondition | None
 
     @classmethod
-    def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> Reading:
+    def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> ReadPlan:
         """Raises InvalidArgument for columns and conditions that cannot be had."""
         if words is None:
             where = row_columns.plain_where(options.where)
@@ -48,7 +48,7 @@ class Reading:
         return cls(options.path, schema, words, asked, asked.where)
 
     @classmethod
-    def whole(cls, path: str, words: str | None) -> Reading:
+    def whole(cls, path: str, words: str | None) -> ReadPlan:
         """Of all columns, as `row_columns.whole_schema` has them, and all messages."""
         schema = row_columns.whole_schema(words)
         if words is None:

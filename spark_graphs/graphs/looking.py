@@ -11,7 +11,7 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.limits import LOOK_SECONDS
 
 from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
-from .tally import Tally
+from .tally import StepTally
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
@@ -90,7 +90,7 @@ def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us:
     )
 
 
-def _awaits(phase: Phase, tally: Tally) -> dict[str, str]:
+def _awaits(phase: Phase, tally: StepTally) -> dict[str, str]:
     awaited = tally.awaited
     return {} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking)
 

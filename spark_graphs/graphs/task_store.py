@@ -24,7 +24,7 @@ from quire.spark_graphs.byte_limit import mean_bytes
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.partition import QueuePiece, QuirePartition
-from quire.spark_graphs.reading import Reading
+from quire.spark_graphs.reading import ReadPlan
 from quire.spark_graphs.row_sink import Routes
 from quire.spark_graphs.writer import write_fragments
 
@@ -75,7 +75,7 @@ class StoreFiles:
     store_id: int
 
     def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
-        return Reading.whole(self.path, words).read(part)
+        return ReadPlan.whole(self.path, words).read(part)
 
     def write(
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None

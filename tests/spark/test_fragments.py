@@ -17,7 +17,7 @@ from quire.env import OsEnv
 from quire.errors import QueueNotFound, StoreCorrupt
 from quire.ltds import Compression, list_ids, path_of
 from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.routing import gathered, routed
@@ -68,7 +68,7 @@ def files(store: Any) -> list[int]:
 
 def commit(store: Any, fragments: list[Fragment], version: int = 1) -> None:
     """What the driver does."""
-    Committer(store.path, "spark:q", version, 1.0).commit(fragments)
+    FragmentCommitter(store.path, "spark:q", version, 1.0).commit(fragments)
 
 
 def payloads(store: Any, queue: str) -> list[bytes]:
