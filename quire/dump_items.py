@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRecord:
+class DumpedQueueRecord:
     """One record of a queue's ordered record list."""
 
     item: ClassVar[str] = "queue_record"
@@ -104,7 +104,7 @@ class Finding:
         return cls(file, offset, damage, str(error), lost)
 
 
-Item = Described | QueueRecord | PagesItem | Finding
+Item = Described | DumpedQueueRecord | PagesItem | Finding
 DescribeRow = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 

@@ -156,7 +156,7 @@ class Session:
         ready: Callable[[str], None],
         when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients. `ready`: of `AwaitedSources`.
+        """`waiting`: a block in which a request waits for others. `ready`: of `AwaitedSources`.
 
         `when_failed` is called after an answer that the store has failed.
         """

@@ -22,7 +22,7 @@ from .schema import META_COLUMNS
 from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ReadPlan:
     path: str
     schema: StructType
     words: str | None
-    asked: Asked | None
+    asked: RowQuery | None
     where: RowCondition | None
 
     @classmethod
@@ -53,10 +53,10 @@ class ReadPlan:
         schema = row_columns.whole_schema(words)
         if words is None:
             return cls(path, schema, None, None, None)
-        from quire.engine.reading.row_read import Asked
+        from quire.engine.reading.row_read import RowQuery
 
         own = tuple(schema_of_words(words).names)
-        return cls(path, schema, words, Asked(words, own, tuple(META_COLUMNS)), None)
+        return cls(path, schema, words, RowQuery(words, own, tuple(META_COLUMNS)), None)
 
     def narrowed(self, pieces: list[QueuePiece]) -> list[QueuePiece]:
         """Those that may have messages at positions that are asked for."""

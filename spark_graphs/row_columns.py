@@ -25,7 +25,7 @@ from .options import ReadOptions
 from .schema import META_COLUMNS, source_schema
 
 if TYPE_CHECKING:
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
     from quire.info import QueueInfo
     from quire.store import Store
 
@@ -158,9 +158,9 @@ def named(columns: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def asked(words: str, schema: StructType, options: ReadOptions) -> Asked:
+def asked(words: str, schema: StructType, options: ReadOptions) -> RowQuery:
     """What tasks read for a schema. Raises InvalidArgument for what the queue does not have."""
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
 
     own = {field.name: field for field in schema_of_words(words)}
     columns: list[str] = []
@@ -183,7 +183,7 @@ def asked(words: str, schema: StructType, options: ReadOptions) -> Asked:
         if there.nullable and not field.nullable:
             raise InvalidArgument(f"column '{field.name}' may be null: do not declare it NOT NULL")
         columns.append(field.name)
-    return Asked(words, tuple(columns), meta, typed_where(words, options.where))
+    return RowQuery(words, tuple(columns), meta, typed_where(words, options.where))
 
 
 def _meta_asked(field: StructField) -> tuple[str, ...]:

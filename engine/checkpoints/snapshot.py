@@ -17,7 +17,7 @@ from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.attempts import Attempts, Row
+from quire.engine.records.attempts import AttemptRow, Attempts
 from quire.engine.records.block_ref import BlockRef, to_array
 from quire.engine.records.catalog import (
     QUEUE,
@@ -30,7 +30,7 @@ from quire.engine.records.catalog import (
 )
 from quire.engine.records.checkpoint_file import (
     Checkpoint,
-    Numbers,
+    IntegerRuns,
     to_numbers,
     to_texts,
     write_checkpoint,
@@ -70,7 +70,7 @@ class QueueSnapshot:
     end_position: int
     used: int
     released: IntervalSet
-    subscriptions: list[Told]
+    subscriptions: list[SubscriptionRow]
     directory: list[PageEntry]
     requests: dict[str, Known] | None  # None: it keeps none
     # Filled by the checkpoint:
@@ -114,7 +114,7 @@ class QueueSnapshot:
     def _empty(cls, queue: Queue) -> QueueSnapshot:
         """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
         durable = queue.durable
-        subscriptions: list[Told] = [
+        subscriptions: list[SubscriptionRow] = [
             (s.subscription_id, None if s.done is durable.released else IntervalSet(), [], [])
             for s in durable.subscriptions.values()
         ]
@@ -138,7 +138,7 @@ class QueueSnapshot:
         last = self.directory[-1] if self.directory and self.tail else None
         return last if last is not None and last.records < capacity else None
 
-    def document(self, numbers: Numbers) -> dict[str, Any]:
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         kept = [
             self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
         ]
@@ -171,10 +171,10 @@ class QueueSnapshot:
 
 # Of a subscription: its id, what it has read (None: what is released), what came of deliveries, and
 # what it has read of sequences.
-Told = tuple[int, IntervalSet | None, list[Row], list[tuple[int, int]]]
+SubscriptionRow = tuple[int, IntervalSet | None, list[AttemptRow], list[tuple[int, int]]]
 
 
-def _tried(attempts: list[Row], numbers: Numbers) -> dict[str, Any]:
+def _tried(attempts: list[AttemptRow], numbers: IntegerRuns) -> dict[str, Any]:
     """What came of deliveries, as the checkpoint holds it of a subscription."""
     if any(row[3:] != (0, 0) for row in attempts):
         return {"tried": numbers.add(attempts)}
@@ -219,7 +219,7 @@ class Snapshot:
             volatile=[snapshot for snapshot in queues if snapshot.queue.is_volatile],
         )
 
-    def document(self, numbers: Numbers) -> dict[str, Any]:
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         texts = [b2a_base64(record, newline=False).decode() for record in self.held]
         held = {"held": texts} if texts else {}
         return held | {
@@ -243,7 +243,7 @@ class Snapshot:
         spaces: list[FreeSpace],
     ) -> None:
         """The checkpoint's file, with these free pages. Raises as `write_checkpoint`."""
-        numbers = Numbers()
+        numbers = IntegerRuns()
         document = settings | self.document(numbers) | spaces_document(spaces, numbers)
         write_checkpoint(env, layout.checkpoints, store_id, self.lsn, document, numbers)
 

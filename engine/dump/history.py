@@ -35,7 +35,7 @@ from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
 
 from .log import Decoded, Log
-from .source import Source
+from .source import DumpSource
 
 _CONTRADICTIONS: Final = (
     QuireError, KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError,
@@ -134,7 +134,7 @@ class History:
 
     def __init__(
         self,
-        source: Source,
+        source: DumpSource,
         until_lsn: int | None,
         findings: list[Finding],
         checkpoint: Checkpoint | None = None,
@@ -307,7 +307,7 @@ class History:
             self._find(True, text, "what this record changed")
 
 
-def newest_history(source: Source, until_lsn: int | None) -> History:
+def newest_history(source: DumpSource, until_lsn: int | None) -> History:
     """As the newest checkpoint has it that can be read; what is wrong with newer ones is found.
 
     `until_lsn`: where the journal ends, if the owner says it. Raises StoreVersion if a newer
@@ -334,7 +334,7 @@ def newest_history(source: Source, until_lsn: int | None) -> History:
     return History(source, until_lsn, findings)
 
 
-def _newest(source: Source) -> int | None:
+def _newest(source: DumpSource) -> int | None:
     """The LSN of the checkpoint that is the newest now."""
     try:
         return max(list_checkpoints(source.env, source.layout.checkpoints), default=None)

@@ -27,7 +27,7 @@ from quire.row_schema import META, nulls, schema_of_words
 from .direct_read import PieceBlock, PieceReader
 
 
-class Asked(NamedTuple):
+class RowQuery(NamedTuple):
     """What of a typed queue's messages is asked for.
 
     `words`: the schema as it was when that was asked. `columns`: the names of columns. `meta`: of
@@ -57,7 +57,7 @@ class RowPart(NamedTuple):
 
 
 def read_rows(
-    reader: PieceReader, pieces: Sequence[Piece], asked: Asked, queue: str
+    reader: PieceReader, pieces: Sequence[Piece], asked: RowQuery, queue: str
 ) -> Iterator[RowPart]:
     """The rows of the pieces, a part for each block; `_meta` is the last column if asked for.
 
@@ -100,7 +100,7 @@ def _may(where: RowCondition | None, head: memoryview, found: PieceBlock) -> boo
         return True
 
 
-def _rows(found: Delivered, position: int, asked: Asked, queue: str) -> pa.RecordBatch | None:
+def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.RecordBatch | None:
     """The chosen rows of a part of a block whose first message has the position."""
     block = found.block
     if not isinstance(block, RowBlock):

@@ -29,7 +29,7 @@ from quire.arguments import (
 )
 from quire.block import is_row
 from quire.documented import documented_by
-from quire.engine.reading.delivery import Asking
+from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.reading.finding import place_of
 from quire.engine.records.sections import check_kept
 from quire.errors import QueueFull
@@ -288,7 +288,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if seconds:
             self._waits_for = queue
         try:
-            asking = Asking(queue, subscription, gets, self._is_open)
+            asking = DeliveryRequest(queue, subscription, gets, self._is_open)
             runs = context.delivery.take(asking, limit, seconds)
         finally:
             self._waits_for = None
@@ -366,7 +366,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:
-            context.delivery.hold(Asking(queue, subscription, gets, self._is_open), own, seconds)
+            context.delivery.hold(
+                DeliveryRequest(queue, subscription, gets, self._is_open), own, seconds
+            )
         finally:
             self._waits_for = None
         with self._lock:

@@ -18,7 +18,7 @@ from .section import Folding, PendingSection, Section, Stamp
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs(Section):
+class _DeliverySection(Section):
     """Positions of subscriptions, as a COMMIT names what it reads."""
 
     runs: Sequence[Read]
@@ -35,7 +35,7 @@ class _Runs(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries(_Runs):
+class Deliveries(_DeliverySection):
     """These are about to be delivered."""
 
     kind: ClassVar[int] = format.DELIVERIES
@@ -50,7 +50,7 @@ class Deliveries(_Runs):
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched(_Runs):
+class Untouched(_DeliverySection):
     """These were not delivered after all."""
 
     kind: ClassVar[int] = format.UNTOUCHED
