@@ -72,7 +72,7 @@ class Participant(Protocol):
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredTransactions:
     """What a coordinator found in doubt when it started: (participant, global id) of each."""
 
     committed: tuple[tuple[str, str], ...]
@@ -153,7 +153,7 @@ class Coordinator:
             transaction.enter(f"{self._name}.number", number)
         return number
 
-    def _recover(self) -> Recovered:
+    def _recover(self) -> RecoveredTransactions:
         decided = self._store.integration.ledger(f"{self._name}.decided")
         last = None if decided is None else self._gtrid(decided)
         committed, rolled_back = [], []
@@ -168,7 +168,7 @@ class Coordinator:
                 else:
                     participant.tpc_rollback(xid)
                     rolled_back.append((name, gtrid))
-        return Recovered(tuple(committed), tuple(rolled_back))
+        return RecoveredTransactions(tuple(committed), tuple(rolled_back))
 
     def _gtrid(self, number: int) -> str:
         start, count = number >> _NUMBER_BITS, number & ((1 << _NUMBER_BITS) - 1)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT_ID: Final = 0x717A6F70  # "qzop"
 
 
-class Phase(Enum):
+class DataManagerPhase(Enum):
     """How far a data manager is."""
 
     JOINED = "joined"
@@ -84,13 +84,13 @@ class QuireDataManager:
         self.xid = str(Xid.from_parts(FORMAT_ID, uuid.uuid4().hex, "quire")) if xid is None else xid
         self.quire_transaction = store.transaction()
         self._store = store
-        self._phase = Phase.JOINED
+        self._phase = DataManagerPhase.JOINED
 
     def abort(self, transaction: Any) -> None:
         """Roll back. Also called when hooks were run after a commit; then it does nothing."""
-        if self._phase is Phase.JOINED:
+        if self._phase is DataManagerPhase.JOINED:
             self.quire_transaction.rollback()
-            self._phase = Phase.ENDED
+            self._phase = DataManagerPhase.ENDED
 
     def tpc_begin(self, transaction: Any) -> None:
         """A commit begins."""
@@ -104,19 +104,19 @@ class QuireDataManager:
             self.quire_transaction.prepare(self.xid)
         finally:
             if self.quire_transaction.state == "prepared":  # also where an interrupt came with it
-                self._phase = Phase.VOTED
+                self._phase = DataManagerPhase.VOTED
 
     def tpc_finish(self, transaction: Any) -> None:
         """Commit what was prepared."""
-        self._phase = Phase.FINISHING
+        self._phase = DataManagerPhase.FINISHING
         self._store.prepared.commit(self.xid)
-        self._phase = Phase.ENDED
+        self._phase = DataManagerPhase.ENDED
 
     def tpc_abort(self, transaction: Any) -> None:
         """Roll back, prepared or not, unless it was told to finish (CM3)."""
-        if self._phase is Phase.VOTED:
+        if self._phase is DataManagerPhase.VOTED:
             self._store.prepared.rollback(self.xid)
-            self._phase = Phase.ENDED
+            self._phase = DataManagerPhase.ENDED
         self.abort(transaction)
 
     def sortKey(self) -> str:  # noqa: N802 - the name that the package calls

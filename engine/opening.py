@@ -15,8 +15,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from quire.documented import documented_by
 from quire.engine.checkpoints.opened import (
-    Asked,
     Opened,
+    OpenRequest,
     errors_of_path,
     not_opened,
     open_files,
@@ -44,7 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def open_parts(env: Env, layout: Layout, asked: Asked) -> Parts:
+def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
     """Own the store: recover it, or make it. Raises what `Store.open` raises.
 
     What an interrupt leaves is let go of; it ends the recovery at once.
@@ -152,7 +152,7 @@ class StoreLife:
             env, path = MemoryEnv(), IN_MEMORY
         machine = env if env is not None else OsEnv()
         layout = Layout(path)
-        asked = Asked(Options.of(options), set(options), create, background, owner)
+        asked = OpenRequest(Options.of(options), set(options), create, background, owner)
         return made(lambda: cls(open_parts(machine, layout, asked)), cls.close)
 
     @call

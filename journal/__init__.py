@@ -17,10 +17,10 @@ from .format import (
 from .hooks import Hooks
 from .journal import Journal
 from .reader import read_at
-from .recovery import Apply, Report
+from .recovery import Apply, ReportDropped
 from .scan import Chain, Group, RecoveryReport, Tail
 from .segment import Directory, list_segments, segment_path
-from .verify import Finding, geometry_of, scan
+from .verify import JournalFinding, geometry_of, scan
 
 __all__ = [
     "GENERATION_BODY",
@@ -31,14 +31,14 @@ __all__ = [
     "Apply",
     "Chain",
     "Directory",
-    "Finding",
     "Geometry",
     "Group",
     "Hooks",
     "Journal",
+    "JournalFinding",
     "Record",
     "RecoveryReport",
-    "Report",
+    "ReportDropped",
     "Tail",
     "WholeRecord",
     "geometry_of",

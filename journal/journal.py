@@ -71,7 +71,7 @@ from .format import (
 )
 from .hooks import NO_HOOKS, Hooks
 from .reader import ReadHandles, check_range, lost, whole
-from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
+from .recovery import Apply, RecoveredJournal, ReportDropped, recover_segments, remove_unused
 from .segment import UNFINISHED_SUFFIX, Directory, make_segment, make_spare, no_room, parent_of
 from .segments import JournalStatus, SegmentSet, first_capacity
 
@@ -89,7 +89,7 @@ class Journal:
     def __init__(
         self,
         directory: Directory,
-        found: Recovered,
+        found: RecoveredJournal,
         hooks: Hooks,
         max_spares: int,
         kept_back: int,
@@ -156,7 +156,7 @@ class Journal:
         own = Directory(env, directory, geometry, direct)
         unfinished = own.path_of(0, UNFINISHED_SUFFIX)
         make_segment(own, 0, make_spare(own, unfinished, first_capacity(geometry)), 0, 0)
-        return cls(own, Recovered([0], page_size), NO_HOOKS, max_spares, kept_back)
+        return cls(own, RecoveredJournal([0], page_size), NO_HOOKS, max_spares, kept_back)
 
     @classmethod
     def recover(
@@ -170,7 +170,7 @@ class Journal:
         restart_lsn: int = 0,
         durable_lsn: int = 0,
         apply: Apply,
-        report: Report,
+        report: ReportDropped,
         hooks: Hooks = NO_HOOKS,
         max_spares: int = MAX_SPARES,
         kept_back: int = 0,

@@ -44,10 +44,10 @@ from .segment import (
 Apply = Callable[[Record], None]
 """Takes a record. Its body may be kept; it holds on to as much as 1 MiB of what was read, or to its
 whole group if that is larger."""
-Report = Callable[[RecoveryReport], None]
+ReportDropped = Callable[[RecoveryReport], None]
 
 
-class Recovered(NamedTuple):
+class RecoveredJournal(NamedTuple):
     """Where writing goes on."""
 
     segments: list[int]  # the last one is the current one
@@ -57,8 +57,8 @@ class Recovered(NamedTuple):
 
 
 def recover_segments(
-    directory: Directory, *, restart_lsn: int, durable_lsn: int, apply: Apply, report: Report
-) -> Recovered:
+    directory: Directory, *, restart_lsn: int, durable_lsn: int, apply: Apply, report: ReportDropped
+) -> RecoveredJournal:
     """Read from `restart_lsn` on; raises StoreCorrupt or StoreVersion as `Journal.recover` says."""
     numbers = directory.segments()
     segment_bytes = directory.geometry.segment_bytes
@@ -88,7 +88,7 @@ def recover_segments(
         path = _retire(directory, current)
         make_segment(directory, current, Spare(capacity_of(directory, path), path), 0, 0)
     own = [number for number in numbers if number <= current]
-    return Recovered(own, chain.end_lsn, chain.last_lsn, chain.generation)
+    return RecoveredJournal(own, chain.end_lsn, chain.last_lsn, chain.generation)
 
 
 def _check_contiguous(directory: Directory, segments: Sequence[int], first: int) -> None:

@@ -25,7 +25,7 @@ from .segment import Directory, SegmentReader, geometry_in, list_segments, segme
 
 
 @dataclass(frozen=True)
-class Finding:
+class JournalFinding:
     """Something about a place of the journal that its reader should know."""
 
     file: str
@@ -43,7 +43,7 @@ def scan(
     restart_lsn: int = 0,
     durable_lsn: int = 0,
     until_lsn: int | None = None,
-) -> Iterator[Group | Finding]:
+) -> Iterator[Group | JournalFinding]:
     """Every group, from the oldest segment on, and what is wrong between and after them.
 
     `restart_lsn`: a segment missing from there on is damage; below only pinned segments remain.
@@ -92,9 +92,9 @@ def geometry_of(env: Env, directory: str) -> Geometry:
     raise StoreCorrupt(f"{directory}: no segment has a valid header; restore it from a copy")
 
 
-def _finding(place: Directory, lsn: int, message: str) -> Finding:
+def _finding(place: Directory, lsn: int, message: str) -> JournalFinding:
     number, offset = divmod(lsn, place.geometry.segment_bytes)
-    return Finding(place.path_of(number), offset, lsn, damage=True, message=message)
+    return JournalFinding(place.path_of(number), offset, lsn, damage=True, message=message)
 
 
 def _segment_fault(place: Directory, number: int) -> str | None:
@@ -129,7 +129,7 @@ def _gaps(numbers: list[int], first: int) -> Iterator[tuple[int, int]]:
 
 def _scan_run(
     place: Directory, run: list[int], until_lsn: int | None, least_end: int | None
-) -> Iterator[Group | Finding]:
+) -> Iterator[Group | JournalFinding]:
     """The groups of contiguous segments; after a break, from the next valid group on.
 
     `least_end` is None unless the journal ends in this run.
@@ -183,11 +183,13 @@ def _appeared(place: Directory, chain: Chain, run: list[int]) -> int | None:
     return None
 
 
-def _torn(chain: Chain) -> Iterator[Finding]:
+def _torn(chain: Chain) -> Iterator[JournalFinding]:
     end = chain.report(0)
     if end.tail is Tail.TORN:
         text = f"a torn group of {end.dropped_bytes} bytes, which was never acknowledged"
-        yield Finding(end.tail_file, end.tail_offset, chain.end_lsn, damage=False, message=text)
+        yield JournalFinding(
+            end.tail_file, end.tail_offset, chain.end_lsn, damage=False, message=text
+        )
 
 
 def _records_fault(group: Group) -> str | None:

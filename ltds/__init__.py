@@ -2,12 +2,12 @@
 
 from .compression import codec_named
 from .files import check_foreign, is_foreign, list_ids, modified_us, new_id, path_of, remove
-from .format import Codec
+from .format import Compression
 from .reader import LtdsReader
 from .writer import LtdsInfo, LtdsWriter
 
 __all__ = [
-    "Codec",
+    "Compression",
     "LtdsInfo",
     "LtdsReader",
     "LtdsWriter",

@@ -12,16 +12,16 @@ import pyarrow as pa
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 
-from .format import PAGE_BYTES, PLAIN_BYTES_PER_PAGE, Codec, paged
+from .format import PAGE_BYTES, PLAIN_BYTES_PER_PAGE, Compression, paged
 
-_NAMES: Final = {"zstd": Codec.ZSTD, "lz4": Codec.LZ4}
-_ARROW_NAMES: Final = {Codec.ZSTD: "zstd", Codec.LZ4: "lz4_raw"}
+_NAMES: Final = {"zstd": Compression.ZSTD, "lz4": Compression.LZ4}
+_ARROW_NAMES: Final = {Compression.ZSTD: "zstd", Compression.LZ4: "lz4_raw"}
 
 
-def codec_named(name: object) -> Codec:
+def codec_named(name: object) -> Compression:
     """The codec of an option: None, "zstd" or "lz4". Raises InvalidArgument."""
     if name is None:
-        return Codec.NONE
+        return Compression.NONE
     codec = _NAMES.get(name) if isinstance(name, str) else None
     if codec is None:
         raise InvalidArgument(f"compression {name!r}: give None, {' or '.join(map(repr, _NAMES))}")
@@ -33,10 +33,10 @@ def codec_named(name: object) -> Codec:
     return codec
 
 
-def codec_numbered(number: int, where: str) -> Codec:
+def codec_numbered(number: int, where: str) -> Compression:
     """The codec that a file names. Raises StoreVersion."""
     try:
-        codec = Codec(number)
+        codec = Compression(number)
     except ValueError:
         raise StoreVersion(
             f"{where}: compressed by codec {number}, which this release does not know: use a newer "
@@ -50,7 +50,7 @@ def codec_numbered(number: int, where: str) -> Codec:
     return codec
 
 
-def compress(codec: Codec, data: bytes | bytearray) -> bytes | bytearray:
+def compress(codec: Compression, data: bytes | bytearray) -> bytes | bytearray:
     """The data compressed; as it is where that saves no page, or would become too large again."""
     if not codec:
         return data
@@ -62,7 +62,7 @@ def compress(codec: Codec, data: bytes | bytearray) -> bytes | bytearray:
     return stored
 
 
-def decompress(codec: Codec, stored: memoryview, plain_length: int, where: str) -> memoryview:
+def decompress(codec: Compression, stored: memoryview, plain_length: int, where: str) -> memoryview:
     """The reverse (LC1); less than `plain_length` leaves garbage behind it, as a block shows."""
     if len(stored) == plain_length:
         return stored

@@ -94,7 +94,7 @@ SUFFIX = ".ltds"
 ID_DIGITS = 16
 
 
-class Codec(IntEnum):
+class Compression(IntEnum):
     """How the blocks of a file are compressed."""
 
     NONE = 0
@@ -102,7 +102,7 @@ class Codec(IntEnum):
     LZ4 = 2
 
 
-def version_of(codec: Codec, *, streamed: bool = False) -> int:
+def version_of(codec: Compression, *, streamed: bool = False) -> int:
     """The version of a file: the oldest that can hold it, so that older releases read it too."""
     if streamed:
         return STREAMED_VERSION

@@ -32,7 +32,7 @@ from .format import (
     STREAMED_VERSION,
     TRAILER,
     TRAILER_MAGIC,
-    Codec,
+    Compression,
     entry_of,
     paged,
     version_of,
@@ -269,7 +269,7 @@ class LtdsReader:
 
     def _page(
         self, name: str, offset: int, magic: bytes, layout: Any
-    ) -> tuple[int, Codec, tuple[int, ...]]:
+    ) -> tuple[int, Compression, tuple[int, ...]]:
         """Version, codec, and the page's fields after the store id; all before them is verified."""
         page = self._file.read(offset, PAGE_BYTES)
         if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:

@@ -42,7 +42,7 @@ from .format import (
     PLAIN_VERSION,
     TRAILER,
     TRAILER_MAGIC,
-    Codec,
+    Compression,
     entry_of,
     paged,
     version_of,
@@ -76,7 +76,7 @@ class LtdsWriter:
         directory: str,
         store_id: int,
         ltds_id: int,
-        codec: Codec = Codec.NONE,
+        codec: Compression = Compression.NONE,
         *,
         streamed: bool = False,
     ) -> None:

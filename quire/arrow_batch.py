@@ -12,7 +12,7 @@ from quire.block.arrow import schema_of, to_record_batch
 from quire.block.block import StreamedBlock
 from quire.block.columns import Headers, join_headers, offsets_of
 from quire.block.format import Column
-from quire.block.pack import Part, runs_of
+from quire.block.pack import BlockSlice, runs_of
 from quire.block.row_block import RowBlock, rows_and_headers, with_meta
 from quire.delivered_slice import Delivered
 from quire.errors import InvalidArgument
@@ -39,7 +39,7 @@ def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatc
     if not any(part.block.columns for part in slices):
         return _plain_to_arrow(slices, queue)
     slices = [with_payload(part) for part in slices]
-    runs = runs_of([Part(*part[:5]) for part in slices])
+    runs = runs_of([BlockSlice(*part[:5]) for part in slices])
     offsets = offsets_of(np.concatenate([run.lengths for run in runs]))
     _check_batch_bytes(int(offsets[-1]))
     headers = join_headers([(run.headers, run.count) for run in runs])

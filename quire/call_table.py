@@ -95,7 +95,7 @@ def _told(method: Any, facts: Facts) -> Any:
     return tell if method is None else tell(method)
 
 
-class Call:
+class CallRow:
     """A row: what `path` of a store, or a transaction, has by this name."""
 
     def __init__(self, method: Callable[..., Any], facts: Facts, path: str = "") -> None:
@@ -153,23 +153,23 @@ class Call:
         return found
 
 
-def calls_of(interface: type, path: str = "") -> Iterator[Call]:
+def calls_of(interface: type, path: str = "") -> Iterator[CallRow]:
     """The rows of an interface, in its order."""
     for method in vars(interface).values():
         facts = getattr(method, _FACTS, None)
         if facts is not None:
-            yield Call(method, facts, path)
+            yield CallRow(method, facts, path)
 
 
-def call_of(method: Callable[..., Any], path: str = "") -> Call:
+def call_of(method: Callable[..., Any], path: str = "") -> CallRow:
     """The row that a method is."""
-    return Call(method, getattr(method, _FACTS), path)
+    return CallRow(method, getattr(method, _FACTS), path)
 
 
 class Makes(Protocol):
     """What makes calls by their rows."""
 
-    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
         """What a call returns."""
 
 

@@ -56,7 +56,7 @@ class Begins(Protocol):
         """Which tells when something can be got."""
 
 
-class Asked(NamedTuple):
+class ConsumerOptions(NamedTuple):
     """What a consumer was asked for, checked."""
 
     source: str
@@ -73,21 +73,21 @@ class Asked(NamedTuple):
         return cls(check_source(source), number, number == 1, check_wait(timeout), check_ack(ack))
 
 
-class Taken(NamedTuple):
+class ConsumedMessages(NamedTuple):
     """What was got, and the open transaction that has got it."""
 
     transaction: Transaction
     found: Message | Messages
 
 
-def get(asked: Asked, transaction: Transaction) -> Message | Messages | None:
+def get(asked: ConsumerOptions, transaction: Transaction) -> Message | Messages | None:
     """The next message or messages, if there are any."""
     if asked.single:
         return transaction.get(asked.source)
     return transaction.get_many(asked.source, asked.max_messages) or None
 
 
-def take(store: Begins, asked: Asked) -> Taken | None:
+def take(store: Begins, asked: ConsumerOptions) -> ConsumedMessages | None:
     """The next of them in a new transaction, which is left open; None if none is there (LM3)."""
     owners_lost = 0
     while True:
@@ -101,14 +101,14 @@ def take(store: Begins, asked: Asked) -> Taken | None:
                 raise
 
 
-def _take(asked: Asked, transaction: Transaction) -> Taken | None:
+def _take(asked: ConsumerOptions, transaction: Transaction) -> ConsumedMessages | None:
     try:
         found = get(asked, transaction)
     except BaseException:
         transaction.rollback()
         raise
     if found is not None:
-        return Taken(transaction, found)
+        return ConsumedMessages(transaction, found)
     transaction.rollback()
     return None
 
@@ -122,7 +122,7 @@ class Consumer(Generic[T]):
 
     _transaction: Transaction | None = None
 
-    def __init__(self, store: Begins, asked: Asked) -> None:
+    def __init__(self, store: Begins, asked: ConsumerOptions) -> None:
         self._store = store
         self._asked = asked
         self._wake = threading.Event()

@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRecord:
+class DumpedQueueRecord:
     """One record of a queue's ordered record list."""
 
     item: ClassVar[str] = "queue_record"
@@ -104,11 +104,11 @@ class Finding:
         return cls(file, offset, damage, str(error), lost)
 
 
-Item = Described | QueueRecord | PagesItem | Finding
-Row = Callable[[Any, dict[str, Any]], dict[str, Any]]
+Item = Described | DumpedQueueRecord | PagesItem | Finding
+DescribeRow = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
-def told(value: Any, row: Row = lambda value, fields: fields) -> Any:
+def told(value: Any, row: DescribeRow = lambda value, fields: fields) -> Any:
     """Values of the language alone: what has fields as a mapping by name, runs of it as lists.
 
     `row` makes of something that has fields, and of these, what is told of it.

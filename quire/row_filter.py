@@ -53,7 +53,7 @@ _FUNCTION: Final = {
 }
 _KEYWORDS: Final = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
 
-Columns = Callable[[str], pa.Array]
+ColumnOf = Callable[[str], pa.Array]
 """The values of the column of a name."""
 Range = tuple[float, float]
 
@@ -83,7 +83,7 @@ class Compared:
     value: Any  # a number, a text, a bool, or of a date or time what is told by `plain`
     scalar: pa.Scalar | None = None  # of the column's type, once that is known
 
-    def mask(self, columns: Columns) -> pa.Array:
+    def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
         import pyarrow.compute as pc
 
@@ -132,7 +132,7 @@ class Null:
     column: str
     is_null: bool
 
-    def mask(self, columns: Columns) -> pa.Array:
+    def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
         array = columns(self.column)
         return array.is_null() if self.is_null else array.is_valid()
@@ -155,11 +155,11 @@ class Null:
 class Both:
     """Two conditions, both of which or one of which must be true."""
 
-    left: Condition
-    right: Condition
+    left: RowCondition
+    right: RowCondition
     is_and: bool
 
-    def mask(self, columns: Columns) -> pa.Array:
+    def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
         import pyarrow.compute as pc
 
@@ -183,15 +183,15 @@ class Both:
         return self.left.names() | self.right.names()
 
 
-Condition = Compared | Null | Both
+RowCondition = Compared | Null | Both
 
 
-def parse(text: str) -> Condition:
+def parse(text: str) -> RowCondition:
     """A condition. Raises InvalidArgument where it cannot be read."""
     return _Reader(text).condition()
 
 
-def bound(condition: Condition, types: Mapping[str, pa.DataType]) -> Condition:
+def bound(condition: RowCondition, types: Mapping[str, pa.DataType]) -> RowCondition:
     """A condition with values of its columns' types. Raises InvalidArgument, naming the column."""
     if isinstance(condition, Both):
         left, right = bound(condition.left, types), bound(condition.right, types)
@@ -207,7 +207,7 @@ def bound(condition: Condition, types: Mapping[str, pa.DataType]) -> Condition:
     return Compared(condition.column, condition.sign, condition.value, scalar)
 
 
-def chosen(condition: Condition, columns: Columns) -> pa.Array:
+def chosen(condition: RowCondition, columns: ColumnOf) -> pa.Array:
     """The rows for which it is true (RF1), as a mask without nulls."""
     return condition.mask(columns).fill_null(False)
 
@@ -282,25 +282,25 @@ class _Reader:
         self._at = 0
         self._depth = 0
 
-    def condition(self) -> Condition:
+    def condition(self) -> RowCondition:
         found = self._any(negated=False)
         if self._at < len(self._tokens):
             self._fail(self._tokens[self._at][1])
         return found
 
-    def _any(self, *, negated: bool) -> Condition:
+    def _any(self, *, negated: bool) -> RowCondition:
         found = self._all(negated=negated)
         while self._word("or"):
             found = Both(found, self._all(negated=negated), is_and=negated)
         return found
 
-    def _all(self, *, negated: bool) -> Condition:
+    def _all(self, *, negated: bool) -> RowCondition:
         found = self._one(negated=negated)
         while self._word("and"):
             found = Both(found, self._one(negated=negated), is_and=not negated)
         return found
 
-    def _one(self, *, negated: bool) -> Condition:
+    def _one(self, *, negated: bool) -> RowCondition:
         self._depth += 1
         if self._depth > MAX_FILTER_DEPTH:
             raise InvalidArgument(f"where: nested more than {MAX_FILTER_DEPTH} deep")
@@ -315,7 +315,7 @@ class _Reader:
         finally:
             self._depth -= 1
 
-    def _test(self, *, negated: bool) -> Condition:
+    def _test(self, *, negated: bool) -> RowCondition:
         kind, text = self._peek()
         is_value = kind in ("text", "number") or text.lower() in ("true", "false")
         after = self._tokens[self._at + 1][0] if self._at + 1 < len(self._tokens) else ""
@@ -346,10 +346,10 @@ class _Reader:
         sign = self._compare()
         return Compared(column, _OPPOSITE[sign] if negated else sign, self._value())
 
-    def _in(self, column: str, *, negated: bool) -> Condition:
+    def _in(self, column: str, *, negated: bool) -> RowCondition:
         self._expect("(")
         sign = "<>" if negated else "="
-        found: Condition = Compared(column, sign, self._value())
+        found: RowCondition = Compared(column, sign, self._value())
         while self._sign(","):
             found = Both(found, Compared(column, sign, self._value()), is_and=negated)
         self._expect(")")

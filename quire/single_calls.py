@@ -56,7 +56,7 @@ from quire.row_schema import first_difference
 from quire.starts import Start
 from quire.streamed import StreamedMessage
 
-from .consumer import Asked, Consumer
+from .consumer import Consumer, ConsumerOptions
 from .moving import Moving, move, put_again
 from .redriving import redrive
 from .store import Store
@@ -236,7 +236,7 @@ class SingleCalls:
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
-        return Consumer(self, Asked.of(source, max_messages, timeout, ack))
+        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack))
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""

@@ -54,7 +54,7 @@ from quire.limits import CALL_LEVELS, PUT_LEVELS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Handler = Callable[[int, FrameType | None], Any]
+SignalHandler = Callable[[int, FrameType | None], Any]
 
 # Those by which programs are told to stop, or to look up. Looking at one takes 20 to 50 ns.
 SIGNALS: Final = (
@@ -127,10 +127,10 @@ class _Main:
         self.pending: list[int] = []
         self.watched = tuple(map(int, SIGNALS))
         self.found: tuple[Any, ...] = ()  # the handlers of these at the latest look
-        self.program: list[tuple[int, Handler]] = []  # those of them that are functions
-        self.handlers: dict[int, Handler] = {}  # what a stand-in calls
+        self.program: list[tuple[int, SignalHandler]] = []  # those of them that are functions
+        self.handlers: dict[int, SignalHandler] = {}  # what a stand-in calls
         self.is_usual = False  # there is one alone, that of Ctrl-C as a rule:
-        self.number, self.handler = 0, cast("Handler", None)
+        self.number, self.handler = 0, cast("SignalHandler", None)
         # Handlers of the commonest at the latest look; this itself, where all are to be looked at.
         self.alarm: object = self
         self.term: object = None

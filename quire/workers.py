@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
 from quire.callbacks import check_done, check_function
-from quire.consumer import Asked, Consumer
+from quire.consumer import Consumer, ConsumerOptions
 from quire.env import OsEnv
 from quire.errand import Errand
 from quire.errors import (
@@ -324,7 +324,7 @@ class _Worker:
     def _handle_until_a_failure(self) -> bool:
         """Whether there was one; without, it has to stop, or to take more or fewer at once."""
         most = 1 if self._alone else self.task.max_messages
-        asked = Asked(
+        asked = ConsumerOptions(
             self.task.source, most, self.task.max_messages == 1, math.inf, "auto", self.label
         )
         shown, self._is_later = "no message", False

@@ -11,7 +11,7 @@ from quire.store import Store
 from .limits import MAX_AWAITED
 
 
-class Awaited:
+class AwaitedSources:
     """Of one connection."""
 
     def __init__(self, store: Store, ready: Callable[[str], None]) -> None:

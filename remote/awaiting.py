@@ -17,7 +17,7 @@ from quire.errors import QuireError, RemoteError
 from quire.uninterrupted import OwnLock
 
 from .channel import Channel, StreamEnded
-from .connection import Connection
+from .connection import OwnerConnection
 from .limits import MAX_AWAITED
 from .protocol import AWAIT, HEAD, READY
 
@@ -27,7 +27,7 @@ _Callbacks = dict[object, Callable[[], None]]
 class Awaiting:
     """See the module. Thread-safe."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: OwnerConnection) -> None:
         self._connection = connection
         self._sending = OwnLock(threading.Lock())
         self._channel: Channel | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from quire.call_table import Call, calls_of, change
+from quire.call_table import CallRow, calls_of, change
 from quire.delivered_messages import Messages
 from quire.errors import QueueInUse, RemoteError
 from quire.info import SubscriptionInfo
@@ -27,7 +27,7 @@ from .protocol import Decision, Frame, Header
 from .values import read
 
 
-class Holding(Protocol):
+class HoldingStore(Protocol):
     """A store whose subscriptions clients may hold."""
 
     @change(again=True, held=True)
@@ -55,12 +55,12 @@ NAMESPACES: Final = {
 }  # fmt: skip
 _CALLS: Final = [
     *calls_of(Store),
-    *calls_of(Holding),
+    *calls_of(HoldingStore),
     *calls_of(Redrives),
     *(call for path, interface in NAMESPACES.items() for call in calls_of(interface, path)),
 ]
-CALLS: Final[Mapping[str, Call]] = {call.op: call for call in _CALLS}
-STEPS: Final[Mapping[str, Call]] = {
+CALLS: Final[Mapping[str, CallRow]] = {call.op: call for call in _CALLS}
+STEPS: Final[Mapping[str, CallRow]] = {
     call.op: call
     for call in (*calls_of(Transaction), *calls_of(TransactionIntegration, "integration"))
 }
@@ -84,7 +84,7 @@ def arguments_of(header: Header) -> dict[str, Any]:
 
 
 def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterator[Answer]:
-    """Call the store and tell the result. `holder`: the client, for what ends with it."""
+    """CallRow the store and tell the result. `holder`: the client, for what ends with it."""
     if op == FAILED:
         yield {"result": store.failed}, ()
         return
@@ -97,7 +97,7 @@ def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterat
 
 
 def answer_step(
-    transaction: Transaction, call: Call, header: Header, waiting: Callable[[], Any]
+    transaction: Transaction, call: CallRow, header: Header, waiting: Callable[[], Any]
 ) -> object:
     """What a step of a transaction returns. `waiting`: a block in which it waits for others."""
     given = call.told(arguments_of(header))
@@ -124,7 +124,7 @@ def told(found: object) -> Iterator[Answer]:
         yield {"result": found}, ()
 
 
-def read_answer(call: Call, frames: Sequence[Frame], read_chunk: ReadChunk) -> Any:
+def read_answer(call: CallRow, frames: Sequence[Frame], read_chunk: ReadChunk) -> Any:
     """What such an answer tells, as the call returns it. Raises RemoteError."""
     if call.result is Messages:
         return read_messages(frames, read_chunk)

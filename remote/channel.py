@@ -52,7 +52,7 @@ from .protocol import (
     state_of,
 )
 from .sockets import close, connect, has_ended, now, send_all, shut
-from .urls import Place, TcpPlace
+from .urls import Endpoint, TcpPlace
 
 
 class StreamEnded(Exception):
@@ -69,7 +69,7 @@ class Channel:
 
     def __init__(
         self,
-        place: Place,
+        place: Endpoint,
         hello: Header,
         seconds: float = HELLO_SECONDS,
         call_timeout: float = math.inf,
@@ -411,7 +411,7 @@ class Channel:
         overdue.wake()
 
 
-def _connect(place: Place, seconds: float) -> socket.socket:
+def _connect(place: Endpoint, seconds: float) -> socket.socket:
     """Raises OSError. Where the system's line of those who wait is full, it is tried again."""
     deadline = now() + seconds
     while True:

@@ -23,7 +23,7 @@ from quire.arguments import (
     check_transaction,
     check_xid,
 )
-from quire.call_table import Call, by_row, call_of
+from quire.call_table import CallRow, by_row, call_of
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound
@@ -42,9 +42,9 @@ from quire.uninterrupted import OwnLock, begin_short, call, end, inside
 from quire.unread import is_unread, tell_unread
 
 from .awaiting import Awaiting
-from .calls import FAILED, Holding, changes, read_answer
+from .calls import FAILED, HoldingStore, changes, read_answer
 from .channel import Channel, StreamEnded
-from .connection import Connection
+from .connection import OwnerConnection
 from .deciding import decide
 from .namespaces import MADE
 from .protocol import Decision, Frame, Header
@@ -53,8 +53,8 @@ from .remote_transaction import RemoteTransaction
 from .streams import READ_CHUNK, chunk_of
 from .values import read, ready
 
-SUBSCRIBE: Final = call_of(Holding.subscribe_for)
-CLAIM: Final = call_of(Holding.claim_for)
+SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
+CLAIM: Final = call_of(HoldingStore.claim_for)
 
 
 @documented_by(Store)
@@ -76,7 +76,7 @@ class RemoteStore(SingleCalls):
 
         `call_timeout`: seconds that an owner which does not answer is waited for.
         """
-        self.connection: Final = Connection(url, epoch=epoch, call_timeout=call_timeout)
+        self.connection: Final = OwnerConnection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
         self.path: Final = self.connection.path
         self._store_id: Final = self.connection.store_id
@@ -326,11 +326,11 @@ class RemoteStore(SingleCalls):
     def close(self) -> None:
         self.connection.close()
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What the owner answers to a call."""
         return self._read(row, self._frames(row.op, ready(given)))
 
-    def _read(self, row: Call, frames: list[Frame]) -> Any:
+    def _read(self, row: CallRow, frames: list[Frame]) -> Any:
         if row.facts.queues:
             self.forget_queues()
         return read_answer(row, frames, self.read_chunk)

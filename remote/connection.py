@@ -41,10 +41,10 @@ from .protocol import Header, Role, field
 from .sockets import now
 from .urls import place_of
 
-_connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+_connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
 
-class Connection:
+class OwnerConnection:
     """The channels to one owner; thread-safe."""
 
     def __init__(

@@ -8,7 +8,7 @@ from quire.errors import ConnectionLost
 from quire.info import TransactionState
 
 from .channel import StreamEnded
-from .connection import Connection
+from .connection import OwnerConnection
 from .protocol import Decision, Header, field, state_of
 
 LISTED: Final = "whether store.prepared.list() has it"
@@ -24,7 +24,7 @@ class Decided(NamedTuple):
 
 
 def decide(
-    connection: Connection, decision: Decision, xid: str, number: int | None = None
+    connection: OwnerConnection, decision: Decision, xid: str, number: int | None = None
 ) -> Decided:
     """What the owner tells of the transaction. Raises OutcomeUnknown if it dies meanwhile.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from quire.arguments import Bytes, is_int
 from quire.block import StreamedBlock
-from quire.block.pack import Part, pack
+from quire.block.pack import BlockSlice, pack
 from quire.block.row_opening import verified_block
 from quire.delivered_messages import Messages
 from quire.delivered_slice import Delivered
@@ -123,7 +123,7 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
         nothing = {"queue": messages.queue, "delivery_count": 1, "schema": messages.schema}
         yield {**nothing, "more": False}, ()
     for number, group in enumerate(answers, 1):
-        block = pack([Part(*part[:5]) for part in group])
+        block = pack([BlockSlice(*part[:5]) for part in group])
         header: dict[str, object] = {
             "queue": messages.queue,
             "delivery_count": group[0].delivery_count,

@@ -42,7 +42,7 @@ from quire.arguments import (
     check_xid,
     count_of,
 )
-from quire.call_table import Call, by_row
+from quire.call_table import CallRow, by_row
 from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.errand import current
@@ -73,7 +73,7 @@ from quire.transaction import Payload, Payloads, Transaction
 from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
-from .connection import Connection, is_late
+from .connection import OwnerConnection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
 from .namespaces import MADE
@@ -267,7 +267,7 @@ class ElectedStore(SingleCalls):
 
     # Going on with the next owner
 
-    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
         """What a call gives, which is made twice if its row says so (ES2, ES3)."""
 
         def call(store: Inner) -> Any:
@@ -381,7 +381,7 @@ class ElectedStore(SingleCalls):
                 # Who may give it up does not know this lock.
                 self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
 
-    def succeed(self) -> Connection | None:
+    def succeed(self) -> OwnerConnection | None:
         """The owner is gone: own the store, or join who does. Called by the watch alone.
 
         The connection to the next one; None if there is nothing more to watch.
@@ -437,7 +437,7 @@ _DIRECT: Final = tuple(
 )
 
 
-def _watch(reference: weakref.ref[ElectedStore], connection: Connection | None) -> None:
+def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | None) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
         connection.wait_for_end()

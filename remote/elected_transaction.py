@@ -226,7 +226,7 @@ class ElectedTransaction(TransactionCalls):
     ) -> Sink:
         try:
             sink = self._inner.begin_stream(queue, fields, size, timeout, is_moved=is_moved)
-            return _Sink(sink, self._end)
+            return _ElectedSink(sink, self._end)
         except _ENDED as error:
             self._end(error)
 
@@ -374,7 +374,7 @@ class ElectedTransaction(TransactionCalls):
         self._outcome = TransactionState.COMMITTED if commit else TransactionState.ROLLED_BACK
 
 
-class _Sink:
+class _ElectedSink:
     """A message that is put as a stream at the owner, whose end ends it."""
 
     def __init__(self, inner: Sink, end: Callable[[QuireError], NoReturn]) -> None:

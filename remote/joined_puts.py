@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from quire.arguments import Bytes, check_blocks
-from quire.call_table import Call, by_row
+from quire.call_table import CallRow, by_row
 from quire.documented import documented_by
 from quire.integration import TransactionIntegration
 from quire.message_id import MessageIds
@@ -20,7 +20,7 @@ from .put_buffer import PutBuffer
 class JoinedSteps(Protocol):
     """A joined transaction, as far as this is concerned."""
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What the owner answers to a step."""
 
     def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
@@ -39,7 +39,7 @@ class JoinedTransactionIntegration(Namespace):
 
     read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         return self._of.make(row, given)
 
     @call

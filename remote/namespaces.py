@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from quire.call_table import Call, Makes, filled
+from quire.call_table import CallRow, Makes, filled
 from quire.documented import documented_by
 from quire.info import SubscriptionInfo
 from quire.integration import Integration
@@ -45,7 +45,7 @@ class Made(Namespace):
     __slots__ = ()
     _of: Elsewhere
 
-    def make(self, row: Call, given: Mapping[str, Any]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
         return self._of.make(row, given)
 
 

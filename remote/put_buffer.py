@@ -62,7 +62,7 @@ def _as_told(fields: Mapping[str, object]) -> Mapping[str, object]:
     return {**fields, **early} if early else fields
 
 
-class Run:
+class PutRun:
     """Messages put one after another into one queue, and their first id once there is one."""
 
     __slots__ = ("count", "expires_by", "first_id")
@@ -78,7 +78,7 @@ class AdoptedIds(MessageIds):
 
     __slots__ = ("_run",)
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PutRun) -> None:
         super().__init__(run, 0, 0)
         self._run = run
 
@@ -93,7 +93,7 @@ class AdoptedIds(MessageIds):
         return f"AdoptedIds({'not committed' if self._run.count is None else self._run.count})"
 
 
-class Entry:
+class BufferedPut:
     """One put as it is sent: its parts, the head first."""
 
     __slots__ = ("parts", "size")
@@ -106,7 +106,7 @@ class Entry:
         self.size = ENTRY.size + len(name) + length
 
 
-Waiting = BlockBuilder | RowBuilder | Entry  # messages that come one by one, or a put
+Waiting = BlockBuilder | RowBuilder | BufferedPut  # messages that come one by one, or a put
 
 
 class PutBuffer:
@@ -116,10 +116,10 @@ class PutBuffer:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}
-        self._runs: dict[str, list[Run]] = {}
+        self._runs: dict[str, list[PutRun]] = {}
         self._order: dict[str, None] = {}  # the queues, by their first put
         self._waiting_bytes = 0
-        self._sent: list[Entry] = []  # and not taken yet, as far as is known
+        self._sent: list[BufferedPut] = []  # and not taken yet, as far as is known
         self._sent_bytes = 0
         self._taken = 0  # puts that the owner has for certain
 
@@ -164,9 +164,9 @@ class PutBuffer:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
             text = encode_map(fields if form == MOVED_FIELDS else _as_told(fields))
-            entry = Entry(queue, form, len(text).to_bytes(4, "little") + text, payload)
+            entry = BufferedPut(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
-            entry = Entry(queue, PLAIN, payload)
+            entry = BufferedPut(queue, PLAIN, payload)
         return id_of(*self._keep(queue, entry, entry.size, 1))
 
     @staticmethod
@@ -184,7 +184,7 @@ class PutBuffer:
     def put_at_owner(self, queue: str) -> MessageId:
         """The owner has put one message, after all that it was told of before."""
         self._order[queue] = None
-        run = self._runs.setdefault(queue, [Run()])[-1]
+        run = self._runs.setdefault(queue, [PutRun()])[-1]
         start = run.count or 0
         run.count = start + 1
         return id_of(run, start)
@@ -222,9 +222,9 @@ class PutBuffer:
 
     def put_moved(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
         """Keep messages that are moved; their blocks say so."""
-        place: tuple[Run, int] | None = None
+        place: tuple[PutRun, int] | None = None
         for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):
-            entry = Entry(queue, MOVED_BLOCK, block.data)
+            entry = BufferedPut(queue, MOVED_BLOCK, block.data)
             kept = self._keep(queue, entry, len(block.data), block.count)
             place = place or kept
         assert place is not None  # there was a message
@@ -234,15 +234,15 @@ class PutBuffer:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""
         data = bytes(data) if isinstance(data, bytearray | memoryview) else data
         count = check_block(data).count
-        entry = Entry(queue, BLOCK, data)
+        entry = BufferedPut(queue, BLOCK, data)
         return MessageIds(*self._keep(queue, entry, len(data), count), count)
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Note a file's messages. Raises InvalidArgument for what is no file's id."""
-        run = Run(None)
-        entry = Entry(queue, FILE, FILE_ID.pack(check_foreign(ltds_id)))
+        run = PutRun(None)
+        entry = BufferedPut(queue, FILE, FILE_ID.pack(check_foreign(ltds_id)))
         self._keep(queue, entry, ADOPTED_BYTES, 0)
-        self._runs[queue] += (run, Run())
+        self._runs[queue] += (run, PutRun())
         return AdoptedIds(run)
 
     def knows(self, queue: str) -> bool:
@@ -273,12 +273,12 @@ class PutBuffer:
             if items:
                 self._order[name] = None
             for item in items:
-                if isinstance(item, Entry):
+                if isinstance(item, BufferedPut):
                     self._sent.append(item)
                     self._sent_bytes += item.size
                     continue
                 for block in item.blocks(MAX_LTDS_BLOCK_BYTES):
-                    entry = Entry(name, BLOCK, block.data)
+                    entry = BufferedPut(name, BLOCK, block.data)
                     self._sent.append(entry)
                     self._sent_bytes += entry.size
         if not self._waiting:
@@ -333,9 +333,9 @@ class PutBuffer:
         last = waiting[-1] if waiting else None
         return last if isinstance(last, BlockBuilder) else BlockBuilder()
 
-    def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> tuple[Run, int]:
+    def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> tuple[PutRun, int]:
         """Let it wait, if it does not yet and is not empty; the place of its new messages."""
-        if count or isinstance(item, Entry):
+        if count or isinstance(item, BufferedPut):
             waiting = self._waiting.get(queue)
             if waiting is None:
                 self._waiting[queue] = [item]
@@ -344,14 +344,14 @@ class PutBuffer:
         self._waiting_bytes += charge
         runs = self._runs.get(queue)
         if runs is None:
-            self._runs[queue] = runs = [Run()]
+            self._runs[queue] = runs = [PutRun()]
         run = runs[-1]
         start = run.count or 0
         run.count = start + count
         return run, start
 
 
-def _cut(transaction: int, entries: list[Entry], first: int) -> list[Bytes]:
+def _cut(transaction: int, entries: list[BufferedPut], first: int) -> list[Bytes]:
     """Frames of the puts, the first of which has this number."""
     parts: list[Bytes] = []
     at = 0

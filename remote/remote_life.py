@@ -44,7 +44,7 @@ from quire.transaction import Transaction
 from quire.uninterrupted import OwnLock, call, nested
 
 from .channel import Channel, StreamEnded
-from .connection import Connection
+from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
 from .limits import ROLLBACK_SECONDS
 from .protocol import (
@@ -84,7 +84,7 @@ class JoinedStore(Protocol):
     """The store whose transaction it is, as far as that is concerned."""
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> OwnerConnection:
         """To its owner."""
 
     @property

@@ -45,7 +45,7 @@ from quire.arguments import (
 from quire.block import BlockBuilder
 from quire.block.row_builder import RowBuilder
 from quire.block.row_input import Rows, is_row, one_row, rows_of
-from quire.call_table import Call, by_row, call_of
+from quire.call_table import CallRow, by_row, call_of
 from quire.documented import documented_by
 from quire.errors import (
     InvalidArgument,
@@ -429,27 +429,27 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._values[where] = checked
             self._value_bytes += more
 
-    def make(self, row: Call, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What the owner answers to a step."""
         return (self._take if row.brings_messages else self._ask)(row, given)
 
     @call
-    def _ask(self, row: Call, given: Mapping[str, object]) -> Any:
+    def _ask(self, row: CallRow, given: Mapping[str, object]) -> Any:
         with self._lock:
             self._check_open()
             return self._read(row, self._step(row, given))
 
     @giving("_roll_back_whole")
-    def _take(self, row: Call, given: Mapping[str, object]) -> Any:
+    def _take(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """Messages: they are got, or given back."""
         with self._lock:
             self._check_open()
             return self._delivered(self._read, row, self._step(row, given))
 
-    def _read(self, row: Call, frames: Sequence[Frame]) -> Any:
+    def _read(self, row: CallRow, frames: Sequence[Frame]) -> Any:
         return read_answer(row, frames, self._store.read_chunk)
 
-    def _step(self, row: Call, given: Mapping[str, object]) -> list[Frame]:
+    def _step(self, row: CallRow, given: Mapping[str, object]) -> list[Frame]:
         seconds = None
         if row.facts.waits and "timeout" in given:
             seconds = check_wait(given["timeout"])

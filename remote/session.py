@@ -31,7 +31,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.block.given import check_block
-from quire.call_table import Call
+from quire.call_table import CallRow
 from quire.delivered_messages import Messages
 from quire.delivered_slice import Delivered
 from quire.errors import (
@@ -50,11 +50,11 @@ from quire.store import Store
 from quire.transaction import Transaction
 from quire.typed_message import row_of_payload
 
-from .awaited import Awaited
+from .awaited import AwaitedSources
 from .calls import (
     CALLS,
     STEPS,
-    Holding,
+    HoldingStore,
     answer_call,
     answer_step,
     arguments_of,
@@ -119,7 +119,7 @@ class ServedTransaction(ServedPuts, Protocol):
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
 
-class ServedStore(Store, Holding, Chunks, Protocol):
+class ServedStore(Store, HoldingStore, Chunks, Protocol):
     """A store that can be served to clients."""
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -158,7 +158,7 @@ class Session:
         ready: Callable[[str], None],
         when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`.
+        """`waiting`: a block in which a request waits for others. `ready`: of `AwaitedSources`.
 
         `when_failed` is called after an answer that the store has failed.
         """
@@ -176,7 +176,7 @@ class Session:
         self._asked: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
         self._holds = False  # subscriptions that end with it
-        self._awaited = Awaited(store, ready)
+        self._awaited = AwaitedSources(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
             PUT: self._put,
             ADD: self._add,
@@ -349,7 +349,7 @@ class Session:
         assert row is not None
         return self._step(transaction, row, frame.header)
 
-    def _step(self, transaction: Transaction, row: Call, header: Header) -> Iterator[Answer]:
+    def _step(self, transaction: Transaction, row: CallRow, header: Header) -> Iterator[Answer]:
         found = answer_step(transaction, row, header, self.waiting)
         self._delivering = isinstance(found, Message | Messages)
         yield from told(found)

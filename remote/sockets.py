@@ -33,14 +33,14 @@ from .limits import (
     SEND_BYTES_PER_SECOND,
     SEND_SECONDS,
 )
-from .urls import Place, TcpPlace
+from .urls import Endpoint, TcpPlace
 
 _TIME: Final = struct.Struct("ll")  # struct timeval
 _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)
 _making = threading.RLock()  # no fork while a socket begins or ends; finalisers take it, too
 
 
-def listen(place: Place) -> socket.socket:
+def listen(place: Endpoint) -> socket.socket:
     """A socket that listens there. Raises OSError."""
     if isinstance(place, TcpPlace):
         listener = _tcp(place)
@@ -63,7 +63,7 @@ def listen(place: Place) -> socket.socket:
     return listener
 
 
-def connect(place: Place, seconds: float) -> socket.socket:
+def connect(place: Endpoint, seconds: float) -> socket.socket:
     """A connected socket; calls on it time out after so many seconds. Raises OSError."""
     connection = _tcp(place) if isinstance(place, TcpPlace) else _unix()
     connection.settimeout(seconds)

@@ -36,7 +36,7 @@ class ServedSink(Sink, Protocol):
     timeout: float | None
 
 
-class Beginning(Protocol):
+class PutsStreams(Protocol):
     """A transaction that can be served."""
 
     def begin_stream(
@@ -88,7 +88,7 @@ class ServedStreams:
         self._waiting = waiting
         self._sinks: dict[int, tuple[str, ServedSink]] = {}
 
-    def put(self, transaction: Beginning, frame: Frame, commit_timeout: float) -> Answer:
+    def put(self, transaction: PutsStreams, frame: Frame, commit_timeout: float) -> Answer:
         """The next chunk, or all, of a payload."""
         header = frame.header
         if len(frame.bodies) != 1:
@@ -154,7 +154,7 @@ class ServedStreams:
             return put()
 
 
-class Asking(Protocol):
+class StreamClient(Protocol):
     """A client's transaction."""
 
     def ask_in_turn(
@@ -174,7 +174,7 @@ class RemoteSink:
 
     def __init__(
         self,
-        transaction: Asking,
+        transaction: StreamClient,
         number: int,
         queue: str,
         fields: Header,

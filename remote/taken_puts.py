@@ -35,13 +35,13 @@ from .protocol import (
     PLAIN,
     Header,
 )
-from .streams import Beginning, ServedStreams
+from .streams import PutsStreams, ServedStreams
 from .values import decode_map
 
 _SIZE: Final = struct.Struct("<I")
 
 
-class ServedPuts(PutsBlocks, Beginning, Protocol):
+class ServedPuts(PutsBlocks, PutsStreams, Protocol):
     """A transaction whose puts wait as long as a request says."""
 
     put_timeout: float | None  # seconds that puts wait for room

@@ -27,7 +27,7 @@ from .placing import Placing
 from .protocol import Decision, Header
 
 
-class Entry(NamedTuple):
+class UndecidedTransaction(NamedTuple):
     """A transaction that was prepared, and what it puts."""
 
     xid: str
@@ -50,13 +50,13 @@ class Undecided:
         self._store = store
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, UndecidedTransaction] = {}
 
     def add(self, xid: str, transaction: Transaction, placing: Placing) -> int:
         """A transaction was prepared; its number."""
         with self._lock:
             number = next(self._numbers)
-            self._entries[number] = Entry(xid, transaction, placing)
+            self._entries[number] = UndecidedTransaction(xid, transaction, placing)
             over = [n for n, e in self._entries.items() if e.state is not TransactionState.PREPARED]
             for old in over[:-REMEMBERED_DECISIONS]:
                 del self._entries[old]
@@ -92,7 +92,9 @@ class Undecided:
         else:
             self._store.prepared.rollback(xid)
 
-    def _decide_entry(self, decision: Decision, xid: str, entry: Entry | None) -> bool:
+    def _decide_entry(
+        self, decision: Decision, xid: str, entry: UndecidedTransaction | None
+    ) -> bool:
         """Whether this has committed it (UN2)."""
         if entry is None:
             raise TransactionNotFound(
@@ -107,7 +109,7 @@ class Undecided:
             return True
         return False
 
-    def _waiting(self, xid: str) -> tuple[int | None, Entry | None]:
+    def _waiting(self, xid: str) -> tuple[int | None, UndecidedTransaction | None]:
         """Of those that wait, the one that was prepared under the xid."""
         with self._lock:
             for known, entry in self._entries.items():

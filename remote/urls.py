@@ -25,7 +25,7 @@ class TcpPlace(NamedTuple):
     port: int
 
 
-Place = str | TcpPlace  # a path, or a port
+Endpoint = str | TcpPlace  # a path, or a port
 
 
 def unix_url(path: str) -> str:
@@ -38,7 +38,7 @@ def tcp_url(host: str, port: int) -> str:
     return f"{TCP}{host}:{port}"
 
 
-def place_of(url: object) -> Place:
+def place_of(url: object) -> Endpoint:
     """What a URL names. Raises InvalidArgument."""
     if isinstance(url, str):
         if url.startswith(UNIX + "/"):

@@ -20,7 +20,7 @@ from .first_line import first_line
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
 from .queue_choice import first_queues
-from .reading import Reading
+from .reading import ReadPlan
 from .row_columns import check_words
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType, words: str | None = None) -> None:
         """`words`: the schema of the typed queues that are read."""
         self._options = options
-        self._reading = Reading.of(options, schema, words)
+        self._reading = ReadPlan.of(options, schema, words)
 
     def partitions(self) -> list[InputPartition]:
         pieces = self._reading.narrowed(connection.call(self._options.path, self._pieces))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("quire.spark_graphs")
 
 
-class Committer:
+class FragmentCommitter:
     """Commits the fragments of one micro-batch or one batch write.
 
     Args:

@@ -45,7 +45,7 @@ class FragmentWriter:
         path: str,
         store_id: int,
         env: Env | None = None,
-        codec: ltds.Codec = ltds.Codec.NONE,
+        codec: ltds.Compression = ltds.Compression.NONE,
     ) -> None:
         self._path = path
         self._store_id = store_id

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
-from quire.row_filter import Condition, chosen
+from quire.row_filter import RowCondition, chosen
 
 from . import sight
 from .finding_again import find_again
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from quire.engine import PieceReader
     from quire.env import Env
 
-Positions = NDArray[np.int64]
-Runs = deque[tuple[int, int]]  # of positions, half-open
+PositionArray = NDArray[np.int64]
+PositionRanges = deque[tuple[int, int]]  # of positions, half-open
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -43,7 +43,7 @@ def read_partition(
     path: str,
     partition: QuirePartition,
     schema: StructType,
-    where: Condition | None = None,
+    where: RowCondition | None = None,
     env: Env | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, straight from the store's files, in the schema's columns.
@@ -65,7 +65,7 @@ def read_partition(
 
 def _read(
     reader: PieceReader, path: str, queue: str, created_us: int | None, pieces: list[Piece]
-) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+) -> Iterator[tuple[PositionArray, pa.RecordBatch]]:
     """The batches of a queue's pieces with their positions, also if places have changed.
 
     They may have after the owner died, and its leases with it, or after a lease has run out. What
@@ -83,9 +83,9 @@ def _read(
         yield _taken(runs, batch.num_rows), batch
 
 
-def _runs(pieces: list[Piece]) -> Runs:
+def _runs(pieces: list[Piece]) -> PositionRanges:
     """The positions of the pieces, which rise, and have gaps where messages were gone."""
-    runs: Runs = deque()
+    runs: PositionRanges = deque()
     for piece in pieces:
         begin, end = piece.first_position, piece.first_position + piece.stop - piece.start
         if runs and runs[-1][1] == begin:
@@ -94,7 +94,7 @@ def _runs(pieces: list[Piece]) -> Runs:
     return runs
 
 
-def _taken(runs: Runs, rows: int) -> Positions:
+def _taken(runs: PositionRanges, rows: int) -> PositionArray:
     """The positions of the next rows, which are taken out of the runs."""
     found = []
     while rows:
@@ -108,7 +108,7 @@ def _taken(runs: Runs, rows: int) -> Positions:
 
 
 def _selected(
-    schema: pa.Schema, queue: str, positions: Positions, batch: pa.RecordBatch
+    schema: pa.Schema, queue: str, positions: PositionArray, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """The columns that Spark asked for, with the types that it asked for."""
     columns = []
@@ -124,7 +124,11 @@ def _selected(
 
 
 def _chosen(
-    where: Condition, queue: str, positions: Positions, batch: pa.RecordBatch, found: pa.RecordBatch
+    where: RowCondition,
+    queue: str,
+    positions: PositionArray,
+    batch: pa.RecordBatch,
+    found: pa.RecordBatch,
 ) -> pa.RecordBatch:
     """The selected columns of the rows for which the condition is true."""
 

@@ -37,7 +37,7 @@ def is_source() -> bool:
     return spec is not None and spec.name == _RUNNER
 
 
-class Turn:
+class LoadTurn:
     """A number among the sources of a load, for as long as this process lives."""
 
     def __init__(self, options: ReadOptions, load: int, env: Env | None = None) -> None:

@@ -65,7 +65,7 @@ from dataclasses import dataclass
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
-from quire.ltds import Codec, codec_named
+from quire.ltds import Compression, codec_named
 
 from . import by_time
 from .by_time import ByTime
@@ -162,7 +162,7 @@ class WriteOptions:
     app_id: str | None
     version: int | None
     queue_full_timeout: float
-    codec: Codec = Codec.NONE
+    codec: Compression = Compression.NONE
     checkpoint: str | None = None  # as Spark was told it, for a streaming write
     query_name: str | None = None
 
@@ -426,7 +426,7 @@ def _quantity(name: str, text: str, units: Mapping[str, float], example: str) ->
     return int(found[1]) * units[found[2]]
 
 
-def _codec(options: Mapping[str, str], name: str) -> Codec:
+def _codec(options: Mapping[str, str], name: str) -> Compression:
     text = options.get(name, "none").strip().lower()
     try:
         return codec_named(None if text == "none" else text)

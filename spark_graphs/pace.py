@@ -13,7 +13,7 @@ from quire.env import Env, OsEnv
 from .options import ReadOptions
 
 
-class Pace:
+class MicroBatchPace:
     """When the last micro-batch was, and whether the next one is due."""
 
     def __init__(self, options: ReadOptions, env: Env | None = None) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.row_filter import Condition
+from quire.row_filter import RowCondition
 from quire.row_schema import META, schema_of_words
 
 from . import row_columns
@@ -22,11 +22,11 @@ from .schema import META_COLUMNS
 from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadPlan:
     """What is read, checked when the read is planned. It goes to the tasks.
 
     `asked`: of typed queues; of others `where` stands alone.
@@ -35,11 +35,11 @@ class Reading:
     path: str
     schema: StructType
     words: str | None
-    asked: Asked | None
-    where: Condition | None
+    asked: RowQuery | None
+    where: RowCondition | None
 
     @classmethod
-    def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> Reading:
+    def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> ReadPlan:
         """Raises InvalidArgument for columns and conditions that cannot be had."""
         if words is None:
             where = row_columns.plain_where(options.where)
@@ -48,15 +48,15 @@ class Reading:
         return cls(options.path, schema, words, asked, asked.where)
 
     @classmethod
-    def whole(cls, path: str, words: str | None) -> Reading:
+    def whole(cls, path: str, words: str | None) -> ReadPlan:
         """Of all columns, as `row_columns.whole_schema` has them, and all messages."""
         schema = row_columns.whole_schema(words)
         if words is None:
             return cls(path, schema, None, None, None)
-        from quire.engine.reading.row_read import Asked
+        from quire.engine.reading.row_read import RowQuery
 
         own = tuple(schema_of_words(words).names)
-        return cls(path, schema, words, Asked(words, own, tuple(META_COLUMNS)), None)
+        return cls(path, schema, words, RowQuery(words, own, tuple(META_COLUMNS)), None)
 
     def narrowed(self, pieces: list[QueuePiece]) -> list[QueuePiece]:
         """Those that may have messages at positions that are asked for."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 
 
-class Retention:
+class QueryRetention:
     """The store's side of one streaming query."""
 
     def __init__(self, options: ReadOptions, env: Env | None = None) -> None:

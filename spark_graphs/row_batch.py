@@ -16,7 +16,7 @@ import pyarrow as pa
 from quire.block.row_input import rows_of
 from quire.errors import PositionLost, StoreCorrupt
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
-from quire.ltds import Codec
+from quire.ltds import Compression
 
 from . import sight
 from .finding_again import find_again
@@ -26,11 +26,11 @@ from .partition import QueuePiece
 
 if TYPE_CHECKING:
     from quire.engine import PieceReader
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
     from quire.info import Piece
 
 
-def read_rows(path: str, pieces: Iterable[QueuePiece], asked: Asked) -> Iterator[pa.RecordBatch]:
+def read_rows(path: str, pieces: Iterable[QueuePiece], asked: RowQuery) -> Iterator[pa.RecordBatch]:
     """The rows of leased pieces of any queues, in batches of up to BATCH_ROWS.
 
     Small ones are joined, others are handed out as they lie in their block. `_meta` is the last
@@ -70,7 +70,7 @@ def write_rows(
     queue: str,
     words: str,
     batches: Iterable[pa.RecordBatch],
-    codec: Codec = Codec.NONE,
+    codec: Compression = Compression.NONE,
 ) -> list[Fragment]:
     """Rows for a queue of this schema, durable or in the fragments; nothing is left if it fails.
 
@@ -93,7 +93,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _all(
-    reader: PieceReader, path: str, pieces: Iterable[QueuePiece], asked: Asked
+    reader: PieceReader, path: str, pieces: Iterable[QueuePiece], asked: RowQuery
 ) -> Iterator[pa.RecordBatch]:
     for (queue, created_us), items in groupby(
         pieces, key=lambda item: (item.queue, item.created_us)
@@ -107,7 +107,7 @@ def _of_queue(
     queue: str,
     created_us: int | None,
     pieces: list[Piece],
-    asked: Asked,
+    asked: RowQuery,
 ) -> Iterator[pa.RecordBatch]:
     """Also if places have changed, as after the owner's end: they are asked for once more."""
     from quire.engine.reading.row_read import read_rows as rows_of_pieces

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from quire.errors import InvalidArgument
 from quire.message import MESSAGE_SCHEMA
-from quire.row_filter import Condition, bound, parse
+from quire.row_filter import RowCondition, bound, parse
 from quire.row_schema import META, schema_of_words
 
 from . import position_range
@@ -26,7 +26,7 @@ from .options import ReadOptions
 from .schema import META_COLUMNS, source_schema
 
 if TYPE_CHECKING:
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
     from quire.info import QueueInfo
     from quire.store import Store
 
@@ -159,9 +159,9 @@ def named(columns: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def asked(words: str, schema: StructType, options: ReadOptions) -> Asked:
+def asked(words: str, schema: StructType, options: ReadOptions) -> RowQuery:
     """What tasks read for a schema. Raises InvalidArgument for what the queue does not have."""
-    from quire.engine.reading.row_read import Asked
+    from quire.engine.reading.row_read import RowQuery
 
     own = {field.name: field for field in schema_of_words(words)}
     columns: list[str] = []
@@ -184,7 +184,7 @@ def asked(words: str, schema: StructType, options: ReadOptions) -> Asked:
         if there.nullable and not field.nullable:
             raise InvalidArgument(f"column '{field.name}' may be null: do not declare it NOT NULL")
         columns.append(field.name)
-    return Asked(words, tuple(columns), meta, typed_where(words, options.where))
+    return RowQuery(words, tuple(columns), meta, typed_where(words, options.where))
 
 
 def _meta_asked(field: StructField) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def _meta_asked(field: StructField) -> tuple[str, ...]:
     return tuple(field.dataType.names)
 
 
-def typed_where(words: str, where: str | None) -> Condition | None:
+def typed_where(words: str, where: str | None) -> RowCondition | None:
     """The condition of a typed queue's read. Raises InvalidArgument."""
     if where is None:
         return None
@@ -209,7 +209,7 @@ def typed_where(words: str, where: str | None) -> Condition | None:
     return bound(parse(where), types)
 
 
-def plain_where(where: str | None) -> Condition | None:
+def plain_where(where: str | None) -> RowCondition | None:
     """The condition of a read of a queue of bytes. Raises InvalidArgument."""
     return None if where is None else bound(parse(where), meta_types())
 

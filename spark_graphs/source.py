@@ -21,7 +21,7 @@ from quire.errors import InvalidArgument, QuireError
 from . import connection, row_sink
 from .batch_reader import BatchReader
 from .first_line import first_line
-from .one_load import Turn, is_source
+from .one_load import LoadTurn, is_source
 from .options import ReadOptions, WriteOptions, include_headers, read_options, write_options
 from .refused_stream import RefusedStream
 from .row_columns import chosen_columns, typed_schema, words_read
@@ -93,14 +93,14 @@ class QuireDataSource(DataSource):
                 return read_options(self.options, streaming=streaming)
         return None
 
-    def _turn(self, options: ReadOptions) -> Turn | None:
+    def _turn(self, options: ReadOptions) -> LoadTurn | None:
         """Of a source that Spark asks. One that knows its checkpoint is the only one of its load.
 
         What a graph says and does of a step is about one subscription for each of its inputs.
         """
         if options.checkpoint is not None or not is_source():
             return None
-        return connection.call(options.path, lambda _: Turn(options, self.load))
+        return connection.call(options.path, lambda _: LoadTurn(options, self.load))
 
     def _words(self, options: ReadOptions) -> str | None:
         """The schema of the queues to be read; None where they hold bytes, or are not there."""

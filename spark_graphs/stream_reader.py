@@ -37,14 +37,14 @@ from . import byte_limit, connection, position_range
 from .first_line import first_line
 from .idling import Idling
 from .offsets import Offset, Positions, admit, ranges
-from .one_load import Turn
+from .one_load import LoadTurn
 from .options import ReadOptions
-from .pace import Pace
+from .pace import MicroBatchPace
 from .partition import QueuePiece, QuirePartition, partitions
 from .planned import PlannedEnds
 from .queue_choice import queues_read
-from .reading import Reading
-from .retention import Retention
+from .reading import ReadPlan
+from .retention import QueryRetention
 from .row_columns import check_words
 
 if TYPE_CHECKING:
@@ -63,19 +63,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         env: Env | None = None,
         words: str | None = None,
-        turn: Turn | None = None,
+        turn: LoadTurn | None = None,
     ) -> None:
         """`words`: the schema of the typed queues that are read. `turn`: of this source."""
         self._turn = turn
         self._options = options = options if turn is None else turn.options()
-        self._reading = Reading.of(options, schema, words)
+        self._reading = ReadPlan.of(options, schema, words)
         self._initial: Offset | None = None
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
         self._end: Offset | None = None
         self._seen: dict[str, QueueInfo] = {}  # by the last look for new messages
-        self._pace = Pace(options)
-        self._retention = Retention(options, env)
+        self._pace = MicroBatchPace(options)
+        self._retention = QueryRetention(options, env)
         self._planned = PlannedEnds(options)
         self._idling = Idling()
 

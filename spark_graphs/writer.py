@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from quire.errors import InvalidArgument, QuireError
 
 from . import connection, row_sink, sight
-from .committer import Committer
+from .committer import FragmentCommitter
 from .first_line import first_line
 from .fragment import Fragment, TaskMessage
 from .fragment_file import FragmentWriter
@@ -73,10 +73,10 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _abort(self.committer(), messages)
 
-    def committer(self) -> Committer:
+    def committer(self) -> FragmentCommitter:
         options = self._options
         key = None if options.app_id is None else ledger_key(options.app_id)
-        return Committer(options.path, key, options.version, options.queue_full_timeout)
+        return FragmentCommitter(options.path, key, options.version, options.queue_full_timeout)
 
 
 @first_line
@@ -137,10 +137,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def committer(
         self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> Committer:
+    ) -> FragmentCommitter:
         """What commits a micro-batch; tests have sinks whose committer forgets."""
         options = self._options
-        return Committer(
+        return FragmentCommitter(
             options.path,
             key,
             batch_id,
@@ -216,7 +216,7 @@ def _fragments(messages: Sequence[WriterCommitMessage | None]) -> list[Fragment]
     return [fragment for message in _task_messages(messages) for fragment in message.fragments]
 
 
-def _abort(committer: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _abort(committer: FragmentCommitter, messages: Sequence[WriterCommitMessage | None]) -> None:
     # Where every task has a message, a commit may have run, and its outcome may be unknown here;
     # the files are the owner's to reclaim then. Where one has none, there was no commit.
     if all(message is not None for message in messages):

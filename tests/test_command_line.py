@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli import main
-from quire.cli.command import Command, Status
+from quire.cli.command import Command, ExitStatus
 from quire.cli.hints import in_commands
 from quire.cli.line import CommandParser, read_line
 from quire.cli.table import SUBJECTS, commands
@@ -128,7 +128,7 @@ def test_a_line_that_is_wrong(line: str, said: str, capsys: pytest.CaptureFixtur
     """One line says what is wrong, and what to type; nothing is done, and the status is 2."""
     with pytest.raises(SystemExit) as end:
         main(shlex.split(line))
-    assert end.value.code == Status.USAGE
+    assert end.value.code == ExitStatus.USAGE
     shown, *rest = capsys.readouterr().err.splitlines()
     assert said in shown
     assert all(line.startswith("usage: ") for line in rest)
@@ -152,7 +152,7 @@ def test_the_help_of_a_command(command: Command, capsys: pytest.CaptureFixture[s
 
 def test_the_help_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command is listed, once, and each exit status; without a command it is an error."""
-    for line, status in ((["--help"], 0), (["help"], 0), ([], Status.USAGE)):
+    for line, status in ((["--help"], 0), (["help"], 0), ([], ExitStatus.USAGE)):
         with pytest.raises(SystemExit) as end:
             main(line)
         assert end.value.code == status
@@ -162,7 +162,7 @@ def test_the_help_of_all(capsys: pytest.CaptureFixture[str]) -> None:
             for command in several:
                 assert text.count(f"\n  {command.name} ") == 1
         statuses = re.findall(r"^  (\d+) ", text.partition("exit status:")[2], re.MULTILINE)
-        assert [int(found) for found in statuses] == [status.value for status in Status]
+        assert [int(found) for found in statuses] == [status.value for status in ExitStatus]
 
 
 # What commands do
@@ -204,7 +204,7 @@ def test_payloads_come_as_they_are(quire: Terminal) -> None:
     (message,) = map(json.loads, quire("get --json w -n 5").splitlines())
     assert (message["payload"], message["delivery_count"]) == ("Größe", 1)
     for form in ("--json", "--raw", ""):
-        assert quire(f"get w {form}", Status.NOTHING) == ""
+        assert quire(f"get w {form}", ExitStatus.NOTHING) == ""
 
 
 def test_what_is_not_due_is_listed_and_cancelled(quire: Terminal) -> None:
@@ -221,7 +221,7 @@ def test_what_is_not_due_is_listed_and_cancelled(quire: Terminal) -> None:
     ]
     number = second.split()[0]
     assert quire(f"cancel w {number}") == ""
-    assert quire(f"cancel w {number}", Status.NOTHING) == ""
+    assert quire(f"cancel w {number}", ExitStatus.NOTHING) == ""
     assert f"no message {number} waits in w: it was due, or there is none" in quire.errors
     assert quire("browse w").split() == ["late", "now"]
 
@@ -239,7 +239,7 @@ def test_dead_letters_are_put_back(quire: Terminal) -> None:
     assert quire("browse w") == "one\n"
     assert quire("redrive dead --to t") == "2 messages put back\n"
     assert quire("browse t").split() == ["two", "three"]
-    assert quire("redrive dead", Status.NOTHING) == "0 messages put back\n"
+    assert quire("redrive dead", ExitStatus.NOTHING) == "0 messages put back\n"
 
 
 def test_sizes_have_units(quire: Terminal) -> None:
@@ -277,7 +277,7 @@ def test_a_hint_is_a_command(quire: Terminal, line: str, hint: str) -> None:
     words = re.search(r"quire ([a-z-]+) \S+ (.*?)(?: lets.*)?$", quire.errors.strip())
     assert words
     quire(f"{words[1]} {words[2]}" + (" --kind work" if words[1] == "create-queue" else ""))
-    quire(line, status=Status.NOTHING if line.startswith("get") else Status.DONE)
+    quire(line, status=ExitStatus.NOTHING if line.startswith("get") else ExitStatus.DONE)
 
 
 def test_calls_become_commands() -> None:
@@ -357,7 +357,7 @@ def test_ctrl_c_ends_quietly(quire: Terminal) -> None:
             assert get.poll() is None
         get.send_signal(signal.SIGINT)
         output, errors = get.communicate(timeout=300)
-        assert (get.returncode, output, errors) == (Status.INTERRUPTED, "", "")
+        assert (get.returncode, output, errors) == (ExitStatus.INTERRUPTED, "", "")
 
 
 def test_a_reader_that_goes_ends_quietly(quire: Terminal) -> None:
@@ -369,7 +369,7 @@ def test_a_reader_that_goes_ends_quietly(quire: Terminal) -> None:
         assert browse.stderr
         browse.stdout.read(10)
         browse.stdout.close()
-        assert browse.wait(300) == Status.NOT_READ
+        assert browse.wait(300) == ExitStatus.NOT_READ
         assert browse.stderr.read() == ""
 
 
@@ -395,7 +395,7 @@ def test_paths_that_hold_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[
         given = [values.get(action.dest, "x") for action in arguments]
         options = ["--yes"] if command.name == "graph reset" else []
         line = [*command.name.split(), str(tmp_path / "none"), *given, *options]
-        assert main(line) == Status.ERROR, line
+        assert main(line) == ExitStatus.ERROR, line
         errors = capsys.readouterr().err
         assert errors.startswith("quire: StoreNotFound: "), line
         assert errors.count("\n") == 1

@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
-from quire.dump_items import Described, Finding, Item, PagesItem, Place, QueueRecord, as_json, told
+from quire.dump_items import (
+    Described,
+    DumpedQueueRecord,
+    Finding,
+    Item,
+    PagesItem,
+    Place,
+    as_json,
+    told,
+)
 from quire.dump_words import in_words
 from quire.limits import FIELD_START_CHARACTERS
 
@@ -62,12 +71,14 @@ def test_what_no_table_knows() -> None:
     ("item", "line"),
     [
         (
-            QueueRecord(1, "q", "MESSAGES", messages=2, place=Place("data", "d", None, 8, 2, 9)),
+            DumpedQueueRecord(
+                1, "q", "MESSAGES", messages=2, place=Place("data", "d", None, 8, 2, 9)
+            ),
             "MESSAGES, no position, 2 messages, d, offset 8, page 2, 9 bytes",
         ),
-        (QueueRecord(1, "q", "OPEN", transaction=4, open=True), "OPEN, transaction 4, open"),
+        (DumpedQueueRecord(1, "q", "OPEN", transaction=4, open=True), "OPEN, transaction 4, open"),
         (
-            QueueRecord(1, "q", "INDIRECT", 5, messages=1, first_id=3, certain=False),
+            DumpedQueueRecord(1, "q", "INDIRECT", 5, messages=1, first_id=3, certain=False),
             "INDIRECT, position 5, 1 message, first id 3, not certain",
         ),
         (

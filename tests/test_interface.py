@@ -14,7 +14,7 @@ import quire
 from quire import aio, engine, errors, remote
 from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
-from quire.call_table import Call
+from quire.call_table import CallRow
 from quire.deprecated import STORE, TRANSACTION
 from quire.engine.namespaces import EMBEDDED
 from quire.integration import TransactionIntegration
@@ -141,7 +141,7 @@ def test_the_core_is_small() -> None:
 
 
 @pytest.mark.parametrize("row", [*calls.CALLS.values(), *calls.STEPS.values()], ids=lambda r: r.op)
-def test_a_row_is_in_every_form(row: Call) -> None:
+def test_a_row_is_in_every_form(row: CallRow) -> None:
     """With the same parameters: embedded, joined, in a store that lives on, and for asyncio."""
     interface = next((k for k in INTERFACES if vars(k).get(row.name) is row.method), None)
     if interface is None:  # one that joined stores use among themselves

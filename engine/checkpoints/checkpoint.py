@@ -28,7 +28,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.durable_state import PageEntry
 from quire.errors import DiskFull, StoreFailed
 
-from .mover import Mover, Placed, consecutive
+from .mover import MovedBlock, Mover, consecutive
 from .opened import Opened
 from .pace import Pace
 from .reorganise import Reorganisation, Reorganiser
@@ -132,7 +132,7 @@ class Checkpointer:
                 mover.file = queue.queue.data_file
                 plans.append((queue, self._plan(queue, mover, reorganisation)))
         mover.flush()
-        pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
+        pages: list[tuple[QueueSnapshot, list[tuple[MovedBlock, list[BlockRef]]]]] = []
         for queue, records in plans:
             mover.file = queue.queue.data_file
             stays = next((i for i, record in enumerate(records) if _is_refused(record)), None)
@@ -169,7 +169,7 @@ class Checkpointer:
 
     def _plan(
         self, queue: QueueSnapshot, mover: Mover, reorganisation: Reorganisation
-    ) -> list[BlockRef | Placed]:
+    ) -> list[BlockRef | MovedBlock]:
         """The queue's records that go into new record pages, blocks of the journal moved (K5)."""
         records = queue.queue.records
         refs: list[BlockRef] = []
@@ -182,7 +182,7 @@ class Checkpointer:
             if not queue.released.covers(ref.position, ref.end)
         ]
         size = queue.queue.block_bytes
-        plan: list[BlockRef | Placed] = []
+        plan: list[BlockRef | MovedBlock] = []
         ways = groupby(mover.pace.over(refs), lambda ref: self._way(queue, ref))
         for way, some in ways:
             if way == _STAYS:
@@ -203,7 +203,7 @@ class Checkpointer:
         with queue.queue.lock:
             return queue.queue.unreleased(ref)
 
-    def _final(self, queue: QueueSnapshot, record: BlockRef | Placed) -> BlockRef:
+    def _final(self, queue: QueueSnapshot, record: BlockRef | MovedBlock) -> BlockRef:
         if isinstance(record, BlockRef):
             return record
         ref = record.ref(self._places.page_size)
@@ -244,9 +244,9 @@ class Checkpointer:
             self._places.free_page(page)
 
 
-def _is_refused(record: BlockRef | Placed) -> TypeGuard[Placed]:
+def _is_refused(record: BlockRef | MovedBlock) -> TypeGuard[MovedBlock]:
     """Whether it was to be moved and there was no room for it (M5)."""
-    return isinstance(record, Placed) and not record.page
+    return isinstance(record, MovedBlock) and not record.page
 
 
 def _keep_tails(snapshot: Snapshot) -> None:

@@ -5,7 +5,7 @@
 - M3: memory is bounded by twice `MOVED_WRITE_BYTES` and one block, whatever is moved.
 - M4: what is moved goes to its queue's data file. With several files and threads, each file is
   written by its I/O manager while the next blocks are read.
-- M5: what there is no room for stays where it is: its `Placed` has no page. Once a page is refused,
+- M5: what there is no room for stays where it is: its `MovedBlock` has no page. After one refusal
   no file takes a later page that is as large, so that of a queue's record pages the first ones are
   written.
 """
@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quire.block import Block
-from quire.block.pack import Part, pack
-from quire.engine.pages.data_file import Piece
+from quire.block.pack import BlockSlice, pack
+from quire.engine.pages.data_file import PageData
 from quire.engine.pages.data_files import split_page
-from quire.engine.pages.io_worker import Work
+from quire.engine.pages.io_worker import JobGroup
 from quire.engine.pages.places import Extent, Places
 from quire.engine.reading.block_reader import BlockMoved, BlockReader
 from quire.engine.records import format
@@ -40,9 +40,9 @@ class Mover:
         files = len(places.managers)
         self.file = 0  # where the blocks go that are moved now
         self._batch_bytes = MOVED_WRITE_BYTES // files
-        self._waiting: list[list[tuple[Piece, Placed]]] = [[] for _ in range(files)]
+        self._waiting: list[list[tuple[PageData, MovedBlock]]] = [[] for _ in range(files)]
         self._waiting_bytes = [0] * files
-        self._work = Work(files)
+        self._work = JobGroup(files)
         self.extents: list[Extent] = []
         self._refused: list[int | None] = [None] * files  # the smallest size without room (M5)
         self._moved: list[int] = []
@@ -52,13 +52,13 @@ class Mover:
         """What was written, without padding."""
         return sum(self._moved)
 
-    def move(self, run: list[BlockRef], block_bytes: int) -> list[Placed]:
+    def move(self, run: list[BlockRef], block_bytes: int) -> list[MovedBlock]:
         """Blocks of consecutive messages, packed where that makes sense; in order.
 
         `block_bytes`: what a block of their queue takes, at most.
         """
         packed_bytes = min(PACKED_BLOCK_BYTES, block_bytes)
-        placed: list[Placed] = []
+        placed: list[MovedBlock] = []
         batch: list[BlockRef] = []
         size = messages = 0
         for ref in self.pace.over(run):
@@ -77,7 +77,7 @@ class Mover:
             placed.append(self._merge(batch))
         return placed
 
-    def write_page(self, page: bytes) -> Placed:
+    def write_page(self, page: bytes) -> MovedBlock:
         """A record page."""
         return self._place([], page, 0)
 
@@ -107,7 +107,7 @@ class Mover:
             self._waiting_bytes[file] = 0
             self._places.begin(self._work, file, lambda: self._write_batch(file, batch))
 
-    def _write_batch(self, file: int, batch: list[tuple[Piece, Placed]]) -> None:
+    def _write_batch(self, file: int, batch: list[tuple[PageData, MovedBlock]]) -> None:
         refused = self._refused[file]
         pages = sum(self._places.pages_for(len(piece)) for piece, _ in batch)
         if len(batch) == 1 and refused is not None and pages >= refused:
@@ -128,11 +128,13 @@ class Mover:
             placed.page = page
             page += self._places.pages_for(len(piece))
 
-    def _merge(self, refs: list[BlockRef]) -> Placed:
+    def _merge(self, refs: list[BlockRef]) -> MovedBlock:
         if len(refs) == 1:
             return self._place(refs, self._reader.raw(refs[0]), refs[0].checksum)
         blocks = ((self._read(ref), ref) for ref in self.pace.over(refs))
-        parts = [Part(block, 0, ref.count, ref.first_id, ref.time_us) for block, ref in blocks]
+        parts = [
+            BlockSlice(block, 0, ref.count, ref.first_id, ref.time_us) for block, ref in blocks
+        ]
         block = pack(parts)
         return self._place(refs, block.data, int.from_bytes(block.data[:8], "little"))
 
@@ -142,8 +144,8 @@ class Mover:
         except BlockMoved as error:  # nobody but the checkpoint moves blocks
             raise StoreCorrupt(f"{error}; run verify, and restore the store from a copy") from error
 
-    def _place(self, refs: list[BlockRef], data: Piece, checksum: int) -> Placed:
-        placed = Placed(refs, len(data), checksum)
+    def _place(self, refs: list[BlockRef], data: PageData, checksum: int) -> MovedBlock:
+        placed = MovedBlock(refs, len(data), checksum)
         file = self.file
         self._waiting[file].append((data, placed))
         self._waiting_bytes[file] += len(data)
@@ -153,7 +155,7 @@ class Mover:
 
 
 @dataclass(slots=True)
-class Placed:
+class MovedBlock:
     """A block that was or will be written to `page` in the stead of `refs`; 0: there is no room."""
 
     refs: list[BlockRef]

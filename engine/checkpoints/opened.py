@@ -54,11 +54,11 @@ from quire.limits import KEPT_BACK_SEGMENTS
 from quire.loggers import logger
 
 from .kept_back import KeptBack
-from .recovery import Recovered, new_state, replay, restore, uncollected
+from .recovery import RecoveredRecords, new_state, replay, restore, uncollected
 from .snapshot import Snapshot
 
 
-class Asked(NamedTuple):
+class OpenRequest(NamedTuple):
     """What an opening is asked for."""
 
     options: Options
@@ -84,7 +84,7 @@ class Opened:
     reader: BlockReader
     kept_back: KeptBack
     checkpoint_lsn: int
-    recovered: Recovered
+    recovered: RecoveredRecords
 
     def check_place(self) -> None:
         """Raises StoreFailed where the store is not this process's any more (OD4)."""
@@ -155,7 +155,7 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             )
 
 
-def open_files(env: Env, layout: Layout, lock: FileLock, asked: Asked) -> Opened:
+def open_files(env: Env, layout: Layout, lock: FileLock, asked: OpenRequest) -> Opened:
     """Recover the store, or create it, under its lock; what guards it is held from then on."""
     ownership = Ownership(env, layout, lock)
     try:
@@ -166,7 +166,7 @@ def open_files(env: Env, layout: Layout, lock: FileLock, asked: Asked) -> Opened
         raise
 
 
-def _open(ownership: Ownership, layout: Layout, asked: Asked) -> Opened:
+def _open(ownership: Ownership, layout: Layout, asked: OpenRequest) -> Opened:
     env = ownership.env
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
@@ -238,7 +238,7 @@ def _make_anew(env: Env, directory: str) -> None:
 
 
 @uncollected()
-def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Opened:
+def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int) -> Opened:
     env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = {"data_files": 1, **checkpoint.document}  # once there was no more than one

@@ -34,7 +34,7 @@ from .snapshot import load
 from .space_maps import read_spaces
 
 
-class Recovered(NamedTuple):
+class RecoveredRecords(NamedTuple):
     """What recovery read and what it dropped."""
 
     number: int  # of the latest record (see `Sequencer.number`)
@@ -82,7 +82,7 @@ def restore(checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], St
 
 def replay(
     env: Env, directory: str, checkpoint: Checkpoint, state: State, hooks: Hooks
-) -> tuple[Journal, Recovered]:
+) -> tuple[Journal, RecoveredRecords]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
     `State.resume` comes next.
@@ -115,4 +115,4 @@ def replay(
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
-    return journal, Recovered(number, reports[-1].words)
+    return journal, RecoveredRecords(number, reports[-1].words)

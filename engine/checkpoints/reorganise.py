@@ -53,7 +53,7 @@ from quire.limits import REORGANISE_BLOCKS, REORGANISE_BYTES, REORGANISE_RECORD_
 from .mover import Mover
 from .snapshot import QueueSnapshot, Snapshot
 
-Moves = list[tuple[BlockRef, BlockRef]]  # a record as it was and as it is
+BlockMoves = list[tuple[BlockRef, BlockRef]]  # a record as it was and as it is
 
 
 class Reorganiser:
@@ -190,7 +190,7 @@ class Reorganisation:
         if ref.kind != format.DATA or ref.address // self._page_size not in self._chosen:
             return ref
 
-        def copy(taken: list[Extent]) -> Moves:
+        def copy(taken: list[Extent]) -> BlockMoves:
             return [(ref, new) for new in [self._copy(queue, ref, taken)] if new is not ref]
 
         moves = self._attempt(queue, copy)
@@ -202,7 +202,9 @@ class Reorganisation:
             if entry != queue.replaced:
                 self._attempt(queue, partial(self._rewrite, queue, entry))
 
-    def _attempt(self, queue: QueueSnapshot, action: Callable[[list[Extent]], Moves]) -> Moves:
+    def _attempt(
+        self, queue: QueueSnapshot, action: Callable[[list[Extent]], BlockMoves]
+    ) -> BlockMoves:
         """Let the action take pages, and keep them if it could use them."""
         taken: list[Extent] = []
         if self._no_room:
@@ -223,7 +225,7 @@ class Reorganisation:
         self._mover.pace.rest()
         return moves
 
-    def _rewrite(self, queue: QueueSnapshot, entry: PageEntry, taken: list[Extent]) -> Moves:
+    def _rewrite(self, queue: QueueSnapshot, entry: PageEntry, taken: list[Extent]) -> BlockMoves:
         """A record page, and what of its blocks is to move; `taken` stays empty if nothing is."""
         try:
             old = queue.queue.records.read_page(entry)

@@ -17,7 +17,7 @@ from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.attempts import Attempts, Row
+from quire.engine.records.attempts import AttemptRow, Attempts
 from quire.engine.records.block_ref import BlockRef, to_array
 from quire.engine.records.catalog import (
     QUEUE,
@@ -30,7 +30,7 @@ from quire.engine.records.catalog import (
 )
 from quire.engine.records.checkpoint_file import (
     Checkpoint,
-    Numbers,
+    IntegerRuns,
     to_numbers,
     to_texts,
     write_checkpoint,
@@ -71,7 +71,7 @@ class QueueSnapshot:
     end_position: int
     used: int
     released: IntervalSet
-    subscriptions: list[Told]
+    subscriptions: list[SubscriptionRow]
     directory: list[PageEntry]
     requests: dict[str, Known] | None  # None: it keeps none
     # Filled by the checkpoint:
@@ -95,7 +95,9 @@ class QueueSnapshot:
                 end_position=durable.end_position,
                 used=queue.space.used - queue.space.pending_bytes,
                 released=released,
-                subscriptions=[Told.of(s, durable) for s in durable.subscriptions.values()],
+                subscriptions=[
+                    SubscriptionRow.of(s, durable) for s in durable.subscriptions.values()
+                ],
                 directory=list(durable.directory),
                 requests=durable.requests.copy_known() if has_requests else None,
             )
@@ -105,7 +107,9 @@ class QueueSnapshot:
         """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
         durable = queue.durable
         subscriptions = [
-            Told(s.subscription_id, None if s.done is durable.released else IntervalSet(), [], [])
+            SubscriptionRow(
+                s.subscription_id, None if s.done is durable.released else IntervalSet(), [], []
+            )
             for s in durable.subscriptions.values()
         ]
         return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
@@ -128,7 +132,7 @@ class QueueSnapshot:
         last = self.directory[-1] if self.directory and self.tail else None
         return last if last is not None and last.records < capacity else None
 
-    def document(self, numbers: Numbers) -> dict[str, Any]:
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         pages = [self.rewritten.get(page, page) for page in self.directory if page != self.replaced]
         document = {
             "queue_id": self.queue.queue_id,
@@ -146,21 +150,21 @@ class QueueSnapshot:
         return document
 
 
-class Told(NamedTuple):
+class SubscriptionRow(NamedTuple):
     """What a checkpoint holds of a subscription."""
 
     subscription_id: int
     done: IntervalSet | None  # what it has read; None: what is released
-    attempts: list[Row]  # what came of deliveries
+    attempts: list[AttemptRow]  # what came of deliveries
     heard: list[tuple[int, int]]  # what it has read of sequences
 
     @classmethod
-    def of(cls, subscription: DurableSubscription, queue: DurableQueue) -> Told:
+    def of(cls, subscription: DurableSubscription, queue: DurableQueue) -> SubscriptionRow:
         done = None if subscription.done is queue.released else subscription.done.copy()
         heard = list(subscription.numbers.items())
         return cls(subscription.subscription_id, done, subscription.attempts.rows(), heard)
 
-    def document(self, numbers: Numbers) -> dict[str, Any]:
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         document: dict[str, Any] = {
             "subscription_id": self.subscription_id,
             "done": None if self.done is None else numbers.add(self.done.to_list()),
@@ -212,7 +216,7 @@ class Snapshot:
             volatile=[snapshot for snapshot in queues if snapshot.queue.is_volatile],
         )
 
-    def document(self, numbers: Numbers) -> dict[str, Any]:
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         texts = [b2a_base64(record, newline=False).decode() for record in self.held]
         held = {"held": texts} if texts else {}
         return held | {
@@ -236,7 +240,7 @@ class Snapshot:
         spaces: list[FreeSpace],
     ) -> None:
         """The checkpoint's file, with these free pages. Raises as `write_checkpoint`."""
-        numbers = Numbers()
+        numbers = IntegerRuns()
         document = settings | self.document(numbers) | spaces_document(spaces, numbers)
         write_checkpoint(env, layout.checkpoints, store_id, self.lsn, document, numbers)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.free_space import FreeSpace
-from quire.engine.records.checkpoint_file import Checkpoint, Numbers
+from quire.engine.records.checkpoint_file import Checkpoint, IntegerRuns
 from quire.intervals import IntervalSet
 
 SpaceSnapshot = tuple[int, NDArray[np.int64]]  # see `FreeSpace.snapshot`
@@ -38,7 +38,7 @@ def spaces_after(
     return spaces
 
 
-def spaces_document(spaces: Iterable[FreeSpace], numbers: Numbers) -> dict[str, Any]:
+def spaces_document(spaces: Iterable[FreeSpace], numbers: IntegerRuns) -> dict[str, Any]:
     """What a checkpoint's document says of them."""
     return {
         "spaces": [

@@ -32,15 +32,15 @@ from typing import Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
-from quire.engine.queues.prepared import Participant, Prepared
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.prepared import PreparedParticipant, PreparedTransaction
+from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.indexing import numbers_in
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
-    Entry,
+    LedgerEntry,
     Packed,
     Part,
     Read,
@@ -76,14 +76,14 @@ Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
 
 
-class Committing(Participant, Protocol):
+class Committing(PreparedParticipant, Protocol):
     """The transaction that is committed."""
 
     id: int
     durable: bool  # when its commit returns
     # What the journal was asked to hold.
     change: TransactionChange | None
-    prepared: Prepared | None  # what the store holds for it
+    prepared: PreparedTransaction | None  # what the store holds for it
 
 
 @dataclass(eq=False)
@@ -114,9 +114,9 @@ class Committer:
         self,
         transaction: Committing,
         written: Collection[Written],
-        taken: Sequence[Taken],
+        taken: Sequence[TakenRow],
         passed: Sequence[Read],
-        entries: Sequence[Entry],
+        entries: Sequence[LedgerEntry],
         light: bool,
         moves: MovesSection | None = None,
         values: ValuesSection | None = None,
@@ -128,7 +128,7 @@ class Committer:
         prepared by that, and takes effect once it is decided; `transaction.prepared` tells so.
         """
         state = self._state
-        reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
+        reads: Sequence[Read | TakenRow] = [*taken, *passed] if passed else taken
         memory: MemorySection | None = None
         journaled = written
         sections: Sequence[PendingSection] = ()
@@ -158,7 +158,7 @@ class Committer:
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
 
-    def heard(self, reads: Sequence[Read | Taken]) -> Sequence[Heard]:
+    def heard(self, reads: Sequence[Read | TakenRow]) -> Sequence[Heard]:
         """What is read of sequences by that: in an order by them, of each sender the last."""
         found: dict[tuple[int, int, int], int] = {}
         numbered = self._state.numbered
@@ -185,8 +185,8 @@ class Committer:
         self,
         transaction: Committing,
         written: Collection[Written],
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
+        reads: Sequence[Read | TakenRow],
+        entries: Sequence[LedgerEntry],
         light: bool,
         sections: Sequence[PendingSection],
         memory: MemorySection | None,
@@ -231,8 +231,8 @@ class Committer:
         self,
         transaction: Committing,
         written: Collection[Written],
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
+        reads: Sequence[Read | TakenRow],
+        entries: Sequence[LedgerEntry],
         sections: Sequence[PendingSection],
         memory: MemorySection | None,
         held: Held | None,
@@ -257,7 +257,9 @@ class Committer:
                 held.xid, held.taken, 0, parts, [Read(*read[:4]) for read in reads], entries,
                 attachment=attachment,
             )  # fmt: skip
-            transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
+            transaction.prepared = prepared = PreparedTransaction(
+                record, transaction, transaction.id
+            )
             values = next((each for each in sections if isinstance(each, ValuesSection)), None)
             holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
             sections = (*sections, holding)
@@ -267,7 +269,9 @@ class Committer:
         more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
         return pack(transaction.id, groups, reads, entries, more, mark), sections
 
-    def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
+    def decide(
+        self, xid: str, *, commit: bool, expected: PreparedTransaction | None = None
+    ) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         state = self._state
         said = Decides(xid, commit, 0)
@@ -487,7 +491,7 @@ def _reads_of(
     return [Read(*ids, run[0], run[1]) for run in runs]
 
 
-def _all_known(taken: Sequence[Taken]) -> bool:
+def _all_known(taken: Sequence[TakenRow]) -> bool:
     """Whether the record of each is known, as it still is: none is to be looked up."""
     for _, _, _, _, queue, _, record, epoch in taken:
         if record is None or epoch != queue.epoch:

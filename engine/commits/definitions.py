@@ -513,7 +513,7 @@ class _NothingLeft(Exception):
     """There is no such key any more."""
 
 
-class _Numbers:
+class _NextNumbers:
     """The next numbers that a state gives."""
 
     def __init__(self, state: DurableState) -> None:
@@ -521,9 +521,9 @@ class _Numbers:
         self.subscription = count(state.next_subscription_id).__next__
 
 
-def _numbers(state: State) -> dict[bool, _Numbers]:
+def _numbers(state: State) -> dict[bool, _NextNumbers]:
     """By whether what gets them is durable."""
-    return {True: _Numbers(state.durable), False: _Numbers(state.temporary)}
+    return {True: _NextNumbers(state.durable), False: _NextNumbers(state.temporary)}
 
 
 def _keeper(queue_id: int, subscription_id: int) -> CatalogChange:

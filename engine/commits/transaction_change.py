@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.engine.queues.queue import Taken
+from quire.engine.queues.queue import TakenRow
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
 from quire.engine.records.sections.section import PendingSection
 
@@ -39,8 +39,8 @@ class TransactionChange:
         reader: BlockReader,
         transaction_id: int,
         packed: Packed[DurableQueue] | None,
-        reads: Sequence[Read | Taken] = (),
-        entries: Sequence[Entry] = (),
+        reads: Sequence[Read | TakenRow] = (),
+        entries: Sequence[LedgerEntry] = (),
         durable: bool = True,
         sections: Sequence[PendingSection] = (),
     ) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from quire.block import EncodedBlock
 from quire.block.pack import split
 from quire.engine.pages.memory_blocks import MemoryBlocks
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
@@ -49,7 +49,7 @@ class Volatile:
     def concerns(
         self,
         written: Collection[Written],
-        reads: Sequence[Read | Taken],
+        reads: Sequence[Read | TakenRow],
         moves: MovesSection | None,
     ) -> bool:
         """Whether a transaction has put to one of them, got from one, or moves its reader.
@@ -69,11 +69,11 @@ class Volatile:
         self,
         transaction_id: int,
         written: Collection[Written],
-        reads: Sequence[Read | Taken],
+        reads: Sequence[Read | TakenRow],
         moves: MovesSection | None,
         heard: Sequence[Heard],
     ) -> tuple[
-        MemorySection | None, Collection[Written], Sequence[Read | Taken], MovesSection | None
+        MemorySection | None, Collection[Written], Sequence[Read | TakenRow], MovesSection | None
     ]:
         """A transaction's share in volatile queues, and what is left of all this without it."""
         volatile = self.state.volatile
@@ -89,7 +89,7 @@ class Volatile:
         memory = MemorySection(self, transaction_id, put, read, moved, heard)
         return memory, written, others, moves
 
-    def check_none(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> None:
+    def check_none(self, written: Collection[Written], reads: Sequence[Read | TakenRow]) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
         for queue_id in (*(part.queue.queue_id for part in written), *(read[0] for read in reads)):
             if queue_id in self.state.volatile:
@@ -126,7 +126,7 @@ class MemorySection(PendingSection):
         volatile: Volatile,
         transaction_id: int,
         written: Collection[Written] = (),
-        reads: Sequence[Read | Taken] = (),
+        reads: Sequence[Read | TakenRow] = (),
         moves: MovesSection | None = None,
         heard: Sequence[Heard] = (),
     ) -> None:

@@ -17,7 +17,7 @@ from quire.ltds import LtdsInfo, LtdsWriter
 from quire.message_fields import Fields
 from quire.writebuffer import QueueBuffer
 
-Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
+WrittenPiece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
 
 
 class Written:
@@ -51,7 +51,7 @@ class Written:
         """Use the write buffer from now on; the lone message moves there."""
         self._new_file = new_file
         self._writer: LtdsWriter | None = None
-        self.placed: list[Piece] = []  # what follows is in the buffer
+        self.placed: list[WrittenPiece] = []  # what follows is in the buffer
         self.adopted: frozenset[int] = frozenset()
         self.unsynced = False
         self.stream: LtdsWriter | None = None

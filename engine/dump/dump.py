@@ -34,7 +34,7 @@ from .history import History, QueueState, newest_history
 from .log import record_item
 from .pages import Pages, list_files
 from .records import ListedRecords, Owner, find_directories, list_messages
-from .source import Source
+from .source import DumpSource
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
 _NONE: Final = "there is no checkpoint that can be read"
@@ -96,7 +96,7 @@ def _unique(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
-    with closing(Source(env, layout)) as source:
+    with closing(DumpSource(env, layout)) as source:
         dump = _Dump(source, choices)
         yield from dump.history.findings
         if dump.history.checkpoint is None:
@@ -112,7 +112,7 @@ def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
 class _Dump:
     """One dump of one store."""
 
-    def __init__(self, source: Source, choices: Choices) -> None:
+    def __init__(self, source: DumpSource, choices: Choices) -> None:
         self._source = source
         self._choices = choices
         self._until_lsn = None if choices.owner is None else choices.owner.end_lsn

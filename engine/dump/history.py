@@ -31,7 +31,7 @@ from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
 
 from .log import Decoded, Log
-from .source import Source
+from .source import DumpSource
 
 _CONTRADICTIONS: Final = (
     QuireError, KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError,
@@ -129,7 +129,7 @@ class History(Effects):
 
     def __init__(
         self,
-        source: Source,
+        source: DumpSource,
         until_lsn: int | None,
         findings: list[Finding],
         checkpoint: Checkpoint | None = None,
@@ -294,7 +294,7 @@ class History(Effects):
             self._find(True, text, "what this record changed")
 
 
-def newest_history(source: Source, until_lsn: int | None) -> History:
+def newest_history(source: DumpSource, until_lsn: int | None) -> History:
     """As the newest checkpoint has it that can be read; what is wrong with newer ones is found.
 
     `until_lsn`: where the journal ends, if the owner says it. Raises StoreVersion if a newer

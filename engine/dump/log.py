@@ -27,13 +27,13 @@ from quire.journal import (
     RECORD_HEADER_BYTES,
     Chain,
     Group,
+    JournalFinding,
     Record,
     read_at,
     scan,
 )  # fmt: skip
-from quire.journal import Finding as JournalFinding
 
-from .source import UNREADABLE, Source
+from .source import UNREADABLE, DumpSource
 
 
 class Decoded(NamedTuple):
@@ -56,7 +56,7 @@ class Log:
     """Reads the journal of a store, from the oldest segment on."""
 
     def __init__(
-        self, source: Source, restart_lsn: int | None, durable_lsn: int, until_lsn: int | None
+        self, source: DumpSource, restart_lsn: int | None, durable_lsn: int, until_lsn: int | None
     ) -> None:
         """The LSNs are as for `scan`; `restart_lsn`: None without a checkpoint."""
         self.segments = source.segments()
@@ -138,7 +138,7 @@ class Log:
 
 
 def record_item(
-    source: Source, decoded: Decoded, name_of: Callable[[str, Mapping[str, Any]], str | None]
+    source: DumpSource, decoded: Decoded, name_of: Callable[[str, Mapping[str, Any]], str | None]
 ) -> Described:
     """A record of the journal. `name_of`: what the queue or the subscription of a row is called."""
     header, record, said = decoded.group.header, decoded.record, decoded.said

@@ -23,13 +23,13 @@ from quire.ltds import list_ids, path_of
 
 from .history import History, QueueState
 from .records import ListedRecords, Owner
-from .source import UNREADABLE, Source
+from .source import UNREADABLE, DumpSource
 
 
 class Pages:
     """The uses of pages, by the number of the file."""
 
-    def __init__(self, source: Source, history: History, owner: Owner | None) -> None:
+    def __init__(self, source: DumpSource, history: History, owner: Owner | None) -> None:
         """With an owner those of open transactions, too (of the queues that it was asked of)."""
         self._source = source
         self._history = history
@@ -150,7 +150,7 @@ def _lost(use: PagesItem) -> str:
     return f"messages of queue {title!r} at positions {use.position} to {end}"
 
 
-def list_files(source: Source, history: History) -> Iterator[Described | Finding]:
+def list_files(source: DumpSource, history: History) -> Iterator[Described | Finding]:
     """The files of large transactions: those that commits and prepares name, and others."""
     env, directory, held = source.env, source.layout.ltds, history.state.ltds
     try:

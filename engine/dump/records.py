@@ -33,8 +33,8 @@ from quire.dump_items import (
     PREPARE,
     ROLLBACK,
     Described,
+    DumpedQueueRecord,
     Finding,
-    QueueRecord,
 )  # fmt: skip
 from quire.engine.reading.messages_of import messages_of
 from quire.engine.records import format
@@ -48,12 +48,12 @@ from quire.message import MESSAGE_SCHEMA, Message
 from quire.typed_message import TypedMessage, value_json
 
 from .history import CHECKPOINT_LSN, QueueState, TailRecord
-from .source import UNREADABLE, Source
+from .source import UNREADABLE, DumpSource
 
 _NOT_SHOWN: Final = {"id", "time", "payload", "delivery_count"}
 _FIELDS: Final = tuple(name for name in MESSAGE_SCHEMA.names if name not in _NOT_SHOWN)
 
-Listed = tuple[QueueRecord, BlockRef | None]
+Listed = tuple[DumpedQueueRecord, BlockRef | None]
 """A record, and where its messages can be read, if it has any."""
 
 
@@ -85,10 +85,10 @@ def _part_of(queue: QueueState, told: Told) -> Part:
 class ListedRecords:
     """The lists of one queue, each from a position on."""
 
-    def __init__(self, source: Source, queue: QueueState) -> None:
+    def __init__(self, source: DumpSource, queue: QueueState) -> None:
         self._source = source
         self._queue = queue
-        self._row = partial(QueueRecord, queue.queue_id, queue.name)
+        self._row = partial(DumpedQueueRecord, queue.queue_id, queue.name)
 
     def in_order(self, start: int, owner: Owner | None) -> Iterator[Listed | Finding]:
         """As the files have them, those since the checkpoint in the owner's order (DR3)."""
@@ -216,7 +216,9 @@ def _kind(ref: BlockRef | Part) -> str:
     return INDIRECT if ref.kind == format.LTDS else MESSAGES
 
 
-def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> Iterator[Finding]:
+def find_directories(
+    source: DumpSource, queue_of: Callable[[int], QueueState]
+) -> Iterator[Finding]:
     """Give queues whose directory is lost the record pages that a search finds (DR2)."""
     found = defaultdict[int, list[PageEntry]](list)
     for number in source.data_files():
@@ -239,7 +241,7 @@ def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> I
 
 
 def list_messages(
-    source: Source, queue: QueueState, ref: BlockRef, start: int, *, shown: bool
+    source: DumpSource, queue: QueueState, ref: BlockRef, start: int, *, shown: bool
 ) -> Iterator[Described | Finding]:
     """What is wrong with a large transaction's file; if shown, the messages from a position on."""
     if ref.kind == format.LTDS and queue.released_of(ref) < ref.count:
@@ -258,7 +260,7 @@ def list_messages(
 
 
 def _blocks(
-    source: Source, queue: QueueState, ref: BlockRef, start: int
+    source: DumpSource, queue: QueueState, ref: BlockRef, start: int
 ) -> Iterator[tuple[Callable[[], tuple[Block, int]], str]]:
     """What reads each, with the number of its first message in the record; which it is."""
     if ref.kind != format.LTDS:

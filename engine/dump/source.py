@@ -34,7 +34,7 @@ UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
 
 
-class Source:
+class DumpSource:
     """See the module. Close it at the end."""
 
     geometry: Geometry  # given as soon as it is known

@@ -80,7 +80,7 @@ assert CHECKSUM.size + HEADER_FIELDS.size == HEADER_BYTES
 
 _ZEROS: Final = memoryview(bytes(MAX_PAGE_SIZE_BYTES))
 
-Piece = bytes | bytearray | memoryview
+PageData = bytes | bytearray | memoryview
 
 
 class DataFile:
@@ -163,7 +163,7 @@ class DataFile:
             )
         return data
 
-    def write_extent(self, first_page: int, pieces: Sequence[Piece]) -> int:
+    def write_extent(self, first_page: int, pieces: Sequence[PageData]) -> int:
         """Write the pieces from `first_page` on, each from the beginning of a page; the page count.
 
         A piece takes `pages_for(its length)` pages, padded with zeros. It is one write, or several

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from quire.errors import DiskFull
 from quire.limits import FILE_SLACK_BYTES, MAX_DATA_FILE_BYTES
 
-from .data_file import DataFile, Piece
+from .data_file import DataFile, PageData
 from .free_space import FreeSpace
 from .io_worker import IoWorker
 
@@ -27,7 +27,7 @@ class IoManager:
         self._freeing = threading.Lock()
         self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
 
-    def write(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+    def write(self, pieces: Sequence[PageData]) -> tuple[int, int]:
         """Write the pieces one after another to pages that are pending then: (first page, pages).
 
         Durable after a sync of the file. Raises `DiskFull` with nothing changed.

@@ -42,7 +42,7 @@ class Job:
         try:
             if action is not None:  # else an interrupt came right here before
                 action()
-        except BaseException as error:  # noqa: BLE001 - raised by `Work.finish` (W3)
+        except BaseException as error:  # noqa: BLE001 - raised by `JobGroup.finish` (W3)
             self.error = error
         self.ended = True
         self._gate.release()
@@ -60,7 +60,7 @@ class Job:
             try:
                 if not self.run() and not self.ended:
                     self._gate.acquire()
-            except BaseException as error:  # noqa: BLE001 - raised by `Work.finish`
+            except BaseException as error:  # noqa: BLE001 - raised by `JobGroup.finish`
                 interrupt = error
         return interrupt
 
@@ -104,7 +104,7 @@ class IoWorker:
             job.run()
 
 
-class Work:
+class JobGroup:
     """Jobs that end together. For one thread."""
 
     def __init__(self, limit: int) -> None:

@@ -34,12 +34,12 @@ from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
 
 from .block_cache import BlockCache
-from .data_file import Piece
+from .data_file import PageData
 from .data_files import DataFiles, split_page
 from .discarded import DiscardedFiles
 from .free_space import FreeSpace
 from .io_manager import IoManager
-from .io_worker import Action, Work
+from .io_worker import Action, JobGroup
 from .memory_blocks import MemoryBlocks
 
 
@@ -86,7 +86,7 @@ class Places:
 
     # Pages that are being written
 
-    def write(self, file: int, pieces: Sequence[Piece]) -> Extent:
+    def write(self, file: int, pieces: Sequence[PageData]) -> Extent:
         """Write pieces one after another to pages of a data file, each from a page's beginning.
 
         The pages are pending until `commit`, `keep` or `abandon`, and durable after `sync`. Raises
@@ -95,7 +95,7 @@ class Places:
         first, pages = self.managers[file].write(pieces)
         return Extent(self.base_of(file) + first, pages)
 
-    def write_each(self, pieces: Mapping[int, Sequence[Piece]]) -> dict[int, Extent]:
+    def write_each(self, pieces: Mapping[int, Sequence[PageData]]) -> dict[int, Extent]:
         """Write pieces to several data files at the same time, durably; all of them or none."""
         written: dict[int, Extent] = {}
 
@@ -118,7 +118,7 @@ class Places:
         first = self.managers[file].take_low(pages, room)
         return None if first is None else Extent(self.base_of(file) + first, pages)
 
-    def write_to(self, extent: Extent, piece: Piece) -> None:
+    def write_to(self, extent: Extent, piece: PageData) -> None:
         """Write a piece to pending pages. Raises `DiskFull`; they stay pending."""
         manager, first, _ = self.located(*extent)
         manager.data.write_extent(first, [piece])
@@ -127,7 +127,7 @@ class Places:
         """What was written to these files before is durable."""
         self._at_once({file: self.managers[file].data.sync for file in sorted(set(files))})
 
-    def begin(self, work: Work, file: int, action: Action) -> None:
+    def begin(self, work: JobGroup, file: int, action: Action) -> None:
         """Let the file's I/O manager do it while the caller goes on, if there may be threads."""
         if self._several(2):
             work.begin(action, self.managers[file].worker)
@@ -294,7 +294,7 @@ class Places:
             for action in actions.values():
                 action()
             return
-        work = Work(len(actions))
+        work = JobGroup(len(actions))
         *others, own = actions
         try:
             for file in others:

@@ -36,10 +36,10 @@ from quire.limits import (
 
 from .standing import Line, Standing
 
-Buffer = bytes | bytearray | memoryview
+GroupKey = bytes | bytearray | memoryview
 
 
-def group_number(key: Buffer) -> int:
+def group_number(key: GroupKey) -> int:
     """By which a group is known (OG3); never 0."""
     return checksum(key) & GROUP_NUMBERS or 1
 
@@ -58,7 +58,7 @@ class _Holder:
 _NOBODY: Final = _Holder(None)  # who may go on with a group that waits (OG2)
 
 
-class _Group:
+class _MessageGroup:
     """A group with more than one message, or with one in flight."""
 
     __slots__ = ("held", "holder", "shown", "waiting")
@@ -142,7 +142,7 @@ class Groups:
         self._is_there = is_there
         self.held: dict[int, int] = {}  # the groups of what is in flight, by position
         # By the group's number. A code is one of a group whose only message waits.
-        self._groups: dict[int, int | _Group] = {}
+        self._groups: dict[int, int | _MessageGroup] = {}
         self._shown = _Shown()
         self._holders: dict[object, _Holder] = {}
 
@@ -159,20 +159,20 @@ class Groups:
             self._shown.note(code & POSITIONS, number)
             self._standing.add(code)
 
-    def _group(self, number: int) -> _Group:
+    def _group(self, number: int) -> _MessageGroup:
         """In full."""
         group = self._groups.get(number, -1)
         if isinstance(group, int):
-            group = self._groups[number] = _Group(group)
+            group = self._groups[number] = _MessageGroup(group)
         return group
 
-    def _add(self, group: _Group, number: int, code: int) -> bool:
+    def _add(self, group: _MessageGroup, number: int, code: int) -> bool:
         if code < group.shown:
             group.hide()
         group.waiting.add(code)
         return self._show(group, number)
 
-    def _show(self, group: _Group, number: int) -> bool:
+    def _show(self, group: _MessageGroup, number: int) -> bool:
         """The group's first message, if that is not done; whether to everybody."""
         if group.shown >= 0 or group.holder is _NOBODY:
             return False
@@ -203,7 +203,7 @@ class Groups:
             number = self._shown.of(position)
             known = self._groups.get(number)
             shown, shown_to = known, None
-            if isinstance(known, _Group):
+            if isinstance(known, _MessageGroup):
                 shown, shown_to = known.shown, known.holder
             is_there = self._is_there(position)
             if is_there and shown_to is holder and (shown == code or not number):
@@ -217,7 +217,7 @@ class Groups:
         """What was shown is not available after all: the next one of its group is."""
         number = self._shown.pop(position)
         group = self._groups.get(number)
-        if isinstance(group, _Group):
+        if isinstance(group, _MessageGroup):
             if group.shown >= 0 and group.shown & POSITIONS == position:
                 group.shown = -1
                 self._show(group, number)
@@ -245,7 +245,7 @@ class Groups:
         self._hold(group, number, position, taker)
         return True
 
-    def _hold(self, group: _Group, number: int, position: int, taker: object) -> None:
+    def _hold(self, group: _MessageGroup, number: int, position: int, taker: object) -> None:
         if group.holder is None:
             holder = self._holders[taker] = self._holders.get(taker) or _Holder(taker)
             self._hand(group, holder)
@@ -287,7 +287,7 @@ class Groups:
         self._shown.note(position, number)  # it may stand there still: so it is no message without
         return self._add(group, number, code)
 
-    def _hand(self, group: _Group, holder: _Holder | None) -> None:
+    def _hand(self, group: _MessageGroup, holder: _Holder | None) -> None:
         before, group.holder = group.holder, holder
         if holder is not None:
             holder.groups += 1
@@ -301,7 +301,7 @@ class Groups:
     def drop(self, done: IntervalSet) -> None:
         """Forget what is read, wherever it stands."""
         for group in self._groups.values():
-            if isinstance(group, _Group):
+            if isinstance(group, _MessageGroup):
                 group.waiting.drop(done)
         for position in [p for p in self._shown if done.contains(p)]:
             self.pass_over(position)
@@ -311,14 +311,14 @@ class Groups:
     @property
     def waiting(self) -> int:
         """How many messages of groups are not in flight, about."""
-        groups = [group for group in self._groups.values() if isinstance(group, _Group)]
+        groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
         return self._shown.count + sum(len(group.waiting) for group in groups)
 
     @property
     def memory_bytes(self) -> int:
         """What it takes (OG4)."""
         tables = getsizeof(self._groups) + getsizeof(self.held) + self._shown.memory_bytes
-        groups = [group for group in self._groups.values() if isinstance(group, _Group)]
+        groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
         numbers = 2 * len(self._groups) - len(groups) + len(self.held)  # a code is one, too
         several = sum(getsizeof(group) + group.waiting.memory_bytes for group in groups)
         return tables + GROUP_NUMBER_BYTES * numbers + several

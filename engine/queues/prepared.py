@@ -26,7 +26,7 @@ from typing import Protocol
 from quire.engine.pages.places import Places
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import Entry, Part, Read
+from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections.failures import Failure
@@ -38,7 +38,7 @@ from .queue import Queue
 from .subscription import Subscription
 
 
-class Phase(Enum):
+class PreparedPhase(Enum):
     """PLACED -> PREPARED <-> DECIDING, which stays once the decision is durable."""
 
     PLACED = "placed"  # the PREPARE record is being written
@@ -46,7 +46,7 @@ class Phase(Enum):
     DECIDING = "deciding"  # a decision is being written
 
 
-class Participant(Protocol):
+class PreparedParticipant(Protocol):
     """The transaction object that was prepared, as long as its process lives."""
 
     def turn_prepared(self) -> None:
@@ -60,18 +60,18 @@ class Participant(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Prepared:
+class PreparedTransaction:
     """One of them. A queue that it has written to stays."""
 
     record: PrepareRecord
-    participant: Participant | None = None
+    participant: PreparedParticipant | None = None
     transaction_id: int = 0  # by which the queues' logs know it; 0 after recovery
-    phase: Phase = Phase.PLACED
+    phase: PreparedPhase = PreparedPhase.PLACED
 
     @property
     def stands(self) -> bool:
         """Whether it was prepared, durably; also when it is decided by now."""
-        return self.phase is not Phase.PLACED
+        return self.phase is not PreparedPhase.PLACED
 
 
 class PreparedTransactions:
@@ -80,17 +80,17 @@ class PreparedTransactions:
     def __init__(self, queues: dict[int, Queue], places: Places) -> None:
         self._queues = queues
         self._places = places
-        self._by_xid: dict[str, Prepared] = {}
+        self._by_xid: dict[str, PreparedTransaction] = {}
         # Ledger keys and request ids that are held, and the xid that holds each.
         self._keys: dict[str | tuple[int, str], str] = {}
 
-    def __iter__(self) -> Iterator[Prepared]:
+    def __iter__(self) -> Iterator[PreparedTransaction]:
         """Those that are durable and not decided, in the order in which they were prepared."""
         return (p for p in list(self._by_xid.values()) if p.stands)
 
     # Looking
 
-    def check_entries(self, entries: Sequence[Entry]) -> None:
+    def check_entries(self, entries: Sequence[LedgerEntry]) -> None:
         """Raise `KeyHeld` if a ledger entry must wait for a decision (H1)."""
         for entry in entries:
             holder = self._keys.get(entry.held_as)
@@ -132,7 +132,7 @@ class PreparedTransactions:
 
     # Preparing
 
-    def place(self, prepared: Prepared) -> None:
+    def place(self, prepared: PreparedTransaction) -> None:
         """A PREPARE record takes its place in the order. Raises `XidExists`."""
         record = prepared.record
         if record.xid in self._by_xid:
@@ -149,7 +149,7 @@ class PreparedTransactions:
         prepared = self._by_xid.get(record.xid)
         live = prepared is not None  # an open transaction held all of it until now
         if prepared is None:
-            prepared = Prepared(record)
+            prepared = PreparedTransaction(record)
             self.place(prepared)
         for durable, parts in groups:
             charge, messages = _sums(parts)
@@ -167,25 +167,25 @@ class PreparedTransactions:
         if not live:
             for _, subscription, start, end in self._taken(prepared):
                 subscription.delivered += end - start
-        prepared.phase = Phase.PREPARED
+        prepared.phase = PreparedPhase.PREPARED
         if prepared.participant is not None:
             prepared.participant.turn_prepared()
 
     # Deciding
 
-    def decide(self, xid: str, expected: Prepared | None) -> Prepared:
+    def decide(self, xid: str, expected: PreparedTransaction | None) -> PreparedTransaction:
         """A decision takes its place in the order (H3). Raises `TransactionNotFound`."""
         prepared = self._by_xid.get(xid)
         if (
             prepared is None
-            or prepared.phase is not Phase.PREPARED
+            or prepared.phase is not PreparedPhase.PREPARED
             or expected not in (None, prepared)
         ):
             raise TransactionNotFound(
                 f"there is no prepared transaction {xid!r} (any more): store.prepared.list() "
                 "lists them"
             )
-        prepared.phase = Phase.DECIDING
+        prepared.phase = PreparedPhase.DECIDING
         return prepared
 
     def reads_of(self, xid: str) -> Sequence[Read]:
@@ -203,9 +203,9 @@ class PreparedTransactions:
                     failures += subscription.failing(start, end, subscription.retry)
         return failures
 
-    def undecide(self, prepared: Prepared) -> None:
+    def undecide(self, prepared: PreparedTransaction) -> None:
         """The decision was not written."""
-        prepared.phase = Phase.PREPARED
+        prepared.phase = PreparedPhase.PREPARED
 
     def end(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """The decision is durable: see `Effects.ended`."""
@@ -227,7 +227,7 @@ class PreparedTransactions:
             prepared.participant.turn_decided(first_id)
             prepared.participant = None
 
-    def _give_back(self, prepared: Prepared, groups: PartsByQueue) -> None:
+    def _give_back(self, prepared: PreparedTransaction, groups: PartsByQueue) -> None:
         """What a transaction that is rolled back holds of its queues, and their pages and files."""
         for durable, parts in groups:
             queue = self._queues[durable.queue_id]
@@ -239,7 +239,7 @@ class PreparedTransactions:
                 if part.kind != format.LTDS or not is_foreign(part.address):
                     self._places.free([ref_of(part)])
 
-    def withdraw(self, prepared: Prepared) -> None:
+    def withdraw(self, prepared: PreparedTransaction) -> None:
         """The PREPARE record was not written, or the decision is."""
         del self._by_xid[prepared.record.xid]
         for entry in prepared.record.entries:
@@ -247,7 +247,9 @@ class PreparedTransactions:
 
     # Messages in flight
 
-    def _taken(self, prepared: Prepared) -> Iterator[tuple[Queue, Subscription, int, int]]:
+    def _taken(
+        self, prepared: PreparedTransaction
+    ) -> Iterator[tuple[Queue, Subscription, int, int]]:
         """What it has got; without what an unsubscribe that came before has ended."""
         for read in prepared.record.reads[: prepared.record.taken]:
             queue = self._queues.get(read.queue_id)

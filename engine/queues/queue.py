@@ -231,8 +231,8 @@ class Queue(QueueEffects):
                 if part[6] == format.DATA:
                     self._places.commit(Part(*part), held_by == OPEN)
 
-    def acknowledged(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRow]:
-        """It is a `Taken` where an open transaction has the messages in flight until now."""
+    def acknowledged(self, read: Read | TakenRow, released: Ranges) -> Sequence[BlockRow]:
+        """It is a `TakenRow` where an open transaction has the messages in flight until now."""
         if type(read) is not Read:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
@@ -252,7 +252,7 @@ class Queue(QueueEffects):
         if selection is not None and selection.hear(sender, number):
             self.wake()
 
-    def _forget(self, read: Read | Taken) -> None:
+    def _forget(self, read: Read | TakenRow) -> None:
         """What its subscription knew of these positions; others may have what is next now."""
         known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
         if known is not None and start < end and (known.forget(start, end) or known.is_guarded):
@@ -566,7 +566,7 @@ class Queue(QueueEffects):
             )
 
 
-Taken = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]
+TakenRow = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]
 """A read of an open transaction, which has these messages in flight until it ends.
 
 It begins with the fields of a `Read`, which it is in the transaction's record; then the queue and

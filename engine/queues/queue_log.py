@@ -37,21 +37,21 @@ COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
 
 
-class Place(NamedTuple):
+class QueueLogPlace(NamedTuple):
     """Where in the order (QL1)."""
 
     number: int
     position: int
 
 
-class Entry(NamedTuple):
+class QueueLogEntry(NamedTuple):
     """Messages that left the write buffer, or a ROLLBACK, which stands for its OPEN too."""
 
-    place: Place
+    place: QueueLogPlace
     kind: str
     transaction_id: int
     part: Part | None = None
-    opened: tuple[int, int] | None = None  # as a Place
+    opened: tuple[int, int] | None = None  # as a QueueLogPlace
 
 
 class Commit(NamedTuple):
@@ -76,7 +76,7 @@ class Sealing(NamedTuple):
     """What a checkpoint drops: of the first entries all but the kept ones, the first commits."""
 
     entries: int
-    kept: list[Entry]
+    kept: list[QueueLogEntry]
     commits: int
 
 
@@ -86,8 +86,8 @@ class QueueLog:
     __slots__ = ("_apart", "_commits", "_number", "_rolled_back", "entries", "opened", "sealing")
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a Place
+        self.entries: list[QueueLogEntry] = []
+        self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a QueueLogPlace
         self.sealing = False  # a checkpoint has looked at the entries
         self._commits = bytearray()
         self._apart: dict[int, int] = {}  # open transactions with messages here (QL3), in records
@@ -103,8 +103,8 @@ class QueueLog:
         for part in parts:
             self._apart[transaction_id] = self._apart.get(transaction_id, 0) + 1
             self._number += 1
-            place = Place(self._number, position)
-            self.entries.append(Entry(place, MESSAGES, transaction_id, part))
+            place = QueueLogPlace(self._number, position)
+            self.entries.append(QueueLogEntry(place, MESSAGES, transaction_id, part))
 
     def commit(self, transaction_id: int, start: int, end: int) -> None:
         """The transaction's messages have the positions [start, end)."""
@@ -125,8 +125,8 @@ class QueueLog:
             return
         self._rolled_back += self._apart.pop(transaction_id) + 1
         self._number += 1
-        place = Place(self._number, position)
-        self.entries.append(Entry(place, ROLLBACK, transaction_id, None, opened))
+        place = QueueLogPlace(self._number, position)
+        self.entries.append(QueueLogEntry(place, ROLLBACK, transaction_id, None, opened))
         count = len(self.entries)
         if self._rolled_back > max(LOGGED_ROLLBACKS, count >> 1) and not self.sealing:
             self.drop(Sealing(count, self._without(self.entries, set()), 0))
@@ -157,7 +157,7 @@ class QueueLog:
         self._rolled_back = sum(1 for entry in self.entries if entry.transaction_id in ended)
         self.sealing = False
 
-    def _without(self, entries: list[Entry], ended: set[int]) -> list[Entry]:
+    def _without(self, entries: list[QueueLogEntry], ended: set[int]) -> list[QueueLogEntry]:
         """The entries but those of transactions that were rolled back, or have `ended`."""
         gone = ended | {e.transaction_id for e in entries if e.kind == ROLLBACK}
         return [entry for entry in entries if entry.transaction_id not in gone]
@@ -204,16 +204,19 @@ class QueueLog:
 
     def _events(
         self, positions: dict[tuple[int | None, int], int]
-    ) -> Iterator[tuple[Place, QueueRecord]]:
+    ) -> Iterator[tuple[QueueLogPlace, QueueRecord]]:
         for transaction_id, place in self.opened.items():
-            yield Place(*place), QueueRecord(OPEN, transaction_id)
+            yield QueueLogPlace(*place), QueueRecord(OPEN, transaction_id)
         for commit in self._committed():
-            opened = Place(commit.opened_number, commit.opened_position)
+            opened = QueueLogPlace(commit.opened_number, commit.opened_position)
             yield opened, QueueRecord(OPEN, commit.transaction_id)
-            yield Place(commit.number, commit.end), QueueRecord(COMMIT, commit.transaction_id)
+            yield (
+                QueueLogPlace(commit.number, commit.end),
+                QueueRecord(COMMIT, commit.transaction_id),
+            )
         for place, kind, transaction_id, part, began in self.entries:
             if began is not None:
-                yield Place(*began), QueueRecord(OPEN, transaction_id)
+                yield QueueLogPlace(*began), QueueRecord(OPEN, transaction_id)
             if part is not None:
                 position = positions.get((transaction_id, part.address))
                 yield place, _record(part, position, transaction_id)

@@ -21,7 +21,9 @@ from .partly_released import PartlyReleased
 from .record_list import RecordList
 from .reservation import Space
 
-Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
+ReadRange = tuple[
+    int, int, int
+]  # a subscription's id, and the positions that it has read: from, to
 
 
 class Releases:
@@ -38,7 +40,7 @@ class Releases:
         self._lock = lock
         self._released = durable.released
         self._partly = PartlyReleased(durable.released)
-        self._leaving: list[Reading] = []  # of changes on their way (Q4)
+        self._leaving: list[ReadRange] = []  # of changes on their way (Q4)
 
     def free(self, released: Ranges) -> list[BlockRef]:
         """Give back the space of what was released just now; the blocks that are free by that."""
@@ -78,7 +80,7 @@ class Releases:
     # Before a change is made (Q4). With the lock
 
     @contextmanager
-    def reading(self, reads: Sequence[Reading]) -> Iterator[None]:
+    def reading(self, reads: Sequence[ReadRange]) -> Iterator[None]:
         """While a change is made by which these are read. Raises StoreCorrupt."""
         with self._lock:
             self._leaving += reads

@@ -50,8 +50,8 @@ from .sequences import Sequences
 from .standing import Lanes, Line, Ranks, Standing, code_of, held_between, int_bytes, push
 from .whereabouts import Whereabouts, those_of
 
-_Column = NDArray[np.int64] | None
-_Runs = Iterable[tuple[int, int]]
+_Times = NDArray[np.int64] | None
+_PositionRuns = Iterable[tuple[int, int]]
 
 UNSEEN, WAITING, SCHEDULED, AVAILABLE, IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED, READ = [
     state.number for state in DeliveryState
@@ -65,15 +65,15 @@ _TAKEN: Final = WAYS[Event.TAKE][IN_FLIGHT]
 _PASSED: Final = WAYS[Event.READ][READ]
 
 
-class Headers(NamedTuple):
+class SelectionHeaders(NamedTuple):
     """What messages that follow each other say, as far as their queue's properties ask."""
 
     ranks: Ranks  # in an order by sequences their links (see `sequences`)
-    due: _Column = None  # 0: at once
-    expires: _Column = None
-    groups: _Column = None  # the number of the group; 0: none
-    times: _Column = None  # of the commit
-    lives: _Column = None  # microseconds from then on, at most; `NEVER_US`: as `expires` says
+    due: _Times = None  # 0: at once
+    expires: _Times = None
+    groups: _Times = None  # the number of the group; 0: none
+    times: _Times = None  # of the commit
+    lives: _Times = None  # microseconds from then on, at most; `NEVER_US`: as `expires` says
 
 
 class Selection:
@@ -100,7 +100,7 @@ class Selection:
         known: int,
         order: object = COMMIT,
         *,
-        held: Mapping[DeliveryState, _Runs] | None = None,
+        held: Mapping[DeliveryState, _PositionRuns] | None = None,
         is_grouped: bool = False,
         read: Mapping[int, int] | None = None,
     ) -> None:
@@ -159,7 +159,7 @@ class Selection:
         return (start, min(start + most, end)) if start < end else None
 
     def learn(
-        self, start: int, found: Headers, done: IntervalSet, now_us: int, clock_us: int
+        self, start: int, found: SelectionHeaders, done: IntervalSet, now_us: int, clock_us: int
     ) -> None:
         """What the messages from a position on say, as `next_unknown` gave it.
 

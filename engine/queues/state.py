@@ -15,7 +15,7 @@ from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.catalog import QUEUE, STORE, STORE_NUMBER, CatalogChange
-from quire.engine.records.commit_record import Entry, Read
+from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.records.durable_state import DurableQueue, DurableState
 from quire.engine.records.fold import Fold
 from quire.engine.strategies import Strategy
@@ -27,8 +27,8 @@ from quire.order import by_sequence
 from quire.row_schema import check_part
 
 from .prepared import PreparedTransactions
-from .queue import ALL_ON, Queue, Switches, Taken
-from .releases import Reading
+from .queue import ALL_ON, Queue, Switches, TakenRow
+from .releases import ReadRange
 from .state_values import StateValues
 from .subscription import Subscription
 
@@ -130,7 +130,7 @@ class State:
             return first, now
         return first, self.last_time_us
 
-    def check_entries(self, entries: Sequence[Entry]) -> None:
+    def check_entries(self, entries: Sequence[LedgerEntry]) -> None:
         """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
         for entry in entries:
             if entry.queue_id:
@@ -149,7 +149,7 @@ class State:
         oldest_us = queue.config.properties.oldest_request_us(self._env.now_us())
         return queue.durable.requests.find(request_id, oldest_us)
 
-    def _check_request(self, entry: Entry) -> None:
+    def _check_request(self, entry: LedgerEntry) -> None:
         """A request id is committed once (RQ3)."""
         queue = self.queues.get(entry.queue_id)
         if queue is None:  # it was dropped: the commit is refused elsewhere
@@ -160,7 +160,7 @@ class State:
                 "while this one was open: begin again, and the put tells the first one's id"
             )
 
-    def at_hand(self, reads: Sequence[Read | Taken]) -> bool:
+    def at_hand(self, reads: Sequence[Read | TakenRow]) -> bool:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
@@ -169,20 +169,20 @@ class State:
                 return False
         return True
 
-    def place_entries(self, entries: Sequence[Entry]) -> None:
+    def place_entries(self, entries: Sequence[LedgerEntry]) -> None:
         """Check the entries of a commit that takes its place in the order, and note them."""
         self.check_entries(entries)
         self.placed |= {entry.held_as: entry.version for entry in entries}
 
-    def unplace_entries(self, entries: Sequence[Entry]) -> None:
+    def unplace_entries(self, entries: Sequence[LedgerEntry]) -> None:
         """It is applied, or withdrawn."""
         for entry in entries:
             self.placed.pop(entry.held_as, None)
 
     @contextmanager
-    def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
+    def releasing(self, reads: Sequence[Read | TakenRow]) -> Iterator[None]:
         """While a change is made that reads these (Q4 of `releases`). Raises StoreCorrupt."""
-        by_queue: dict[int, list[Reading]] = {}
+        by_queue: dict[int, list[ReadRange]] = {}
         if not self.at_hand(reads):
             for read in reads:
                 by_queue.setdefault(read[0], []).append(read[1:4])

@@ -22,14 +22,14 @@ from quire.errors import KeyHeld, StateConflict, StateFull
 from quire.limits import MAX_STATE_BYTES, MAX_STATE_KEYS, MAX_STATE_NAME_BYTES
 
 
-class Found(NamedTuple):
+class StateEntry(NamedTuple):
     """An entry: the number tells it from a later one of the same key."""
 
     number: int
     entry: CatalogEntry
 
 
-class _Placed(NamedTuple):
+class _PlacedValue(NamedTuple):
     """What a change that has its place in the order sets a key to."""
 
     number: int  # of the entry; NO_ENTRY: it deletes it
@@ -49,16 +49,16 @@ class StateValues:
         self._reserved_keys = 0
         # By changes that have their place in the order, and are not applied yet; these things are
         # of the thread that leads the sequencer.
-        self._placed: dict[StateKey, _Placed] = {}
+        self._placed: dict[StateKey, _PlacedValue] = {}
         self._next_number = 1
 
     # Looking
 
-    def find(self, name: str, key: str) -> Found | None:
+    def find(self, name: str, key: str) -> StateEntry | None:
         """The entry that is committed."""
         number = self._index.numbers.get(name, {}).get(key)
         entry = None if number is None else self._durable.catalog[STATE].get(number)
-        return None if number is None or entry is None else Found(number, entry)
+        return None if number is None or entry is None else StateEntry(number, entry)
 
     def value(self, name: str, key: str) -> bytes | None:
         """What is committed."""
@@ -124,7 +124,7 @@ class StateValues:
 
     # In the journal's order
 
-    def check(self, reads: Mapping[StateKey, Found | None], sets: Iterable[StateKey]) -> None:
+    def check(self, reads: Mapping[StateKey, StateEntry | None], sets: Iterable[StateKey]) -> None:
         """Whether a transaction may be committed next. Raises StateConflict, KeyHeld."""
         for where in (*reads, *sets):
             placed = self._placed.get(where)
@@ -155,13 +155,13 @@ class StateValues:
 
         `xid`: of a transaction that is prepared, and is to hold them. What fails places nothing.
         """
-        placed: dict[StateKey, _Placed] = {}
+        placed: dict[StateKey, _PlacedValue] = {}
         numbers: list[int] = []
         for name, key, is_put in sets:
             where = name, key
             number = self._number(where, is_put)
             numbers.append(number)
-            placed[where] = _Placed(number if is_put else NO_ENTRY, by, xid)
+            placed[where] = _PlacedValue(number if is_put else NO_ENTRY, by, xid)
         self._placed |= placed
         return numbers
 
@@ -186,5 +186,5 @@ class StateValues:
                 del self._placed[name, key]
 
 
-def _identity(found: Found | None) -> tuple[int, int] | None:
+def _identity(found: StateEntry | None) -> tuple[int, int] | None:
     return None if found is None else (found.number, found.entry.version)

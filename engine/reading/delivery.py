@@ -12,7 +12,7 @@ from quire.arguments import Bytes
 from quire.block import StreamedBlock
 from quire.block.row_block import RowBlock
 from quire.delivered_slice import Delivered
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
@@ -27,10 +27,12 @@ from quire.retry import Retry
 from .block_reader import BlockMoved, BlockReader
 from .indexing import catch_up, group_of
 
-Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
+DeliveryRuns = list[
+    tuple[int, int, int]
+]  # positions [start, end) and how often they are delivered now
 
 
-class Noting(Protocol):
+class DeliveryLog(Protocol):
     """Makes durable what becomes of deliveries."""
 
     def hand_out(
@@ -47,7 +49,7 @@ class Noting(Protocol):
         """These have failed. Does not raise."""
 
 
-class Asking(NamedTuple):
+class DeliveryRequest(NamedTuple):
     """Who asks for messages of a subscription, or is to move it."""
 
     queue: Queue
@@ -62,14 +64,14 @@ class Delivery:
 
     _env: Env
     _reader: BlockReader
-    _noting: Noting
+    _noting: DeliveryLog
     queues: InitVar[Iterable[Queue]]
 
     def __post_init__(self, queues: Iterable[Queue]) -> None:
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
 
-    def take(self, asking: Asking, limit: int, timeout: float) -> Runs:
+    def take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns:
         """The next positions for the subscription, up to `limit`, now in flight.
 
         Waits up to `timeout` seconds for the first, while it is wanted. Raises TransactionError to
@@ -93,7 +95,7 @@ class Delivery:
             if runs is not None and (timeout <= 0 or due == math.inf):
                 return runs
 
-    def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
+    def _hand_out(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """Note deliveries before they happen."""
         more = runs[HANDOUT_RUNS:]
         del runs[HANDOUT_RUNS:]
@@ -145,14 +147,14 @@ class Delivery:
         taker: object,
         *,
         to_change: bool,
-    ) -> Runs:
+    ) -> DeliveryRuns:
         """The message at the position, now in flight, if it is not due yet.
 
         Its group is the taker's then, unless it is `to_change` it.
         """
         group = self._group(queue, position)
         holder = None if to_change else taker
-        runs: Runs = []
+        runs: DeliveryRuns = []
         is_known = False
         while not is_known:
             self.look(queue, subscription)
@@ -193,7 +195,7 @@ class Delivery:
                 if queue.dropped or subscription.removed or not subscription.later:
                     self._delayed.discard(delayed)
 
-    def fail(self, runs: Sequence[Taken]) -> set[Subscription]:
+    def fail(self, runs: Sequence[TakenRow]) -> set[Subscription]:
         """These are given back, as they failed: the subscriptions of which that is noted (U7)."""
         failures: list[Failure] = []
         noted: set[Subscription] = set()
@@ -234,10 +236,10 @@ class Delivery:
                 self._delayed.add((queue, subscription))
             queue.wake()
 
-    def _take(self, asking: Asking, limit: int, timeout: float) -> Runs | None:
+    def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns | None:
         """Take of the messages that are looked at already; None: more have to be looked at."""
         queue, subscription, taker, wanted = asking
-        runs: Runs = []
+        runs: DeliveryRuns = []
 
         def ready() -> bool:
             """Take what is there; whether there is nothing to wait for."""
@@ -258,7 +260,7 @@ class Delivery:
             raise
         return runs if runs or not is_ready else None
 
-    def hold(self, asking: Asking, own: int, timeout: float) -> None:
+    def hold(self, asking: DeliveryRequest, own: int, timeout: float) -> None:
         """Let nobody take of the subscription but who has: the asking one is to move it (U6).
 
         Waits up to `timeout` seconds, while it is wanted, for others to end what they have of it;
@@ -300,7 +302,9 @@ class Delivery:
             subscription.guard(None)
             queue.wake()
 
-    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
+    def deliver(
+        self, queue: Queue, subscription: Subscription, runs: DeliveryRuns
+    ) -> list[Delivered]:
         """The messages at positions in flight."""
         parts: list[Delivered] = []
         for start, end, deliveries in runs:

@@ -15,9 +15,9 @@ import numpy as np
 from quire.block.format import ABSENT_TIME, Column
 from quire.delivered_slice import Delivered
 from quire.engine.queues.groups import group_number
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
-from quire.engine.queues.selection import Headers, clock_us
+from quire.engine.queues.selection import SelectionHeaders, clock_us
 from quire.engine.queues.sequences import NO_SEQUENCE, number_of
 from quire.engine.queues.standing import Ranks
 from quire.engine.queues.subscription import Subscription
@@ -85,7 +85,7 @@ def group_of(part: Delivered) -> int:
     return 0
 
 
-def numbers_in(reader: BlockReader, queue: Queue, read: Read | Taken) -> dict[int, int]:
+def numbers_in(reader: BlockReader, queue: Queue, read: Read | TakenRow) -> dict[int, int]:
     """By sender, the number after the highest of the messages that are read by this."""
     found: dict[int, int] = {}
     _, subscription_id, first, last = read[:4]
@@ -142,13 +142,15 @@ class Columns:
                 self._times = np.zeros(count, np.int64)
                 self._lives = np.full(count, NEVER_US, np.int64)
 
-    def headers(self) -> Headers:
+    def headers(self) -> SelectionHeaders:
         """For the selection."""
         ranks = self._ranks
         if self._properties.priority:
             ranks[ranks == 0] = self._properties.default_priority
             ranks = MAX_PRIORITY - ranks
-        return Headers(ranks, self._due, self._expires, self._groups, self._times, self._lives)
+        return SelectionHeaders(
+            ranks, self._due, self._expires, self._groups, self._times, self._lives
+        )
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
         """Of the messages that a pointer names (IX2). Raises Misordered."""

@@ -21,13 +21,13 @@ from quire.delivered_slice import Delivered
 from quire.errors import StoreCorrupt
 from quire.info import Piece
 from quire.limits import HEADED_BYTES
-from quire.row_filter import Condition, chosen
+from quire.row_filter import RowCondition, chosen
 from quire.row_schema import META, nulls, schema_of_words
 
 from .direct_read import PieceBlock, PieceReader
 
 
-class Asked(NamedTuple):
+class RowQuery(NamedTuple):
     """What of a typed queue's messages is asked for.
 
     `words`: the schema as it was when that was asked. `columns`: the names of columns. `meta`: of
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     words: str
     columns: tuple[str, ...]
     meta: tuple[str, ...] = ()
-    where: Condition | None = None
+    where: RowCondition | None = None
 
     def needed(self) -> set[str] | None:
         """The names of the columns that are looked at; None: all of them."""
@@ -57,7 +57,7 @@ class RowPart(NamedTuple):
 
 
 def read_rows(
-    reader: PieceReader, pieces: Sequence[Piece], asked: Asked, queue: str
+    reader: PieceReader, pieces: Sequence[Piece], asked: RowQuery, queue: str
 ) -> Iterator[RowPart]:
     """The rows of the pieces, a part for each block; `_meta` is the last column if asked for.
 
@@ -77,7 +77,7 @@ def read_rows(
 
 
 def _needed(
-    found: PieceBlock, where: Condition | None, names: Collection[str] | None
+    found: PieceBlock, where: RowCondition | None, names: Collection[str] | None
 ) -> Block | None:
     """The block, of these columns only if that is less; None: nothing of it is asked for."""
     part = found.part
@@ -90,7 +90,7 @@ def _needed(
     return found.whole() if block is None or block.count < found.stop else block
 
 
-def _may(where: Condition | None, head: memoryview, found: PieceBlock) -> bool:
+def _may(where: RowCondition | None, head: memoryview, found: PieceBlock) -> bool:
     """Whether a block may have rows that are asked for; of one that is damaged its bytes tell."""
     try:
         if where is None or len(head) < HEADER_BYTES or not head_bytes(head):
@@ -100,7 +100,7 @@ def _may(where: Condition | None, head: memoryview, found: PieceBlock) -> bool:
         return True
 
 
-def _rows(found: Delivered, position: int, asked: Asked, queue: str) -> pa.RecordBatch | None:
+def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.RecordBatch | None:
     """The chosen rows of a part of a block whose first message has the position."""
     block = found.block
     if not isinstance(block, RowBlock):

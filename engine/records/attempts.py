@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 # Positions [start, end); how often each was given back (or noted, where deliveries are); how often
 # it failed, where that is not the same; and when it comes again, by the wall clock, 0: at once.
-Row = tuple[int, int, int, int, int]
+AttemptRow = tuple[int, int, int, int, int]
 Tried = tuple[int, int, int]
 
 _NEVER: Tried = 0, 0, 0
@@ -22,7 +22,7 @@ class Attempts:
 
     __slots__ = ("_ends", "_tried", "starts")
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[AttemptRow] = ()) -> None:
         """`rows`: ascending and disjoint."""
         self.starts: list[int] = []
         self._ends: list[int] = []
@@ -37,7 +37,7 @@ class Attempts:
     def __bool__(self) -> bool:
         return bool(self.starts)
 
-    def rows(self, first: int = 0, after: int | None = None) -> list[Row]:
+    def rows(self, first: int = 0, after: int | None = None) -> list[AttemptRow]:
         """The runs, or those of some indices."""
         part = slice(first, after)
         runs = zip(self.starts[part], self._ends[part], self._tried[part], strict=True)
@@ -81,7 +81,7 @@ class Attempts:
 
     def take_back(self, start: int, end: int) -> None:
         """It was once less, after all."""
-        rows: list[Row] = []
+        rows: list[AttemptRow] = []
         first, after = self._cut(start, end)
         for lo, hi, count, failed, due in self.rows(first, after):
             if count > 1 or failed or due:
@@ -96,7 +96,7 @@ class Attempts:
         """A delivery has failed and no record tells of it: what the record before said stays."""
         self._count(start, end, not noted, int(noted), None)
 
-    def without_failures(self) -> list[Row]:
+    def without_failures(self) -> list[AttemptRow]:
         """The runs, but for how often each failed: of that no record may tell."""
         return Attempts((lo, hi, n, 0, due) for lo, hi, n, _, due in self.rows() if n or due).rows()
 
@@ -111,7 +111,7 @@ class Attempts:
 
     def _count(self, start: int, end: int, more: int, failures: int, due_us: int | None) -> None:
         first, after = self._cut(start, end)
-        rows: list[Row] = []
+        rows: list[AttemptRow] = []
         for lo, hi, count, failed, due in self.rows(first, after):
             if start < lo:
                 rows.append((start, lo, more, failures, due_us or 0))
@@ -132,10 +132,10 @@ class Attempts:
                 self._tried.insert(index, self._tried[index])
         return bisect_right(self._ends, start), bisect_left(self.starts, end)
 
-    def _replace(self, first: int, after: int, rows: list[Row]) -> None:
+    def _replace(self, first: int, after: int, rows: list[AttemptRow]) -> None:
         """Put rows in the stead of some, joined where they touch and tell the same."""
         before, behind = max(first - 1, 0), after + 1
-        joined: list[Row] = []
+        joined: list[AttemptRow] = []
         for row in self.rows(before, first) + rows + self.rows(after, behind):
             if joined and joined[-1][1:] == (row[0], *row[2:]):
                 joined[-1] = joined[-1][0], *row[1:]

@@ -40,7 +40,7 @@ _UNCERTAIN = (
 _NAME = re.compile(r"[0-9a-f]{16}\.qck")
 
 
-class Numbers:
+class IntegerRuns:
     """Collects runs of integers; each is named by its (offset, length) in the JSON."""
 
     def __init__(self) -> None:
@@ -105,7 +105,12 @@ def list_checkpoints(env: Env, directory: str) -> list[int]:
 
 
 def write_checkpoint(
-    env: Env, directory: str, store_id: int, lsn: int, document: dict[str, Any], numbers: Numbers
+    env: Env,
+    directory: str,
+    store_id: int,
+    lsn: int,
+    document: dict[str, Any],
+    numbers: IntegerRuns,
 ) -> str:
     """Write a checkpoint (K1); its path.
 

@@ -127,7 +127,7 @@ Packed = tuple[
 new_part: Final = partial(tuple.__new__, Part)  # of all its fields; faster than `Part`
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A ledger entry, the key's last committed version; or the request id of a put.
 
     That has the id of its queue, and the place of its message among those put there as version.
@@ -150,7 +150,7 @@ class CommitRecord(NamedTuple):
     time_us: int
     parts: Sequence[Part]
     reads: Sequence[Read]
-    entries: Sequence[Entry]
+    entries: Sequence[LedgerEntry]
     sections: Sequence[Any] = ()  # the further ones (see `sections`)
 
     def section(self, kind: int) -> Any:
@@ -165,7 +165,7 @@ def pack_light(
     transaction_id: int,
     lone: Collection[LoneMessage[Q]],
     reads: Sequence[ReadRow],
-    entries: Sequence[Entry],
+    entries: Sequence[LedgerEntry],
 ) -> Packed[Q]:
     """The record of a small transaction, with one message at most for each queue: as most are.
 
@@ -278,7 +278,7 @@ def pack(
     transaction_id: int,
     groups: Sequence[tuple[Put[Q], list[EncodedBlock | Part]]],
     reads: Sequence[ReadRow],
-    entries: Sequence[Entry],
+    entries: Sequence[LedgerEntry],
     more: Sequence[bytes | bytearray] = (),
     mark: int = 0,
 ) -> Packed[Q]:
@@ -344,7 +344,7 @@ def pack(
     return record, beginning, by_queue, blocks, messages
 
 
-def _packed_entries(entries: Sequence[Entry]) -> bytes:
+def _packed_entries(entries: Sequence[LedgerEntry]) -> bytes:
     pieces: list[bytes] = []
     for key, version, queue_id in entries:
         name = key.encode()
@@ -357,7 +357,7 @@ def entry_bytes(key: str) -> int:
     return format.ENTRY.size + _up(len(key.encode()))
 
 
-def commit_kind(entries: Sequence[Entry]) -> int:
+def commit_kind(entries: Sequence[LedgerEntry]) -> int:
     """Of the record of a transaction with these."""
     has_requests = any(entry.queue_id for entry in entries)
     return format.COMMIT_ONCE if has_requests else format.COMMIT
@@ -401,7 +401,7 @@ def unpack(
     for _ in range(entry_count):
         length, _, queue_id, version = format.ENTRY.unpack_from(body, offset)
         offset += format.ENTRY.size
-        entries.append(Entry(str(body[offset : offset + length], "utf-8"), version, queue_id))
+        entries.append(LedgerEntry(str(body[offset : offset + length], "utf-8"), version, queue_id))
         offset += _up(length)
     if sum(part.count for part in parts) != messages or any(
         part.kind > format.LTDS for part in parts

@@ -23,7 +23,7 @@ from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
 
 from . import catalog, format
 from .catalog import CatalogChange, add_queue, change
-from .commit_record import CommitRecord, Entry, Part, ReadRow, attached_bytes, unpack
+from .commit_record import CommitRecord, LedgerEntry, Part, ReadRow, attached_bytes, unpack
 from .durable_state import (
     LOST,
     NOBODY,
@@ -194,7 +194,7 @@ class Fold:
         self,
         groups: RowsByQueue,
         reads: Sequence[ReadRow],
-        entries: Sequence[Entry],
+        entries: Sequence[LedgerEntry],
         first_id: int,
         time_us: int,
         address: int,
@@ -223,7 +223,7 @@ class Fold:
             state.last_time_us = time_us
 
     def _enter(
-        self, groups: RowsByQueue, entries: Sequence[Entry], first_id: int, time_us: int
+        self, groups: RowsByQueue, entries: Sequence[LedgerEntry], first_id: int, time_us: int
     ) -> None:
         """Entries of the ledger, and request ids of what is put."""
         first: dict[int, tuple[DurableQueue, int]] = {}

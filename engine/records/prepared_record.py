@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .commit_record import Entry, Part, Read
+from .commit_record import LedgerEntry, Part, Read
 from .key_values import ValueSet
 
 
@@ -17,7 +17,7 @@ class PrepareRecord(NamedTuple):
     prepared_us: int
     parts: Sequence[Part]
     reads: Sequence[Read]
-    entries: Sequence[Entry]
+    entries: Sequence[LedgerEntry]
     sets: Sequence[ValueSet] = ()  # of states
     attachment: int = 0  # the id of its blocks on pages; 0: none, or an earlier release's
 

@@ -23,7 +23,7 @@ from .durable_state import DurableQueue, DurableState, DurableSubscription
 from .local_tail import shared
 from .sections.kinds import pack_prepared
 
-Values = dict[str, Any]
+HashedValues = dict[str, Any]
 
 
 OF_STORE: Final[Mapping[str, Callable[[DurableState], Any]]] = {
@@ -63,12 +63,12 @@ OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
 }
 
 
-def values_of(state: DurableState) -> Values:
+def values_of(state: DurableState) -> HashedValues:
     """What is hashed, copied: called while nothing is folded."""
     return {name: told(state) for name, told in OF_STORE.items()}
 
 
-def hash_of(values: Values) -> str:
+def hash_of(values: HashedValues) -> str:
     """In hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=16).hexdigest()

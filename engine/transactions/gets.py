@@ -15,10 +15,10 @@ import numpy as np
 from quire.block import Block
 from quire.delivered_messages import Messages
 from quire.delivered_slice import Delivered
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import Asking, Runs, moving
+from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
@@ -37,7 +37,7 @@ EXPIRED: Final = "expired"
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
-class _Reading:
+class _BlockCursor:
     """The block that messages are got from one by one, as long as it stays where it is."""
 
     __slots__ = ("_offsets", "_payloads", "_row", "block", "end", "epoch", "first", "first_id",
@@ -85,11 +85,11 @@ class Gets:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.taken: list[Taken] = []
+        self.taken: list[TakenRow] = []
         self.passes: list[tuple[Queue, Subscription, int]] = []
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
-        self._block: _Reading | None = None
+        self._block: _BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
@@ -144,7 +144,7 @@ class Gets:
     def one_by_rule(self, source: str) -> Message | None:
         """The next message of a queue whose rules say which one that is."""
         queue, subscription = self._context.state.source(source)
-        asking = Asking(queue, subscription, self, lambda: False)
+        asking = DeliveryRequest(queue, subscription, self, lambda: False)
         runs = self._context.delivery.take(asking, 1, 0.0)
         return self._only(queue, subscription, runs)
 
@@ -159,7 +159,7 @@ class Gets:
         runs = delivery.take_scheduled(queue, subscription, position, self, to_change=to_change)
         return self._only(queue, subscription, runs)
 
-    def _only(self, queue: Queue, subscription: Subscription, runs: Runs) -> Message | None:
+    def _only(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> Message | None:
         try:
             message = self._plain(queue, subscription, *runs[0]) if runs else None
             return message or message_of(queue.name, self.deliver(queue, subscription, runs))
@@ -185,17 +185,19 @@ class Gets:
         self._note(queue, subscription, start, end, record, epoch)
         return plain_message(record[1], queue.name, payload, record[2], deliveries)
 
-    def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _Reading | None:
+    def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _BlockCursor | None:
         """A block of several messages, which are probably got one after another."""
         if queue.schema is not None:
             return None
         record = BlockRef._make(row)
         try:
-            return _Reading(queue, epoch, record, self._context.reader.block(record))
+            return _BlockCursor(queue, epoch, record, self._context.reader.block(record))
         except BlockMoved:
             return None
 
-    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
+    def deliver(
+        self, queue: Queue, subscription: Subscription, runs: DeliveryRuns
+    ) -> list[Delivered]:
         """The messages of positions that were just taken; if that fails: `take_back`.
 
         None at all, when somebody's read_to or unsubscribe has released them in between.
@@ -384,7 +386,7 @@ class Gets:
             "got: reject what it got, once"
         )
 
-    def _position(self, taken: Taken, message_id: int) -> int:
+    def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""
         _, _, lo, hi, queue, _, record, epoch = taken
         if record is not None and epoch == queue.epoch:
@@ -448,14 +450,14 @@ class Gets:
                 ]
         return records
 
-    def to_read(self) -> list[Taken]:
+    def to_read(self) -> list[TakenRow]:
         """What was taken, for the commit's record: in as few runs as can be, where they are many.
 
         By priority they come in any order.
         """
         if len(self.taken) < RUNS_JOINED and not self.seeks:
             return self.taken
-        joined: list[Taken] = []
+        joined: list[TakenRow] = []
         for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
             if taken[5] in self.seeks:
                 continue  # where it goes to says what it has read
@@ -522,14 +524,14 @@ class Gets:
             self.let_go()
 
 
-def _part(taken: Taken, start: int, end: int) -> Taken:
+def _part(taken: TakenRow, start: int, end: int) -> TakenRow:
     """Another run of the same subscription, whose record is looked up."""
     queue_id, subscription_id, _, _, queue, subscription, _, _ = taken
     return queue_id, subscription_id, start, end, queue, subscription, None, 0
 
 
 def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs without one position."""
+    """DeliveryRuns without one position."""
     left: list[tuple[int, int]] = []
     for lo, hi in runs:
         left += (lo, min(position, hi)), (max(position + 1, lo), hi)

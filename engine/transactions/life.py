@@ -44,9 +44,9 @@ from quire.arguments import check_preparable, check_timeout, check_xid
 from quire.documented import documented_by
 from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written import Written
-from quire.engine.queues.prepared import Prepared
-from quire.engine.queues.queue import Queue, Taken
-from quire.engine.records.commit_record import Entry, Read
+from quire.engine.queues.prepared import PreparedTransaction
+from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.records.sections.held import Held
 from quire.engine.records.sections.moves import MovesSection
 from quire.engine.records.sections.values import ValuesSection
@@ -137,7 +137,9 @@ class TransactionLife:
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
         self.change: TransactionChange | None = None  # what the journal was asked to hold
-        self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
+        self.prepared: PreparedTransaction | None = (
+            None  # what the store holds for it once it is prepared
+        )
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
@@ -208,9 +210,9 @@ class TransactionLife:
         puts, gets = self._puts, self._gets
         written: Collection[Written] = ()
         light = True
-        taken: Sequence[Taken] = ()
+        taken: Sequence[TakenRow] = ()
         passed: Sequence[Read] = ()
-        entries: Sequence[Entry] = ()
+        entries: Sequence[LedgerEntry] = ()
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
             if not light:
@@ -250,8 +252,8 @@ class TransactionLife:
             return moves, None  # one that has only read states commits nothing by that
         return moves, own.section()
 
-    def _entry_records(self) -> list[Entry]:
-        entries = [Entry(key, version) for key, version in (self._entries or {}).items()]
+    def _entry_records(self) -> list[LedgerEntry]:
+        entries = [LedgerEntry(key, version) for key, version in (self._entries or {}).items()]
         if self._puts is not None and self._puts.requests is not None:
             entries += self._puts.requests.entries()
         return entries

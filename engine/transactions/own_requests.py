@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
-from quire.engine.records.commit_record import Entry, entry_bytes
+from quire.engine.records.commit_record import LedgerEntry, entry_bytes
 from quire.errors import InvalidArgument
 from quire.limits import MAX_REQUESTS_BYTES
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
@@ -67,10 +67,10 @@ class OwnRequests:
         self._bytes += size
         return RequestedIds([ids[request_id] for request_id in request_ids])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """What the commit is to know of them."""
         return [
-            Entry(request_id, message_id.index, queue_id)
+            LedgerEntry(request_id, message_id.index, queue_id)
             for (queue_id, request_id), message_id in self._ids.items()
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.arguments import check_state_bytes, state_bytes
 from quire.engine.queues.state import State
-from quire.engine.queues.state_values import Found
+from quire.engine.queues.state_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
 from quire.engine.records.sections.values import Setting, ValuesSection
 
@@ -18,7 +18,7 @@ class OwnValues:
         self._values = state.values
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._reads: dict[StateKey, Found | None] = {}
+        self._reads: dict[StateKey, StateEntry | None] = {}
         self.sets: dict[StateKey, Setting] = {}  # what is to be committed
         self._growth: dict[StateKey, tuple[int, int]] = {}  # bytes and keys more than there are
         # The same by name, as far as there are more: what is reserved.

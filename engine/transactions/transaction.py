@@ -31,7 +31,7 @@ from quire.block.row_input import is_row
 from quire.delivered_messages import Messages
 from quire.delivered_slice import Delivered
 from quire.documented import documented_by
-from quire.engine.reading.delivery import Asking
+from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.reading.finding import place_of
 from quire.engine.records.sections.moves import check_kept
 from quire.errors import QueueFull
@@ -290,7 +290,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if seconds:
             self._waits_for = queue
         try:
-            asking = Asking(queue, subscription, gets, self._is_open)
+            asking = DeliveryRequest(queue, subscription, gets, self._is_open)
             runs = context.delivery.take(asking, limit, seconds)
         finally:
             self._waits_for = None
@@ -368,7 +368,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:
-            context.delivery.hold(Asking(queue, subscription, gets, self._is_open), own, seconds)
+            context.delivery.hold(
+                DeliveryRequest(queue, subscription, gets, self._is_open), own, seconds
+            )
         finally:
             self._waits_for = None
         with self._lock:

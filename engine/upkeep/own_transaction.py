@@ -11,7 +11,7 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.limits import LET_GO_AT_ONCE
 from quire.moments import Duration
 
-Runs = list[tuple[int, int]]  # of positions
+MessageRuns = list[tuple[int, int]]  # of positions
 
 
 class OwnTransaction(EmbeddedTransaction):

@@ -19,7 +19,7 @@ from quire.engine.transactions.gets import Gets
 from quire.intervals import IntervalSet
 from quire.limits import PURGED_AT_ONCE
 
-from .own_transaction import OwnTransaction, Runs, pass_by
+from .own_transaction import MessageRuns, OwnTransaction, pass_by
 
 
 def purge(
@@ -46,9 +46,11 @@ def purge(
     return gone.total
 
 
-def _take(context: Context, queue: Queue, subscription: Subscription | None, end: int) -> Runs:
+def _take(
+    context: Context, queue: Queue, subscription: Subscription | None, end: int
+) -> MessageRuns:
     """What one commit takes; nothing: there is no more."""
-    taken: Runs = []
+    taken: MessageRuns = []
     with OwnTransaction(context, "purge") as txn:
         for each in queue.readers() if subscription is None else [subscription]:
             left = PURGED_AT_ONCE - sum(hi - lo for lo, hi in taken)

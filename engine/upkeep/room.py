@@ -36,7 +36,7 @@ from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 from quire.properties import DEAD_LETTER, GIVING_WAY
 
 from .dead_letters import put_letter
-from .own_transaction import OwnTransaction, Runs
+from .own_transaction import MessageRuns, OwnTransaction
 from .retention import Retention
 
 DROPPED_KEY: Final = "quire.dropped:{}"
@@ -105,7 +105,7 @@ class Room:
             return count > 0
         return self._drop(queue, subscriptions, oldest) > 0
 
-    def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: Runs) -> int:
+    def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: MessageRuns) -> int:
         """Some of them, in one commit; how many."""
         key = DROPPED_KEY.format(queue.queue_id)
         with OwnTransaction(self._context, "overflow") as txn:
@@ -119,7 +119,7 @@ class Room:
             queue.gave_way += count
         return count
 
-    def _move(self, queue: Queue, subscriptions: list[Subscription], oldest: Runs) -> int:
+    def _move(self, queue: Queue, subscriptions: list[Subscription], oldest: MessageRuns) -> int:
         """Some of them to the dead-letter queue, in one commit; how many."""
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
@@ -133,9 +133,9 @@ class Room:
         return sum(end - start for start, end in taken)
 
 
-def _parts(runs: Runs) -> Iterator[Runs]:
+def _parts(runs: MessageRuns) -> Iterator[MessageRuns]:
     """All of them, as many at a time as one commit moves."""
-    some: Runs = []
+    some: MessageRuns = []
     left = DEAD_LETTERS_AT_ONCE
     for start, end in runs:
         while start < end:
@@ -158,10 +158,10 @@ def dropped(context: Context, queue: Queue) -> int:
     return queue.gave_way + before + state.ledger.get(DROPPED_KEY.format(queue.queue_id), 0)
 
 
-def _oldest(queue: Queue, missing: int, messages: int) -> Runs:
+def _oldest(queue: Queue, missing: int, messages: int) -> MessageRuns:
     """The first positions that nobody holds and that charge so much; under the queue's lock."""
     subscriptions = list(queue.subscriptions.values())
-    found: Runs = []
+    found: MessageRuns = []
     left = PURGED_AT_ONCE
     for start, end in queue.released.gaps(0, max(queue.end_position, 1)):
         for lo, hi in _free(subscriptions, start, min(end, queue.end_position)):
@@ -180,7 +180,7 @@ def _oldest(queue: Queue, missing: int, messages: int) -> Runs:
     return []  # all of them would not do
 
 
-def _free(subscriptions: list[Subscription], start: int, end: int) -> Runs:
+def _free(subscriptions: list[Subscription], start: int, end: int) -> MessageRuns:
     """The parts of [start, end) that no subscription holds."""
     held = IntervalSet()
     for subscription in subscriptions:

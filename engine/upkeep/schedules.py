@@ -50,7 +50,7 @@ _TIMING: Final = ("cron", "timezone")
 _LATE_US: Final = int(LATE_SECONDS * 1e6)
 
 
-class _Plan(NamedTuple):
+class _KnownSchedule(NamedTuple):
     """What is known of a schedule, as long as its entry has this version."""
 
     version: int
@@ -70,7 +70,7 @@ class Schedules:
         # Held while one is changed, or puts its messages (SCH4). Who puts them does not wait for
         # it: it may be the thread that changes one.
         self._changing = threading.Lock()
-        self._plans: dict[int, _Plan] = {}
+        self._plans: dict[int, _KnownSchedule] = {}
         self._next_us = 0  # when there is something to do, or to look at
         self._retry_at = 0.0  # what waits is tried again, by the monotonic clock
         self.last_error: str | None = None
@@ -218,7 +218,7 @@ class Schedules:
         ready = (plan.next_us for plan in plans.values() if plan.waiting is None)
         self._next_us = min(ready, default=NEVER_US)
 
-    def _plan(self, number: int, entry: CatalogEntry) -> _Plan:
+    def _plan(self, number: int, entry: CatalogEntry) -> _KnownSchedule:
         """When it is due next, if that is to be put."""
         body, known = entry.body, self._plans.get(number)
         if known is not None and known.version == entry.version:
@@ -226,9 +226,9 @@ class Schedules:
         try:
             times = DueTimes(body["cron"], body["timezone"])
         except InvalidArgument as error:  # another time zone data base than where it was made
-            return _Plan(entry.version, None, NEVER_US, str(error))
+            return _KnownSchedule(entry.version, None, NEVER_US, str(error))
         next_us = None if body["paused"] else times.after(self._since_us(number, body))
-        return _Plan(entry.version, times, NEVER_US if next_us is None else next_us, None)
+        return _KnownSchedule(entry.version, times, NEVER_US if next_us is None else next_us, None)
 
     def _since_us(self, number: int, body: Mapping[str, Any]) -> int:
         """What was due up to then is put, or does not count."""
@@ -236,8 +236,8 @@ class Schedules:
         return max(int(body["since_us"]), ran_us)
 
     def _put(
-        self, number: int, entry: CatalogEntry, plan: _Plan, now_us: int, most: int
-    ) -> tuple[_Plan, int]:
+        self, number: int, entry: CatalogEntry, plan: _KnownSchedule, now_us: int, most: int
+    ) -> tuple[_KnownSchedule, int]:
         """What is due of one, so many messages at most: what is known then, how many it put."""
         body, times = entry.body, plan.times
         assert times is not None  # else nothing is due

@@ -14,19 +14,19 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot, free_runs
 from quire.engine.pages.places import Extent
-from quire.engine.queues.prepared import Prepared, ref_of
+from quire.engine.queues.prepared import PreparedTransaction, ref_of
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.records.commit_record import Part
-from quire.engine.records.state_hash import Values, hash_of, values_of
+from quire.engine.records.state_hash import HashedValues, hash_of, values_of
 from quire.engine.transactions.context import Context
 from quire.errors import QuireError
 from quire.info import Report
 from quire.intervals import IntervalSet
-from quire.journal import Finding, Geometry, scan
+from quire.journal import Geometry, JournalFinding, scan
 
 from .contents import Contents
 
@@ -67,7 +67,7 @@ class _Check:
         """Which record the state is of, and its hash; the digest of the messages then."""
         sequencer, durable = self._context.sequencer, self._context.state.durable
 
-        def look() -> tuple[int, Values, Contents | None]:
+        def look() -> tuple[int, HashedValues, Contents | None]:
             values = values_of(durable)
             return sequencer.number, values, Contents.hold(self._context) if contents else None
 
@@ -103,7 +103,7 @@ class _Check:
             restart_lsn=restart_lsn,
             until_lsn=opened.journal.end_lsn,
         ):
-            if not isinstance(found, Finding):
+            if not isinstance(found, JournalFinding):
                 groups += 1
             elif found.damage:
                 self._find(f"{found.file}, offset {found.offset}: {found.message}")
@@ -131,7 +131,7 @@ class _Check:
         for ref in refs:
             self._block(queue, ref)
 
-    def prepared(self, prepared: Prepared) -> None:
+    def prepared(self, prepared: PreparedTransaction) -> None:
         """The messages that a prepared transaction puts once it is committed."""
         self._checked["prepared"] += 1
         state = self._context.state

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
-from quire.consumer import Asked, Consumer, Taken, not_open, take
+from quire.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
 from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.message import Message
@@ -37,7 +37,7 @@ class AsyncConsumer(Generic[T]):
         pool: Pool,
         lines: Lines,
         wrap: Callable[[Transaction], AsyncTransaction],
-        asked: Asked,
+        asked: ConsumerOptions,
     ) -> None:
         self._store = store
         self._pool = pool
@@ -124,12 +124,12 @@ class AsyncConsumer(Generic[T]):
             return await transaction.get(asked.source, seconds)
         return await transaction.get_many(asked.source, asked.max_messages, seconds) or None
 
-    async def _look(self, until: float = math.inf) -> Taken | None:
+    async def _look(self, until: float = math.inf) -> ConsumedMessages | None:
         look = partial(take, self._store, self._asked)
         return await self._pool.run(look, _give_back, until=until)
 
 
-def _give_back(taken: Taken | None) -> None:
+def _give_back(taken: ConsumedMessages | None) -> None:
     if taken is not None:
         taken.transaction.unget()  # nobody has seen it: it does not count as delivered
         taken.transaction.rollback()

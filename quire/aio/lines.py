@@ -30,7 +30,7 @@ R = TypeVar("R")
 _ENV: Final = OsEnv()
 
 
-class _Line:
+class _SourceLine:
     """Of one source, as long as somebody waits there."""
 
     __slots__ = ("may_have", "turn", "waiting")
@@ -48,7 +48,7 @@ class Lines:
         self._store = store
         self._pool = pool
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[tuple[str, object], _Line] = {}
+        self._lines: dict[tuple[str, object], _SourceLine] = {}
         # So many look at a time: others' calls, as those that end transactions, come in between.
         self._looking = asyncio.Semaphore(AIO_THREADS // 2)
         self._ready: deque[asyncio.Future[None]] = deque()
@@ -102,7 +102,7 @@ class Lines:
         if line is None:
             # To look costs a transaction of a joined store a connection, unless it has one.
             may_have = holder is not None or self._store.role == "owner"
-            line = self._lines[key] = _Line(may_have)
+            line = self._lines[key] = _SourceLine(may_have)
         line.waiting += 1
         self._watch(limit, is_over)
         try:

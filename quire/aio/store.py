@@ -16,7 +16,7 @@ from quire.arguments import (
     check_source,
     check_wait,
 )
-from quire.consumer import Asked
+from quire.consumer import ConsumerOptions
 from quire.delivered_messages import Messages
 from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
@@ -160,7 +160,7 @@ class AsyncStore:
         return PutId.of(int(made), made.expires_by)
 
     async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
-        asked = Asked(check_source(source), 1, True, check_wait(timeout), "auto")
+        asked = ConsumerOptions(check_source(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
@@ -168,7 +168,7 @@ class AsyncStore:
         self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
     ) -> Messages:
         number = check_max_messages(max_messages)
-        asked = Asked(check_source(source), number, False, check_wait(timeout), "auto")
+        asked = ConsumerOptions(check_source(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))
         return Messages(source.partition("/")[0]) if found is None else found
 
@@ -205,14 +205,14 @@ class AsyncStore:
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
     ) -> Beginning[AsyncConsumer[Any]]:
-        asked = Asked.of(source, max_messages, timeout, ack)
+        asked = ConsumerOptions.of(source, max_messages, timeout, ack)
 
         async def begin() -> AsyncConsumer[Any]:
             return self._consumer(asked)
 
         return Beginning(begin)
 
-    def _consumer(self, asked: Asked) -> AsyncConsumer[Any]:
+    def _consumer(self, asked: ConsumerOptions) -> AsyncConsumer[Any]:
         return AsyncConsumer(self._inner, self._pool, self._lines, self._wrap, asked)
 
     browse = awaited(Store.browse)

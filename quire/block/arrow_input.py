@@ -25,7 +25,7 @@ from quire.limits import (
 )
 
 from .columns import Attributes, Headers, Strings, offsets_of
-from .encode import Run
+from .encode import MessageRun
 from .format import ABSENT_TIME, FIXED_COLUMNS, Column
 
 SET_BY_STORE = ("id", "time", "delivery_count", "queue")
@@ -39,7 +39,7 @@ _STRINGS = {
 }
 
 
-def runs_of_arrow(source: object) -> list[Run]:
+def runs_of_arrow(source: object) -> list[MessageRun]:
     """The runs of an array, chunked array, batch or table; empty ones are left out."""
     try:
         if isinstance(source, pa.ChunkedArray):
@@ -64,7 +64,7 @@ def runs_of_arrow(source: object) -> list[Run]:
     return runs
 
 
-def runs_of_shares(batch: pa.RecordBatch, counts: Sequence[int]) -> list[Run]:
+def runs_of_shares(batch: pa.RecordBatch, counts: Sequence[int]) -> list[MessageRun]:
     """The runs of the first so many messages of the batch, of the next ones, and so on.
 
     The batch is checked once for all of them, which is most of the work where they are small.
@@ -72,12 +72,12 @@ def runs_of_shares(batch: pa.RecordBatch, counts: Sequence[int]) -> list[Run]:
     return [share for run in runs_of_arrow(batch) for share in run.split(counts)]
 
 
-def _run_of_array(array: pa.Array, headers: Headers | None = None) -> Run:
+def _run_of_array(array: pa.Array, headers: Headers | None = None) -> MessageRun:
     lengths, content = _binary_rows("payload", array, MAX_PAYLOAD_BYTES)
-    return Run(lengths, [content], headers or Headers(), region=True)
+    return MessageRun(lengths, [content], headers or Headers(), region=True)
 
 
-def _run_of_batch(batch: pa.RecordBatch) -> Run:
+def _run_of_batch(batch: pa.RecordBatch) -> MessageRun:
     _check_names(batch.schema)
     headers = Headers()
     payload: pa.Array = None

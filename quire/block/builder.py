@@ -13,7 +13,7 @@ from quire.properties import Expiry
 
 from .arrow_input import runs_of_arrow
 from .columns import Headers
-from .encode import EncodedBlock, Run, encode_runs, expiring, run_of_rows
+from .encode import EncodedBlock, MessageRun, encode_runs, expiring, run_of_rows
 from .single import encode_one
 
 
@@ -37,7 +37,7 @@ class BlockBuilder:
         self.count = 0
         self.payload_bytes = 0
         self.charge_bytes = 0
-        self._runs: list[Run] = []
+        self._runs: list[MessageRun] = []
         # Rows that were added one by one since the last run.
         self._payloads: list[bytes] = []
         self._fields: list[Fields | None] = []
@@ -83,7 +83,7 @@ class BlockBuilder:
             )
         if size > MAX_PAYLOAD_BYTES and int(lengths.max()) > MAX_PAYLOAD_BYTES:
             check_payload(rows[int(lengths.argmax())])
-        self._extend([Run(lengths, [content], Headers(), region=True)], size)
+        self._extend([MessageRun(lengths, [content], Headers(), region=True)], size)
         return len(rows)
 
     def add_arrow(self, source: object) -> int:
@@ -95,7 +95,7 @@ class BlockBuilder:
         self._extend(runs)
         return sum(run.count for run in runs)
 
-    def add_run(self, run: Run) -> None:
+    def add_run(self, run: MessageRun) -> None:
         """Add messages that are one of `runs_of_shares`."""
         self._extend([run], len(run.pieces[0]))
 
@@ -129,7 +129,7 @@ class BlockBuilder:
             return [EncodedBlock(block, 1, self.charge_bytes, self.payload_bytes)]
         return list(self.blocks(max_block_bytes))
 
-    def _all_runs(self) -> Sequence[Run]:
+    def _all_runs(self) -> Sequence[MessageRun]:
         self._close_rows()
         return self._runs
 
@@ -139,7 +139,7 @@ class BlockBuilder:
             self._payloads = []
             self._fields = []
 
-    def _extend(self, runs: Sequence[Run], size: int | None = None) -> None:
+    def _extend(self, runs: Sequence[MessageRun], size: int | None = None) -> None:
         """Add runs; `size` is their payload bytes if that is known."""
         if not runs:
             return

@@ -15,7 +15,7 @@ from quire.limits import COLUMN_SUMS_BYTES, COLUMN_SUMS_SHARE
 
 from .format import COLUMN_SUM_BYTES
 
-Part = tuple[int, int, int]
+SummedPart = tuple[int, int, int]
 """Where a part begins in the rows, its length in bytes, and its checksum."""
 
 
@@ -40,7 +40,7 @@ def column_sums(rows: pa.Buffer, schema: pa.Schema) -> bytes:
     return np.array(sums, "<u8").tobytes()
 
 
-def read_sums(data: bytes, columns: int) -> list[Part]:
+def read_sums(data: bytes, columns: int) -> list[SummedPart]:
     """The parts; nothing where there are no checksums.
 
     Raises ValueError for what is none.

@@ -47,7 +47,7 @@ class EncodedBlock:
         self.payload_bytes = payload_bytes
 
 
-class Run:
+class MessageRun:
     """Messages in memory: lengths of the payloads, their bytes in pieces, and header columns.
 
     `pieces` is either one buffer per message (`region` False) or one buffer with all of them.
@@ -72,7 +72,7 @@ class Run:
         self.region = region
         self.offsets = offsets
 
-    def split(self, counts: Sequence[int]) -> Iterator[Run]:
+    def split(self, counts: Sequence[int]) -> Iterator[MessageRun]:
         """Runs of so many of its messages, in their order; their payloads are in one buffer."""
         ends = offsets_of(self.lengths)
         offsets: list[int] = ends.tolist()
@@ -86,7 +86,7 @@ class Run:
             own = headers.slice(start, stop).present() if columns else headers
             payloads = content[offsets[start] : offsets[stop]]
             known = stored[place:next_place]
-            yield Run(lengths[start:stop], [payloads], own, region=True, offsets=known)
+            yield MessageRun(lengths[start:stop], [payloads], own, region=True, offsets=known)
             start, place = stop, next_place
 
 
@@ -99,22 +99,22 @@ def _stored_offsets(offsets: NDArray[np.int64], counts: Sequence[int]) -> bytes:
     return (offsets[rows] - np.repeat(offsets[starts], sizes + 1)).astype("<i4").tobytes()
 
 
-def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> Run:
+def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> MessageRun:
     """A run of messages that were added one by one."""
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    return Run(lengths, payloads, headers_of_rows(fields), region=False)
+    return MessageRun(lengths, payloads, headers_of_rows(fields), region=False)
 
 
-def run_of_block(block: Block) -> Run:
+def run_of_block(block: Block) -> MessageRun:
     """A run of the messages of a block."""
     lengths = np.diff(block.offsets).astype(np.int64)
-    return Run(lengths, [block.payload], block.headers, region=True)
+    return MessageRun(lengths, [block.payload], block.headers, region=True)
 
 
-def expiring(run: Run, expiry: Expiry) -> Run:
+def expiring(run: MessageRun, expiry: Expiry) -> MessageRun:
     """The run with messages that expire when their queue says, or sooner."""
     headers = expiring_headers(run.headers, run.count, expiry)
-    return Run(run.lengths, run.pieces, headers, region=run.region)
+    return MessageRun(run.lengths, run.pieces, headers, region=run.region)
 
 
 def expiring_headers(given: Headers, count: int, expiry: Expiry) -> Headers:
@@ -168,7 +168,7 @@ def _or_absent(value: int | None) -> int:
     return ABSENT_TIME if value is None else value
 
 
-def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBlock]:
+def encode_runs(runs: Sequence[MessageRun], max_block_bytes: int) -> Iterator[EncodedBlock]:
     """The blocks of the runs' messages in order; none above the size but by a single message."""
     if len(runs) == 1 and runs[0].offsets is not None:
         block = _plain_block(runs[0], min(max_block_bytes, MAX_BLOCK_BYTES))
@@ -213,7 +213,7 @@ def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBl
         start = stop
 
 
-def _plain_block(run: Run, max_bytes: int) -> EncodedBlock | None:
+def _plain_block(run: MessageRun, max_bytes: int) -> EncodedBlock | None:
     """The run's one block, if it has no header columns and fits: one of many, its offsets known.
 
     Without numpy, as arrays of a few messages cost more than all the rest.
@@ -238,7 +238,9 @@ def split_ends(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
     return ends
 
 
-def _pieces(runs: Sequence[Run], offsets: NDArray[np.int64], start: int, stop: int) -> list[Buffer]:
+def _pieces(
+    runs: Sequence[MessageRun], offsets: NDArray[np.int64], start: int, stop: int
+) -> list[Buffer]:
     """The payload bytes of the messages from `start` to `stop`, in order."""
     pieces: list[Buffer] = []
     first = 0

@@ -18,7 +18,7 @@ from .columns import (
     Strings,
     join_attributes,
 )
-from .encode import EncodedBlock, Run, encode_runs
+from .encode import EncodedBlock, MessageRun, encode_runs
 from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 from .row_block import RowBlock, encode_rows, rows_and_headers
 from .row_builder import split_rows
@@ -28,7 +28,7 @@ from .row_opening import verified_block
 _PACKED = Column.ID | Column.TIME
 
 
-class Part(NamedTuple):
+class BlockSlice(NamedTuple):
     """A slice of a block. Message `i` of the block has the id `first_id + i`."""
 
     block: Block
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     time_us: int
 
 
-def pack(parts: Sequence[Part]) -> EncodedBlock:
+def pack(parts: Sequence[BlockSlice]) -> EncodedBlock:
     """One block of all the parts' messages in order, with columns of ids and times.
 
     Raises `InvalidArgument` when there is no message, or more than a block can hold.
@@ -68,7 +68,7 @@ def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
         return _charged(split_rows(rows, max_block_bytes), block.charge_bytes)
     first, last = int(whole.offsets[0]), int(whole.offsets[-1])
     lengths = np.diff(whole.offsets).astype(np.int64)
-    run = Run(lengths, [whole.payload[first:last]], whole.headers, region=True)
+    run = MessageRun(lengths, [whole.payload[first:last]], whole.headers, region=True)
     return _charged(list(encode_runs([run], max_block_bytes)), block.charge_bytes)
 
 
@@ -79,17 +79,17 @@ def _charged(blocks: list[EncodedBlock], charge_bytes: int) -> list[EncodedBlock
     return [*blocks, EncodedBlock(end.data, end.count, charge, end.payload_bytes)]
 
 
-def _pack_rows(parts: Sequence[Part]) -> EncodedBlock:
+def _pack_rows(parts: Sequence[BlockSlice]) -> EncodedBlock:
     """One block of all rows in order, in the latest schema among them."""
     words, batch, headers = rows_and_headers([part for part in parts if part.start < part.stop])
     charge = sum(part.block.charge(part.start, part.stop) for part in parts)
     return encode_rows(words, batch, headers, charge)
 
 
-def runs_of(parts: Sequence[Part]) -> list[Run]:
+def runs_of(parts: Sequence[BlockSlice]) -> list[MessageRun]:
     """The parts' messages with their ids and times; neighbours of one message each as one run."""
-    runs: list[Run] = []
-    singles: list[Part] = []
+    runs: list[MessageRun] = []
+    singles: list[BlockSlice] = []
     for part in parts:
         block = part[0]
         if block.count == 1 and not block.columns & _PACKED:
@@ -106,7 +106,7 @@ def runs_of(parts: Sequence[Part]) -> list[Run]:
     return runs
 
 
-def _run_of_singles(parts: Sequence[Part]) -> Run:
+def _run_of_singles(parts: Sequence[BlockSlice]) -> MessageRun:
     """A run of blocks of one message each, which have no ids and times of their own."""
     pieces = [part[0].payload for part in parts]
     count = len(parts)
@@ -117,7 +117,7 @@ def _run_of_singles(parts: Sequence[Part]) -> Run:
     headers.fixed[Column.ID] = np.fromiter([part[3] for part in parts], np.int64, count)
     headers.fixed[Column.TIME] = np.fromiter([part[4] for part in parts], np.int64, count)
     lengths = np.fromiter(map(len, pieces), np.int64, count)
-    return Run(lengths, pieces, headers, region=False)
+    return MessageRun(lengths, pieces, headers, region=False)
 
 
 def _headers_of_singles(blocks: Sequence[Block], columns: int) -> Headers:
@@ -153,11 +153,11 @@ def _only(text: Strings) -> Buffer | None:
     return text.data if text.valid is None or text.valid[0] else None
 
 
-def _run_of_part(part: Part) -> Run:
+def _run_of_part(part: BlockSlice) -> MessageRun:
     block, start, stop, first_id, time_us = part
     headers = block.headers.slice(start, stop)
     headers.fixed[Column.ID] = block.ids(first_id, start, stop)
     headers.fixed[Column.TIME] = block.times(time_us, start, stop)
     offsets = block.offsets[start : stop + 1]
     piece: Buffer = block.payload[int(offsets[0]) : int(offsets[-1])]
-    return Run(np.diff(offsets).astype(np.int64), [piece], headers, region=True)
+    return MessageRun(np.diff(offsets).astype(np.int64), [piece], headers, region=True)

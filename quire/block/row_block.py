@@ -345,7 +345,7 @@ def rows_of_message(
 
 
 def rows_and_headers(parts: Sequence[Any]) -> tuple[str, pa.RecordBatch, Headers]:
-    """Slices of blocks of rows, each as `Part` has it, as one; with ids and times in the headers.
+    """Slices of blocks of rows, each as `BlockSlice` has it, as one; with ids and times on top.
 
     The words are those of the latest schema among them.
     """

@@ -17,19 +17,19 @@ from quire.errors import StoreCorrupt
 from quire.limits import HEAD_READ_BYTES
 from quire.row_schema import schema_of_words
 
-from .column_sums import Part, read_sums
+from .column_sums import SummedPart, read_sums
 from .columns import Buffer
 from .format import HEADER, HEADER_BYTES, MAGIC, SUMS_VERSION, padded
 from .row_block import RowBlock, head_bytes, read_head, rows_of_message
 
-Read = Callable[[int, int], Buffer]
+ReadBytes = Callable[[int, int], Buffer]
 """Bytes of a block: from where, and how many."""
 
 
 class StoredBlock(NamedTuple):
     """A block in a file, of which a part can be read: its head, or a few of its columns."""
 
-    read: Read
+    read: ReadBytes
     length: int
     checksum: int
 
@@ -50,7 +50,7 @@ class StoredBlock(NamedTuple):
         return block if block is not None and (block.length, block.checksum) == known else None
 
 
-def read_columns(head: memoryview, names: Collection[str], read: Read) -> RowBlock | None:
+def read_columns(head: memoryview, names: Collection[str], read: ReadBytes) -> RowBlock | None:
     """The block with these of its columns, as far as it has them, verified (RP1).
 
     None where it takes the whole block: it has header columns or no checksums of its columns,
@@ -82,11 +82,11 @@ def read_columns(head: memoryview, names: Collection[str], read: Read) -> RowBlo
     return RowBlock.of_columns(batch, words, stored, length)
 
 
-def _end(part: Part) -> int:
+def _end(part: SummedPart) -> int:
     return part[0] + part[1]
 
 
-def _read(asked: list[Part], size: int, rows_at: int, read: Read) -> pa.Buffer | None:
+def _read(asked: list[SummedPart], size: int, rows_at: int, read: ReadBytes) -> pa.Buffer | None:
     """The rows' bytes, of which only these parts are filled in; neighbours are read together."""
     buffer = pa.allocate_buffer(size)
     view = memoryview(buffer).cast("B")

@@ -11,7 +11,7 @@ in errors' texts into commands.
 - LN2: options may stand anywhere on the line, and words that begin with a dash behind `--`. A word
   that is not known is answered with the nearest that is.
 - LN3: an error is one line on standard error, with its name and what to do, as a command where one
-  does it. The exit status is one of `Status`.
+  does it. The exit status is one of `ExitStatus`.
 - LN4: what cannot be printed is not taken: a message is gone when it was written out.
 """
 

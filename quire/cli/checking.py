@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Final
 
-from .command import Command, Status
+from .command import Command, ExitStatus
 from .opened import opened, seen
 from .printing import print_json, print_table
 from .values import count, place
@@ -28,7 +28,7 @@ def _verify(options: argparse.Namespace) -> int:
         state = report.checked["state_hash"]
         print(f"record {report.checked['number']}, state {state}{contents}")
     print("ok" if report.ok else f"{len(report.findings)} findings")
-    return Status.DONE if report.ok else Status.ERROR
+    return ExitStatus.DONE if report.ok else ExitStatus.ERROR
 
 
 def _checkpoint(options: argparse.Namespace) -> None:
@@ -87,7 +87,7 @@ def _dump(options: argparse.Namespace) -> int:
         damaged = damaged or (isinstance(item, Finding) and item.damage)
         for line in [json.dumps(as_json(item))] if options.json else in_words(item):
             print(line)
-    return Status.ERROR if damaged else Status.DONE
+    return ExitStatus.ERROR if damaged else ExitStatus.DONE
 
 
 COMMANDS: Final = (

@@ -7,11 +7,11 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple
 
-Run = Callable[[argparse.Namespace], "int | None"]
+RunCommand = Callable[[argparse.Namespace], "int | None"]
 Arguments = Callable[[argparse.ArgumentParser], None]
 
 
-class Status(enum.IntEnum):
+class ExitStatus(enum.IntEnum):
     """How a command ends."""
 
     DONE = 0
@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
     name: str  # as it is typed: "put", "create-queue", or "graph ls"
     help: str  # what it does, in the list of all
-    run: Run  # the exit status; None is 0
+    run: RunCommand  # the exit status; None is 0
     arguments: Arguments = _nothing  # adds those behind the path
     more: str = ""  # what its --help says besides: paragraphs, and lines to try
     calls: tuple[str, ...] = ()  # the calls of a program that do the same, as errors name them

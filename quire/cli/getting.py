@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from quire.limits import COMMAND_BATCH_MESSAGES
 
-from .command import Command, Status
+from .command import Command, ExitStatus
 from .opened import opened, seen, source_parts
 from .printing import add_forms, moment_text, payload_start, print_message, print_table
 from .values import count, number, place, wait
@@ -32,7 +32,7 @@ def _get(options: argparse.Namespace) -> int:
         for message in messages:
             print_message(message, options)
         sys.stdout.flush()  # LN4
-    return Status.DONE if messages else Status.NOTHING
+    return ExitStatus.DONE if messages else ExitStatus.NOTHING
 
 
 def _browse_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +101,12 @@ def _cancel_arguments(parser: argparse.ArgumentParser) -> None:
 def _cancel(options: argparse.Namespace) -> int:
     with opened(options) as store:
         if store.delayed.cancel(options.source, options.id):
-            return Status.DONE
+            return ExitStatus.DONE
     print(
         f"quire: no message {options.id} waits in {options.source}: it was due, or there is none",
         file=sys.stderr,
     )
-    return Status.NOTHING
+    return ExitStatus.NOTHING
 
 
 COMMANDS: Final = (

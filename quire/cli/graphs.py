@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.errors import InvalidArgument, StepTimeout
 from quire.limits import GRAPH_LINE_SECONDS
 
-from .command import Command, Status
+from .command import Command, ExitStatus
 from .opened import opened, seen
 from .printing import print_json
 from .values import START, count, start
@@ -132,12 +132,12 @@ def _reset(options: argparse.Namespace) -> int:
 
     if not options.yes and not _agreed(options):
         print("nothing was done", file=sys.stderr)
-        return Status.ERROR
+        return ExitStatus.ERROR
     with opened(options) as store:
         positions = reset_step(store, options.graph, options.step, options.to)
     for queue, position in positions.items():
         print(f"{options.step} reads {queue} from position {position} on")
-    return Status.DONE
+    return ExitStatus.DONE
 
 
 def _agreed(options: argparse.Namespace) -> bool:
@@ -176,7 +176,7 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
         status = run.status()
         print(status, flush=True)
     failed = any(step.phase == "failed" for step in status.steps.values())
-    return Status.ERROR if failed else Status.DONE
+    return ExitStatus.ERROR if failed else ExitStatus.DONE
 
 
 def _tell_end(run: Any, ending: threading.Event) -> None:

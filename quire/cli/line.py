@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from quire import __version__
 from quire.nearness import nearest
 
-from .command import Command, Status
+from .command import Command, ExitStatus
 from .table import SUBJECTS, commands
 
 _NUMBER: Final = re.compile(r"-\d+\.?\d*|-\.\d+")
@@ -97,7 +97,7 @@ class CommandParser(argparse.ArgumentParser):
         """The command was typed wrongly."""
         print(f"{self.prog}: {message}", file=sys.stderr)
         print(f"usage: {self.usage}; {self.prog} --help tells more", file=sys.stderr)
-        sys.exit(Status.USAGE)
+        sys.exit(ExitStatus.USAGE)
 
 
 def parser_of(name: str) -> CommandParser:
@@ -141,7 +141,7 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
     if words:
         _wrong(words[plain[0] if plain else 0], [*known, *groups])
     print(_help(), end="", file=sys.stderr)
-    sys.exit(Status.USAGE)
+    sys.exit(ExitStatus.USAGE)
 
 
 def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[str]]:
@@ -156,7 +156,7 @@ def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[st
         print("\n".join((f"usage: quire {group} COMMAND PATH ...\n", *_rows(names))))
         sys.exit(0)
     print(f"quire: {group} goes on with a command: give one of {', '.join(names)}", file=sys.stderr)
-    sys.exit(Status.USAGE)
+    sys.exit(ExitStatus.USAGE)
 
 
 def _wrong(word: str, known: Iterable[str]) -> NoReturn:
@@ -164,7 +164,7 @@ def _wrong(word: str, known: Iterable[str]) -> NoReturn:
     print(
         f"quire: there is no command {word}{near or '; quire --help lists them'}", file=sys.stderr
     )
-    sys.exit(Status.USAGE)
+    sys.exit(ExitStatus.USAGE)
 
 
 def _help() -> str:

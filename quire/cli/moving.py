@@ -7,7 +7,7 @@ from typing import Final
 
 from quire.limits import COMMAND_BATCH_MESSAGES
 
-from .command import Command, Status
+from .command import Command, ExitStatus
 from .opened import opened
 from .values import count
 
@@ -30,7 +30,7 @@ def _move(options: argparse.Namespace) -> int:
             if now < most:
                 break
     print(f"{moved} messages moved")
-    return Status.DONE if moved else Status.NOTHING
+    return ExitStatus.DONE if moved else ExitStatus.NOTHING
 
 
 def _redrive_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def _redrive(options: argparse.Namespace) -> int:
     with opened(options) as store:
         done = store.admin.redrive(options.queue, max_messages=options.count, to=options.to)
     print(f"{done} messages put back")
-    return Status.DONE if done else Status.NOTHING
+    return ExitStatus.DONE if done else ExitStatus.NOTHING
 
 
 COMMANDS: Final = (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from quire.errors import QuireError, StoreLocked
 from quire.loggers import show_warnings
 
-from .command import Status
+from .command import ExitStatus
 from .hints import in_commands
 from .line import read_line
 
@@ -24,16 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads our output has seen enough
         with contextlib.suppress(OSError):
             sys.stdout.close()
-        return Status.NOT_READ
+        return ExitStatus.NOT_READ
     except KeyboardInterrupt:
-        return Status.INTERRUPTED
+        return ExitStatus.INTERRUPTED
 
 
 def _run(arguments: Sequence[str]) -> int:
     options = read_line(arguments)
     if sys.stdout is None:  # what cannot be shown is not done
         print("quire: standard output is closed", file=sys.stderr)
-        return Status.ERROR
+        return ExitStatus.ERROR
     if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot say is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -46,9 +46,9 @@ def _run(arguments: Sequence[str]) -> int:
     except (QuireError, OSError) as error:
         _show(error, options.path)
         if options.command == "serve" and isinstance(error, StoreLocked):
-            return Status.OWNED
-        return Status.ERROR
-    return status or Status.DONE
+            return ExitStatus.OWNED
+        return ExitStatus.ERROR
+    return status or ExitStatus.DONE
 
 
 def _show(what: Warning | Exception | str, path: str) -> None:

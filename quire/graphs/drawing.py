@@ -22,7 +22,7 @@ from quire.limits import (
 )
 
 from .definition import GraphDefinition, StepDefinition
-from .layout import Layout, arrange
+from .layout import GraphLayout, arrange
 from .lettering import count, fitted
 from .sight import GraphSight, QueueSight, StepSight
 
@@ -108,7 +108,7 @@ def write_drawing(path: str | PathLike[str], picture: str) -> None:
         ) from error
 
 
-def _places(layout: Layout) -> dict[str, tuple[float, float]]:
+def _places(layout: GraphLayout) -> dict[str, tuple[float, float]]:
     """The left middle of each node, and of each bend."""
     most = max(map(len, layout.layers), default=1)
     found = {}

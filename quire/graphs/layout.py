@@ -17,19 +17,19 @@ Edge = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Layout:
+class GraphLayout:
     """Nodes and bends by layer, from top to bottom; edges by the bends that they go through."""
 
     layers: list[list[str]] = field(default_factory=list)
     routes: dict[Edge, list[str]] = field(default_factory=dict)  # their nodes and bends, in order
 
 
-def arrange(nodes: Sequence[str], edges: Sequence[Edge]) -> Layout:
+def arrange(nodes: Sequence[str], edges: Sequence[Edge]) -> GraphLayout:
     """Give each node a place. An edge that closes a circle goes back to an earlier layer."""
     backward = _backward(nodes, edges)
     forward = [edge for edge in edges if edge not in backward]
     depth = _depths(nodes, forward)
-    found = Layout([[] for _ in range(max(depth.values(), default=-1) + 1)])
+    found = GraphLayout([[] for _ in range(max(depth.values(), default=-1) + 1)])
     for node in nodes:
         found.layers[depth[node]].append(node)
     for edge in edges:
@@ -79,7 +79,7 @@ def _depths(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     return depth
 
 
-def _untangle(layout: Layout) -> None:
+def _untangle(layout: GraphLayout) -> None:
     before: dict[str, list[str]] = {}
     after: dict[str, list[str]] = {}
     for route in layout.routes.values():

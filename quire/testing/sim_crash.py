@@ -75,16 +75,16 @@ def enumerate_crashes(
     for call in _failing(calls)[seed % every :: every]:
         env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
         goes_on = env.kill()
-        with _Noting(f"seed {seed}, error in {call}; the process was killed"):
+        with _CrashNote(f"seed {seed}, error in {call}; the process was killed"):
             check(goes_on, oracle)
         after = env.crash(seed=call.number)
-        with _Noting(f"seed {seed}, error in {call}, then no power: {list(after.survivals)}"):
+        with _CrashNote(f"seed {seed}, error in {call}, then no power: {list(after.survivals)}"):
             check(after, oracle)
         cases += 2
     if resume is not None:
         for call in _one_of_each(calls, seed):
             env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
-            with _Noting(f"seed {seed}, error in {call}, and gone on after it"):
+            with _CrashNote(f"seed {seed}, error in {call}, and gone on after it"):
                 cases += _resumed(env, oracle, resume, check, rounds=rounds, every=every)
     return cases
 
@@ -142,12 +142,12 @@ def _check_fates(
     fates = [(f"all {outcome}", env.crash(outcome=outcome)) for outcome in outcomes]
     fates += [(f"crash(seed={n})", env.crash(seed=n)) for n in range(rounds)]
     for fate, after in fates:
-        with _Noting(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
+        with _CrashNote(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
             check(after, oracle)
     return len(fates)
 
 
-class _Noting:
+class _CrashNote:
     """Errors inside tell where they happened."""
 
     def __init__(self, where: str) -> None:

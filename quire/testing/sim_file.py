@@ -15,7 +15,7 @@ from quire.errors import InvalidArgument
 from quire.limits import MAPPED_READ_BYTES
 from quire.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.testing.sim_calls import Call, Fault
-from quire.testing.sim_inode import Change, SimInode, pages_of
+from quire.testing.sim_inode import FileChange, SimInode, pages_of
 
 
 class SimMachine(Protocol):
@@ -189,10 +189,10 @@ class SimFile:
                 f" that are multiples of {DIRECT_ALIGNMENT}; got offset {offset}, length {size}"
             )
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: FileChange) -> None:
         self._inode.modified_us = self._env.clock_us
 
-    def _settle(self, change: Change) -> None:
+    def _settle(self, change: FileChange) -> None:
         """A direct file's change is durable when the call returns (E2)."""
         self._protect(self._inode.settle(change))
 

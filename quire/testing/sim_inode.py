@@ -25,7 +25,7 @@ Outcome = Literal["kept", "lost", "torn"]
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """A change of a file. `data` for a write; `length` is the new size for grow and truncate.
 
     `direct`: a write through a direct handle, which is durable by itself or not at all.
@@ -47,8 +47,8 @@ class SimInode:
         self.modified_us = modified_us
         self.durable = bytearray() if durable is None else durable
         self.cache = bytearray(self.durable)
-        self.pending: list[Change] = []
-        self.uncertain: list[Change] = []
+        self.pending: list[FileChange] = []
+        self.uncertain: list[FileChange] = []
         self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
         self._changes = 0
@@ -65,10 +65,10 @@ class SimInode:
         data: bytes = b"",
         *,
         direct: bool = False,
-    ) -> Change:
+    ) -> FileChange:
         """Change what reads see; durable only after `make_durable`."""
         self._changes += 1
-        change = Change(self._changes, kind, offset, length, data, direct)
+        change = FileChange(self._changes, kind, offset, length, data, direct)
         apply(self.cache, change)
         self.pending.append(change)
         self._account(change)
@@ -84,7 +84,7 @@ class SimInode:
                 written.update(pages_of(change.offset, change.length))
         return written
 
-    def settle(self, change: Change) -> set[int]:
+    def settle(self, change: FileChange) -> set[int]:
         """Make this one durable, and no other; returns the pages written."""
         self.pending.remove(change)
         self._settle(change)
@@ -140,7 +140,7 @@ class SimInode:
         inode.protected = {page for page in self.protected if page < end}
         return inode, outcomes
 
-    def _settle(self, change: Change) -> None:
+    def _settle(self, change: FileChange) -> None:
         """The change is durable; older ones of the same bytes are uncertain no more (SI3)."""
         apply(self.durable, change)
         if not self.uncertain or change.kind == "grow":
@@ -152,7 +152,7 @@ class SimInode:
         newer = [known for known in self.uncertain if known.number > change.number]
         self.uncertain = [part for known in older for part in outside(known, first, end)] + newer
 
-    def _account(self, change: Change) -> None:
+    def _account(self, change: FileChange) -> None:
         if change.kind == "write":
             self.pages.update(pages_of(change.offset, change.length))
         elif change.kind == "punch":
@@ -172,7 +172,7 @@ def pages_of(offset: int, length: int) -> range:
     return range(offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES) if length else 0)
 
 
-def end_of(change: Change) -> int:
+def end_of(change: FileChange) -> int:
     """The size that a file has at least after the change."""
     if change.kind == "punch":
         return 0
@@ -181,7 +181,7 @@ def end_of(change: Change) -> int:
     return change.length
 
 
-def outside(change: Change, first: int, end: int) -> list[Change]:
+def outside(change: FileChange, first: int, end: int) -> list[FileChange]:
     """What is left of a change of a file when nothing of it counts between two offsets."""
     if change.kind == "grow":
         return [change] if change.length <= first or end < sys.maxsize else []
@@ -194,7 +194,7 @@ def outside(change: Change, first: int, end: int) -> list[Change]:
     return parts
 
 
-def apply(content: bytearray, change: Change) -> None:
+def apply(content: bytearray, change: FileChange) -> None:
     """Make the change to `content`, its size included."""
     if change.kind == "truncate" and change.length < len(content):
         del content[change.length :]
@@ -213,7 +213,7 @@ def draw_outcome(random: Random) -> Outcome:
     return random.choice(outcomes)
 
 
-def survive(content: bytearray, change: Change, random: Random, outcome: Outcome) -> Outcome:
+def survive(content: bytearray, change: FileChange, random: Random, outcome: Outcome) -> Outcome:
     """Apply to durable `content` what is left of the change; returns what happened to it."""
     if outcome == "torn" and (change.kind != "write" or not change.length):
         outcome = random.choice(("kept", "lost"))
@@ -224,7 +224,7 @@ def survive(content: bytearray, change: Change, random: Random, outcome: Outcome
     return outcome
 
 
-def tear(content: bytearray, change: Change, random: Random) -> None:
+def tear(content: bytearray, change: FileChange, random: Random) -> None:
     """Write some of the sectors: a prefix, a suffix or any of them, on the seed.
 
     The size may have become durable although the sectors at the end did not: they are zeros then.
@@ -240,6 +240,6 @@ def tear(content: bytearray, change: Change, random: Random) -> None:
             continue
         stop = starts[index + 1] if index + 1 < len(starts) else end
         data = change.data[start - change.offset : stop - change.offset]
-        apply(content, Change(change.number, "write", start, len(data), data))
+        apply(content, FileChange(change.number, "write", start, len(data), data))
     if random.random() < 0.25:
-        apply(content, Change(change.number, "grow", 0, end))
+        apply(content, FileChange(change.number, "grow", 0, end))

@@ -16,7 +16,7 @@ from quire.env import Env
 from quire.spark_graphs.limits import MOST_DEAD_LETTERS, POISON_WINDOW
 
 from .inputs import Leased
-from .poison import Fails, NoPoison, Plan, Poison, Telling, Told, numbers_of, tell_apart
+from .poison import Fails, KnownPoison, NoPoison, PlanRange, Poison, Telling, numbers_of, tell_apart
 
 
 class Broken(Exception):
@@ -69,7 +69,7 @@ class Apart:
         """Whether this batch took so long that the next one should not be larger."""
         return self._spent > self._seconds / 2
 
-    def known(self, inputs: Sequence[Leased]) -> Told:
+    def known(self, inputs: Sequence[Leased]) -> KnownPoison:
         """What of a batch is told apart already."""
         rows = 0
         for each in inputs:
@@ -84,17 +84,17 @@ class Apart:
             number = source.number_at(position)
             if number < source.count and source.position(number) == position:
                 found.append(Poison(numbers[queue], number, one.reason, one.trace))
-        return Told(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
+        return KnownPoison(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
 
     def tell(
         self,
         inputs: Sequence[Leased],
         fails: Fails,
-        known: Told,
+        known: KnownPoison,
         *,
         cut: bool,
-        plan: Plan | None = None,
-    ) -> Told:
+        plan: PlanRange | None = None,
+    ) -> KnownPoison:
         """All of a batch that fails without what is known to be poison (see `tell_apart`).
 
         `cut`: whether it can be planned with fewer messages; else it takes as long as it takes.
@@ -123,7 +123,7 @@ class Apart:
             raise Smaller(told.rows or max(1, total // 2))
         return told
 
-    def _remember(self, inputs: Sequence[Leased], told: Told) -> None:
+    def _remember(self, inputs: Sequence[Leased], told: KnownPoison) -> None:
         left = told.rows
         for each in inputs:
             below = min(left, each.count)

@@ -22,7 +22,7 @@ from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.offsets import Positions
 from quire.starts import Time, check_time
 
-from .definition import GraphPlace, Queue, Step
+from .definition import GraphPlace, GraphQueue, Step
 from .job import described
 from .planning import Batch, Planner, release
 from .preparing import check_no_aliases, prepare
@@ -31,7 +31,7 @@ from .session import ended, has_ended
 from .step_commit import StepCommit, ledger_key
 from .task_store import StoreFiles
 from .values import KeptValues, state_name
-from .work import Work, whole
+from .work import StepWork, whole
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -45,7 +45,7 @@ class Backfill:
     def __init__(
         self,
         place: GraphPlace,
-        queues: Mapping[str, Queue],
+        queues: Mapping[str, GraphQueue],
         step: Step,
         tasks: StoreFiles,
         name: str | None,
@@ -83,7 +83,7 @@ class Backfill:
         schemas = store_of(path, lambda store: schemas_of(store, self._queues))
         # What takes the place of a typed output, and is not there, is made with the same columns.
         made = {
-            new: Queue(new, {"schema": schemas.get(old)})
+            new: GraphQueue(new, {"schema": schemas.get(old)})
             for old, new in self._to.items()
             if new not in schemas
         }
@@ -93,7 +93,7 @@ class Backfill:
             lambda store: prepare(store, self._place.name, [outputs], queues, subscribe=False),
         )
         places = {old: found[new].schema for old, new in self._to.items()}
-        self._work = Work(step, self._place.spark, self._tasks, schemas | places)
+        self._work = StepWork(step, self._place.spark, self._tasks, schemas | places)
         created_us = {queue: found[queue].created_us for queue in step.inputs}
         begins = store_of(path, lambda store: self._bounds(store, start, first=True))
         ends = store_of(path, lambda store: self._bounds(store, end, first=False))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
 
 WhenFull = Literal["wait", "fail"]
-Kind = Literal["step", "streaming", "terminal"]
+StepKind = Literal["step", "streaming", "terminal"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
 
 
 @dataclass(frozen=True)
-class Queue:
+class GraphQueue:
     """A queue that a graph makes where it is not there."""
 
     name: str
@@ -78,7 +78,7 @@ class Step:
     """Queues -> function -> queues."""
 
     name: str
-    kind: Kind
+    kind: StepKind
     function: Function
     reads: tuple[str, ...]
     writes: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def title_of(name: object, function: object) -> str:
 
 
 def described_as(
-    graph: str, queues: Mapping[str, Queue], steps: Mapping[str, Step]
+    graph: str, queues: Mapping[str, GraphQueue], steps: Mapping[str, Step]
 ) -> GraphDefinition:
     """A graph as its store keeps it."""
     return GraphDefinition(

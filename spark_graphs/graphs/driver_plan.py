@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .collected import asked, called, in_words
-from .inputs import Framed, Held, Input, Run
+from .inputs import Framed, HeldMessages, Input, RowRange
 from .poison import FailsOf
 from .quiet import quiet
 from .values import KeptValues
-from .work import Work
+from .work import StepWork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ class _Unplanned(Exception):
 
 
 def plan_in_driver(
-    work: Work,
+    work: StepWork,
     spark: SparkSession,
     inputs: Sequence[Input],
     index: int,
@@ -61,7 +61,7 @@ def plan_in_driver(
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return None
     rows = inputs[index]
-    assert isinstance(rows, Held)
+    assert isinstance(rows, HeldMessages)
     try:
         driver = _Driver(spark, rows)
         given: list[Framed] = [*inputs]
@@ -91,7 +91,7 @@ def _jobs_refused(spark: SparkSession) -> Iterator[None]:
 class _Driver:
     """The rows of an input, as a function gets them; they are nowhere but in the driver."""
 
-    def __init__(self, spark: SparkSession, rows: Held) -> None:
+    def __init__(self, spark: SparkSession, rows: HeldMessages) -> None:
         self.queue = rows.queue
         self._spark = spark
         local = rows.frame(spark, [(0, rows.count)], by_tasks=False)._jdf
@@ -111,7 +111,7 @@ class _Driver:
             self._leaf, local.schema(), False
         )
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         """Whatever rows they are."""
         from pyspark.sql import DataFrame
 

@@ -37,7 +37,7 @@ from quire.starts import Start, Time
 from .backfill import Backfill
 from .definition import (
     GraphPlace,
-    Queue,
+    GraphQueue,
     Step,
     WhenFull,
     check_step,
@@ -58,7 +58,7 @@ from .step_life import Restart
 from .task_store import StoreFiles
 from .trial import try_out
 from .values import KeptValues, state_name
-from .work import Work, running_values
+from .work import StepWork, running_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ class Graph:
                 f"checkpoints {checkpoints!r:.100}: give the path or URL of a directory, or None"
             )
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, GraphQueue] = {}
         self.steps: dict[str, Step] = {}
 
     def queue(self, name: str, *, capacity: int | str | None = None, **options: Any) -> None:
@@ -117,7 +117,7 @@ class Graph:
             options["schema"] = check_schema("schema", options["schema"])
         given = {} if capacity is None else {"capacity": capacity}
         check_queues([{"name": name, **given, **options}])
-        self.queues[name] = Queue(name, {**given, **options})
+        self.queues[name] = GraphQueue(name, {**given, **options})
 
     def step(
         self,
@@ -264,7 +264,7 @@ class Graph:
         named = [*self.queues, *(queue for step in all_steps for queue in step.queues)]
         connection.call(self.path, lambda store: check_no_aliases(store, named))
         schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
-        works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
+        works = {step.name: StepWork(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
         check_executors(self.spark, tasks)

@@ -26,7 +26,7 @@ from .task_store import PartReader, TaskStore, trouble
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Run = tuple[int, int]
+RowRange = tuple[int, int]
 """Rows from one number to before another."""
 
 
@@ -42,7 +42,7 @@ class Framed(Protocol):
     def queue(self) -> str:
         """Which queue it is."""
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         """Some messages, in order; read by tasks, or now, to travel with the job."""
 
 
@@ -57,10 +57,10 @@ class Input(Framed, Protocol):
     def size_bytes(self) -> int:
         """About how many bytes they are."""
 
-    def part(self, runs: Sequence[Run]) -> Input:
+    def part(self, runs: Sequence[RowRange]) -> Input:
         """Some of them as an input of their own, in order."""
 
-    def held(self) -> Held:
+    def held(self) -> HeldMessages:
         """The input in memory: for many looks at a few messages."""
 
     def grown(self, words: str | None) -> Input:
@@ -96,7 +96,7 @@ class Leased:
         """The numbers before which the rows of each piece end."""
         return list(accumulate(each.piece.stop - each.piece.start for each in self.pieces))
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         whole = list(runs) == [(0, self.count)]
         pieces = list(self.pieces) if whole else self._cut(runs)
         if by_tasks:
@@ -129,15 +129,17 @@ class Leased:
             found += max(0, min(piece.stop - piece.start, position - piece.first_position))
         return found
 
-    def part(self, runs: Sequence[Run]) -> Leased:
+    def part(self, runs: Sequence[RowRange]) -> Leased:
         return replace(self, pieces=tuple(self._cut(runs)))
 
-    def held(self) -> Held:
+    def held(self) -> HeldMessages:
         with trouble():
             found = list(self.store.read(QuirePartition(list(self.pieces)), self.words))
-        return Held(self.queue, pa.Table.from_batches(found, arrow_columns(self.words)), self.words)
+        return HeldMessages(
+            self.queue, pa.Table.from_batches(found, arrow_columns(self.words)), self.words
+        )
 
-    def _cut(self, runs: Sequence[Run]) -> list[QueuePiece]:
+    def _cut(self, runs: Sequence[RowRange]) -> list[QueuePiece]:
         """The pieces of some rows only."""
         found = []
         for begin, end in runs:
@@ -165,7 +167,7 @@ def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldMessages:
     """Messages that the driver has in memory: dead letters that are put back through a step."""
 
     queue: str
@@ -180,11 +182,11 @@ class Held:
     def size_bytes(self) -> int:
         return int(self.rows.nbytes)
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         rows = self.part(runs).rows.select(arrow_columns(self.words).names)
         return _local(spark, rows, self.words)
 
-    def part(self, runs: Sequence[Run]) -> Held:
+    def part(self, runs: Sequence[RowRange]) -> HeldMessages:
         if len(runs) == 1:
             ((begin, end),) = runs
             return replace(self, rows=self.rows.slice(begin, end - begin))
@@ -192,10 +194,10 @@ class Held:
         some = np.concatenate(numbers) if numbers else np.arange(0)
         return replace(self, rows=self.rows.take(some))
 
-    def held(self) -> Held:
+    def held(self) -> HeldMessages:
         return self
 
-    def grown(self, words: str | None) -> Held:
+    def grown(self, words: str | None) -> HeldMessages:
         return self  # it has them
 
     def message(self, number: int) -> pa.RecordBatch:
@@ -208,9 +210,9 @@ class Near:
     def __init__(self, source: Input) -> None:
         self._source = source
         self._first = self._end = 0
-        self._held: Held | None = None  # rows from the first to before the end
+        self._held: HeldMessages | None = None  # rows from the first to before the end
 
-    def part(self, runs: Sequence[Run]) -> Input:
+    def part(self, runs: Sequence[RowRange]) -> Input:
         """As that of an input; what is small does not come from the store each time."""
         found = self._source.part(runs)
         if not runs or found.size_bytes > LOCAL_BYTES:

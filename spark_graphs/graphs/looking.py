@@ -12,7 +12,7 @@ from quire.spark_graphs.limits import LOOK_SECONDS
 
 from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
 from .step_life import StepLife
-from .tally import Tally
+from .tally import StepTally
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
@@ -90,7 +90,7 @@ def _step(
     )
 
 
-def _awaits(phase: Phase, tally: Tally) -> dict[str, str]:
+def _awaits(phase: Phase, tally: StepTally) -> dict[str, str]:
     awaited = tally.awaited
     return {} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking)
 

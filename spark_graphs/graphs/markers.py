@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Awaited:
+class AwaitedMarker:
     """That a step has found no marker which all its inputs have, and where it has looked."""
 
     lacking: Mapping[str, str]  # by queue: the marker that it does not have yet; "": any
@@ -87,7 +87,7 @@ class Markers:
         self._created_us = created_us
         self._tasks = tasks
         self._inputs = {queue: _Searched() for queue in created_us}
-        self.awaited: Awaited | None = None
+        self.awaited: AwaitedMarker | None = None
         """What the last look has not found; None: it has found a cut."""
 
     def next(self, store: Store, begins: Positions, ends: Positions) -> Positions | None:
@@ -150,7 +150,7 @@ class Markers:
                 return {queue: position + 1, **behind}
         return None
 
-    def _lacking(self, begins: Positions, ends: Positions) -> Awaited:
+    def _lacking(self, begins: Positions, ends: Positions) -> AwaitedMarker:
         if all(each.is_full for each in self._inputs.values()):
             raise InvalidArgument(
                 f"of the next markers '{self._attribute}' of {', '.join(self._inputs)}, as many as "
@@ -164,7 +164,7 @@ class Markers:
             missing = next((value for value in all_values if value not in own), None)
             if missing is not None or not own:
                 lacking[queue] = missing or ""
-        return Awaited(lacking, dict(begins), dict(ends), self._is_complete(ends))
+        return AwaitedMarker(lacking, dict(begins), dict(ends), self._is_complete(ends))
 
 
 def _cost(value: str) -> int:

@@ -29,7 +29,7 @@ from quire.spark_graphs.renewal import renewal_of
 from .cut import cut, cut_bytes, with_few_pieces
 from .definition import UNLIMITED, Limit
 from .inputs import Leased
-from .markers import Awaited, Markers
+from .markers import AwaitedMarker, Markers
 from .schemas import NO_SCHEMAS, Schemas
 from .task_store import TaskStore
 
@@ -82,7 +82,7 @@ class Planner:
         return self._limit
 
     @property
-    def awaited(self) -> Awaited | None:
+    def awaited(self) -> AwaitedMarker | None:
         """The markers that have kept the last plan from giving a batch."""
         return None if self._markers is None else self._markers.awaited
 

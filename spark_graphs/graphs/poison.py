@@ -17,16 +17,16 @@ from typing import Self
 
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES, PLANNED_ROWS
 
-from .inputs import Run
+from .inputs import RowRange
 from .reason import kind_of, reason_of
 
-Selection = list[list[Run]]
+SelectedRows = list[list[RowRange]]
 """Rows of each input."""
-Fails = Callable[[Selection], Exception | None]
+Fails = Callable[[SelectedRows], Exception | None]
 """Tries a step with some rows; what it fails with."""
 FailsOf = Callable[[int, int], Exception | None]
 """Tries a step with the rows from one to before another; what it fails with."""
-Plan = Callable[[int, Run], FailsOf | None]
+PlanRange = Callable[[int, RowRange], FailsOf | None]
 """Has a run of an input's rows planned, numbered from 0 then; None: it cannot be."""
 
 
@@ -51,7 +51,7 @@ class NoPoison(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class KnownPoison:
     """What is known of a batch's first rows: input after input, in the order of their numbers."""
 
     rows: int = 0
@@ -62,9 +62,9 @@ def tell_apart(
     counts: Sequence[int],
     fails: Fails,
     is_enough: Callable[[Telling], bool],
-    known: Told = Told(),
-    plan: Plan | None = None,
-) -> Told:
+    known: KnownPoison = KnownPoison(),
+    plan: PlanRange | None = None,
+) -> KnownPoison:
     """The messages at fault, of all rows or until it is enough.
 
     `counts`: the rows of each input, which without those known to be poison are seen to fail
@@ -77,7 +77,7 @@ def tell_apart(
     telling.go_on()
     if telling.rows == sum(counts) and len(telling.poison) == len(known.poison):
         raise NoPoison("no message of it fails alone")
-    return Told(telling.rows, tuple(telling.poison))
+    return KnownPoison(telling.rows, tuple(telling.poison))
 
 
 class Telling:
@@ -88,8 +88,8 @@ class Telling:
         counts: Sequence[int],
         fails: Fails,
         is_enough: Callable[[Telling], bool],
-        known: Told,
-        plan: Plan | None,
+        known: KnownPoison,
+        plan: PlanRange | None,
     ) -> None:
         """See `tell_apart`."""
         self.rows = known.rows
@@ -186,9 +186,9 @@ class Telling:
         error = self._together(row, row + 1)
         return error is not None and said.reason == Poison.of(said.index, said.number, error).reason
 
-    def _of(self, index: int, rows: Sequence[Run], ahead: int) -> Selection:
+    def _of(self, index: int, rows: Sequence[RowRange], ahead: int) -> SelectedRows:
         """Rows of one input; `ahead`: what makes their numbers there of those among all rows."""
-        selection: Selection = [[] for _ in self._counts]
+        selection: SelectedRows = [[] for _ in self._counts]
         selection[index] = [(begin + ahead, end + ahead) for begin, end in rows]
         return selection
 
@@ -210,7 +210,7 @@ def _no_plan(end: int) -> bool:
     return False
 
 
-def without(counts: Sequence[int], poison: Sequence[Poison]) -> Selection:
+def without(counts: Sequence[int], poison: Sequence[Poison]) -> SelectedRows:
     """All rows but these."""
     numbers: list[list[int]] = [[] for _ in counts]
     for each in poison:
@@ -224,7 +224,7 @@ def numbers_of(counts: Sequence[int], poison: Iterable[Poison]) -> list[int]:
     return [before[each.index] + each.number for each in poison]
 
 
-def _gaps(begin: int, end: int, numbers: Iterable[int]) -> list[Run]:
+def _gaps(begin: int, end: int, numbers: Iterable[int]) -> list[RowRange]:
     """What is between them, from `begin` to before `end`."""
     runs = []
     for number in numbers:
@@ -233,9 +233,9 @@ def _gaps(begin: int, end: int, numbers: Iterable[int]) -> list[Run]:
     return [run for run in (*runs, (begin, end)) if run[0] < run[1]]
 
 
-def _selection(counts: Sequence[int], begin: int, end: int) -> Selection:
+def _selection(counts: Sequence[int], begin: int, end: int) -> SelectedRows:
     """Rows [begin, end) of all inputs' rows, one input after the other."""
-    selection: Selection = []
+    selection: SelectedRows = []
     for count in counts:
         first, last = max(0, begin), min(count, end)
         selection.append([(first, last)] if first < last else [])

@@ -20,14 +20,14 @@ from quire.spark_graphs.options import Starts, read_options
 from quire.spark_graphs.retention import WORDS
 from quire.starts import Start
 
-from .definition import Queue, Step
+from .definition import GraphQueue, Step
 from .schemas import check_letters, schemas_of
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
     from quire.store import Store
 
-    Beginning = Callable[[Store, QueueInfo], Start]
+    ChooseStart = Callable[[Store, QueueInfo], Start]
 
 
 def check_no_aliases(store: Store, names: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ def prepare(
     store: Store,
     graph: str,
     steps: Iterable[Step],
-    queues: Mapping[str, Queue],
+    queues: Mapping[str, GraphQueue],
     *,
     subscribe: bool = True,
 ) -> dict[str, QueueInfo]:
@@ -105,9 +105,9 @@ def _make(store: Store, missing: list[dict[str, Any]]) -> None:
             store.create_queue(exist_ok=True, **given)
 
 
-def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], Beginning]:
+def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], ChooseStart]:
     """Where new subscriptions begin, by queue and name. Raises InvalidArgument."""
-    found: dict[tuple[str, str], Beginning] = {}
+    found: dict[tuple[str, str], ChooseStart] = {}
     for step in steps:
         for queue, name in step.sources(graph):
             if step.kind == "streaming":  # whose options may say it
@@ -128,7 +128,7 @@ def _streamed(starting: Starts, store: Store, queue: QueueInfo) -> Start:
     return WORDS.get(start, start)
 
 
-def _subscribe(store: Store, starts: Mapping[tuple[str, str], Beginning]) -> None:
+def _subscribe(store: Store, starts: Mapping[tuple[str, str], ChooseStart]) -> None:
     """Make the subscriptions that are not there, all with one commit (YPR2)."""
     infos = {info.name: info for info in store.queues({queue for queue, _ in starts})}
     new = {

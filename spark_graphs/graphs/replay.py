@@ -25,7 +25,7 @@ from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
 from quire.spark_graphs.schema import META_COLUMNS
 from quire.typed_message import TypedMessage, row_of_payload
 
-from .inputs import Held, arrow_columns
+from .inputs import HeldMessages, arrow_columns
 from .letters import POSITION, STEP, own_attributes, said_of
 from .schemas import Schemas
 from .step_commit import ledger_key
@@ -45,7 +45,9 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
     while left > 0 and to_look_at > 0:
         most = min(left, to_look_at, REPLAY_MESSAGES)
         with runner.turn:
-            looked, found = connection.call(runner.path, _Batch(runner, dead, most).put_back)
+            looked, found = connection.call(
+                runner.path, _DeadLetterBatch(runner, dead, most).put_back
+            )
         done += found
         left -= found
         to_look_at -= looked
@@ -55,7 +57,7 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
 
 
 @dataclass
-class _Batch:
+class _DeadLetterBatch:
     """Dead letters that are put back by one transaction."""
 
     runner: StepRunner
@@ -112,7 +114,7 @@ def is_letter_of(
 
 def inputs_of(
     queues: Sequence[str], letters: Sequence[Message], schemas: Schemas, now: Schemas
-) -> list[Held]:
+) -> list[HeldMessages]:
     """The messages as they were, by the input that they come from.
 
     `schemas`: of typed queues when the graph was started; `now`: as they are, which is what the
@@ -129,7 +131,7 @@ def inputs_of(
             rows = pa.Table.from_pylist([_header(each, schema.names) for each in own], schema)
         else:
             rows = pa.Table.from_batches([_row(each, schema) for each in own], schema)
-        found.append(Held(queue, rows, words))
+        found.append(HeldMessages(queue, rows, words))
     return found
 
 

@@ -33,7 +33,7 @@ from .status import Phase, RunStatus
 from .step_hold import StepHold
 from .step_life import OfRun, Restart
 from .streaming import StreamRunner
-from .work import Work
+from .work import StepWork
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
@@ -54,7 +54,7 @@ class Run:
     def __init__(
         self,
         place: GraphPlace,
-        works: Mapping[str, Work],
+        works: Mapping[str, StepWork],
         queues: Mapping[str, QueueInfo],
         restart: Restart,
     ) -> None:
@@ -68,7 +68,7 @@ class Run:
         }
         self._holds = {name: StepHold(runner) for name, runner in self.runners.items()}
 
-    def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
+    def _runner(self, work: StepWork, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         place, step = self._place, work.step
         run = OfRun(
             graph=place.name, path=place.path, spark=place.spark, restart=restart, told=self._tell

@@ -37,18 +37,18 @@ from quire.spark_graphs.offsets import Positions
 
 from .apart import Apart, Broken, Smaller
 from .driver_plan import plan_in_driver
-from .inputs import Held, Input, Near, Run
+from .inputs import HeldMessages, Input, Near, RowRange
 from .job import described
 from .letters import Letter, letter, together
 from .planning import Batch, Planner, release, standing
 from .poison import (
     Fails,
     FailsOf,
+    KnownPoison,
     NoPoison,
-    Plan,
+    PlanRange,
     Poison,
-    Selection,
-    Told,
+    SelectedRows,
     tell_apart,
     without,
 )
@@ -61,7 +61,7 @@ from .step_commit import StepCommit, ledger_key
 from .step_life import OfRun, StepLife
 from .task_store import StoreTrouble
 from .values import KeptValues, ValueRefused, state_name
-from .work import Work, is_too_much, whole
+from .work import StepWork, is_too_much, whole
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -78,7 +78,7 @@ class Ended(Exception):
 class StepRunner(StepLife):
     """One step of a run, that Spark's streaming has no part in."""
 
-    def __init__(self, work: Work, created_us: dict[str, int], **run: Unpack[OfRun]) -> None:
+    def __init__(self, work: StepWork, created_us: dict[str, int], **run: Unpack[OfRun]) -> None:
         super().__init__(work, **run)
         self.schemas = work.schemas
         self.subscription = f"{self.graph}.{self.step.name}"
@@ -287,7 +287,7 @@ class StepRunner(StepLife):
         messages they are; None: they are dead letters. Raises Smaller, Broken.
         """
         counts = [each.count for each in inputs]
-        known = Told() if batch is None else self._apart.known(batch.inputs)
+        known = KnownPoison() if batch is None else self._apart.known(batch.inputs)
         try:
             return self._attempt(inputs, number, without(counts, known.poison)), known.poison
         except Exception as error:
@@ -317,7 +317,7 @@ class StepRunner(StepLife):
     def _trials(self, near: Sequence[Near], number: int) -> Fails:
         """What the function fails with, of some rows; nothing of it counts."""
 
-        def fails(selection: Selection) -> Exception | None:
+        def fails(selection: SelectedRows) -> Exception | None:
             if self._stopping:
                 raise Ended
             parts = [each.part(runs) for each, runs in zip(near, selection, strict=True)]
@@ -337,12 +337,12 @@ class StepRunner(StepLife):
 
         return fails
 
-    def _plans(self, near: Sequence[Near], number: int) -> Plan:
+    def _plans(self, near: Sequence[Near], number: int) -> PlanRange:
         """What it fails with, of rows that are few enough to be planned together."""
 
-        def plan(index: int, run: Run) -> FailsOf | None:
+        def plan(index: int, run: RowRange) -> FailsOf | None:
             parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
-            if not isinstance(parts[index], Held):
+            if not isinstance(parts[index], HeldMessages):
                 return None
             if self._values is not None:
                 self._values.forget_changes()
@@ -360,7 +360,7 @@ class StepRunner(StepLife):
         return trial
 
     def _attempt(
-        self, inputs: Sequence[Input], number: int, selection: Selection
+        self, inputs: Sequence[Input], number: int, selection: SelectedRows
     ) -> list[Fragment]:
         if self._values is not None:
             self._values.forget_changes()
@@ -389,7 +389,7 @@ class StepRunner(StepLife):
             return []
         assert self.step.dead is not None
         now = self.schemas_now()
-        runs: list[list[Run]] = [[] for _ in inputs]
+        runs: list[list[RowRange]] = [[] for _ in inputs]
         for each in poison:
             runs[each.index].append((each.number, each.number + 1))
         parts = [
@@ -506,7 +506,7 @@ class StepRunner(StepLife):
 
     # Dead letters that are put back
 
-    def do_held(self, inputs: Sequence[Held], store: Store, txn: Transaction) -> None:
+    def do_held(self, inputs: Sequence[HeldMessages], store: Store, txn: Transaction) -> None:
         """Put messages through the function, all that follows from them into a transaction.
 
         Who calls holds `turn`. What the function fails with is put to the dead letters again.

@@ -15,7 +15,7 @@ from quire.row_schema import is_part
 from quire.spark_graphs.row_sink import Routes, check_fit
 from quire.spark_graphs.schema import check_sink_schema
 
-from .definition import Queue, Step
+from .definition import GraphQueue, Step
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,7 +28,7 @@ Schemas = Mapping[str, str | None]
 NO_SCHEMAS: Final[Schemas] = MappingProxyType({})
 
 
-def schemas_of(store: Store, queues: Mapping[str, Queue]) -> dict[str, str | None]:
+def schemas_of(store: Store, queues: Mapping[str, GraphQueue]) -> dict[str, str | None]:
     """Of all queues that are there, and of those that the graph will make."""
     found = {name: queue.options.get("schema") for name, queue in queues.items()}
     return found | {info.name: info.schema for info in store.queues()}

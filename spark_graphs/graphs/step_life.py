@@ -16,8 +16,8 @@ from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
 from .definition import Step
 from .session import ended, has_ended
 from .status import Phase
-from .tally import Tally
-from .work import Work
+from .tally import StepTally
+from .work import StepWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +41,10 @@ class OfRun(TypedDict):
 class StepLife:
     """See the module."""
 
-    def __init__(self, work: Work, **run: Unpack[OfRun]) -> None:
+    def __init__(self, work: StepWork, **run: Unpack[OfRun]) -> None:
         env = run.get("env")
         self.step: Step = work.step
-        self.tally = Tally(env)
+        self.tally = StepTally(env)
         self.graph, self.path = run["graph"], run["path"]
         self._work = work
         self._spark, self._restart, self._told = run["spark"], run["restart"], run["told"]

@@ -26,7 +26,7 @@ from .session import be_in
 from .status import Phase
 from .step_life import OfRun, StepLife
 from .trial import analysed
-from .work import Work, with_queues
+from .work import StepWork, with_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ _CLEANING: Final = "No new data but cleaning up"
 class StreamRunner(StepLife):
     """One streaming step of a run."""
 
-    def __init__(self, work: Work, checkpoint: str, **run: Unpack[OfRun]) -> None:
+    def __init__(self, work: StepWork, checkpoint: str, **run: Unpack[OfRun]) -> None:
         super().__init__(work, **run)
         self._checkpoint = checkpoint
         self._query: StreamingQuery | None = None

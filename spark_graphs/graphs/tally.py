@@ -8,12 +8,12 @@ from collections import deque
 from quire.env import Env, OsEnv
 from quire.spark_graphs.limits import RATE_SECONDS
 
-from .markers import Awaited
+from .markers import AwaitedMarker
 from .reason import told
 from .status import Phase
 
 
-class Tally:
+class StepTally:
     """Of one step, since the start of its run."""
 
     def __init__(self, env: Env | None = None) -> None:
@@ -27,7 +27,7 @@ class Tally:
         self.dead_letters = self.removed = self.retries = 0
         self.last_batch_seconds = 0.0
         self.full: tuple[str, ...] = ()
-        self.awaited: Awaited | None = None
+        self.awaited: AwaitedMarker | None = None
         self.last_error: str | None = None
         self.last_error_us: int | None = None
 

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from quire.errors import InvalidArgument, QuireError
 from quire.info import Piece
-from quire.ltds import Codec
+from quire.ltds import Compression
 from quire.spark_graphs import sight
 from quire.spark_graphs.byte_limit import mean_bytes
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.partition import QueuePiece, QuirePartition
-from quire.spark_graphs.reading import Reading
+from quire.spark_graphs.reading import ReadPlan
 from quire.spark_graphs.row_sink import Routes
 from quire.spark_graphs.writer import write_fragments
 
@@ -75,12 +75,12 @@ class StoreFiles:
     store_id: int
 
     def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
-        return Reading.whole(self.path, words).read(part)
+        return ReadPlan.whole(self.path, words).read(part)
 
     def write(
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
     ) -> list[Fragment]:
-        options = WriteOptions(self.path, queue, None, None, 0.0, Codec.NONE)
+        options = WriteOptions(self.path, queue, None, None, 0.0, Compression.NONE)
         return write_fragments(rows, options, self.store_id, routes)
 
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:

@@ -14,7 +14,7 @@ from .inputs import empty
 from .quiet import quiet
 from .reason import told
 from .values import KeptValues
-from .work import Work, whole
+from .work import StepWork, whole
 
 _log: Final = logging.getLogger("quire.spark_graphs")
 
@@ -30,7 +30,7 @@ def analysed(step: Step) -> Iterator[None]:
         raise InvalidArgument(f"step '{step.name}': Spark cannot plan it: {error}") from error
 
 
-def try_out(work: Work) -> None:
+def try_out(work: StepWork) -> None:
     """Raise what is wrong with a function, or with what it returns, whatever the messages are.
 
     Other errors it may have because it does not expect to have no messages at all: they are told

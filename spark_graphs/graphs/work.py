@@ -21,7 +21,7 @@ from quire.spark_graphs.row_sink import Routes
 
 from .collected import collected
 from .definition import Step
-from .inputs import Framed, Input, Run
+from .inputs import Framed, Input, RowRange
 from .reason import text_of
 from .schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
@@ -40,7 +40,7 @@ def running_values(step: str) -> KeptValues | None:
     return found[1]() if found is not None and found[0] == step else None
 
 
-class Work:
+class StepWork:
     """A step's function with what it needs to run."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Work:
     def run(
         self,
         inputs: Sequence[Input],
-        runs: Sequence[Sequence[Run]],
+        runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Callable[[], KeptValues],
     ) -> list[Fragment]:
@@ -89,7 +89,7 @@ class Work:
     def called(
         self,
         inputs: Sequence[Framed],
-        runs: Sequence[Sequence[Run]],
+        runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Callable[[], KeptValues],
         *,
@@ -184,7 +184,7 @@ def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
     return found
 
 
-def whole(inputs: Sequence[Input]) -> list[list[Run]]:
+def whole(inputs: Sequence[Input]) -> list[list[RowRange]]:
     """All rows of each input."""
     return [[(0, each.count)] for each in inputs]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.block import BlockBuilder, encode_one
 from quire.block.format import COLUMN_NAMES, Column
-from quire.block.pack import Part, pack
+from quire.block.pack import BlockSlice, pack
 from quire.block.row_opening import verified_block
 from quire.message_fields import Fields
 
@@ -68,7 +68,7 @@ def test_block_with_all_columns() -> None:
 
 def test_packed_block() -> None:
     """Ids and times as columns."""
-    parts = [Part(verified_block(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
+    parts = [BlockSlice(verified_block(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
     assert bytes(pack(parts).data).hex() == PACKED
 
 

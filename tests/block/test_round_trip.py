@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.block import Block, BlockBuilder, EncodedBlock, encode_one, runs_of_shares
-from quire.block.pack import Part, pack, split
+from quire.block.pack import BlockSlice, pack, split
 from quire.block.row_opening import verified_block
 from quire.delivered_messages import Messages
 from quire.delivered_slice import Delivered
@@ -246,14 +246,14 @@ def test_packing_keeps_messages_ids_and_times(groups: list[list[Row]], data: st.
         block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
         start = data.draw(st.integers(0, len(group) - 1))
         stop = data.draw(st.integers(start + (number == 0), len(group)))
-        parts.append(Part(block, start, stop, 100 * number, number))
+        parts.append(BlockSlice(block, start, stop, 100 * number, number))
         expected += [group[i].message(100 * number + i, number) for i in range(start, stop)]
         charge_bytes += sum(row.charge_bytes for row in group[start:stop])
     packed = pack(parts)
     assert (packed.count, packed.charge_bytes) == (len(expected), charge_bytes)
     block = verified_block(packed.data, "packed")
     assert messages_of(block, -1) == expected
-    again = pack([Part(block, 0, 1, -1, -1), Part(block, 1, block.count, -1, -1)])
+    again = pack([BlockSlice(block, 0, 1, -1, -1), BlockSlice(block, 1, block.count, -1, -1)])
     assert again.data == packed.data
 
 
@@ -318,7 +318,7 @@ def test_a_copied_batch_outlives_its_block() -> None:
     builder = BlockBuilder()
     put(builder, "add", rows)
     block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
-    buffer = bytearray(pack([Part(block, 0, 2, FIRST_ID, TIME_US)]).data)
+    buffer = bytearray(pack([BlockSlice(block, 0, 2, FIRST_ID, TIME_US)]).data)
     packed = verified_block(buffer, "packed")
     messages = Messages("q", [Delivered(packed, 0, 2, -1, -1, 1)])
     batch, payloads = messages.to_arrow(), messages.payloads()

@@ -17,7 +17,7 @@ from quire.arrow_batch import slices_to_arrow
 from quire.block import Block, EncodedBlock
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
 from quire.block.given import check_block
-from quire.block.pack import Part, pack, split
+from quire.block.pack import BlockSlice, pack, split
 from quire.block.row_block import RowBlock, head_bytes, reaches_of
 from quire.block.row_builder import RowBuilder
 from quire.block.row_input import Rows, one_row, rows_of
@@ -97,7 +97,7 @@ def test_blocks_are_packed_with_their_ids_and_widened() -> None:
     """Slices of blocks of two schemas become one, in the later schema."""
     [old] = built(rows_of("id bigint", [{"id": each} for each in range(4)])[0])
     [new] = built(one_row("id bigint, more int", {"id": 9, "more": 1}, Fields(priority=2)))
-    parts = [Part(parsed(old), 1, 3, 100, 7), Part(parsed(new), 0, 1, 200, 8)]
+    parts = [BlockSlice(parsed(old), 1, 3, 100, 7), BlockSlice(parsed(new), 0, 1, 200, 8)]
     block = parsed(pack(parts))
     assert [message(block, row).value for row in range(3)] == [
         {"id": 1, "more": None},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from quire.engine.checkpoints.opened import Asked, open_files
+from quire.engine.checkpoints.opened import OpenRequest, open_files
 from quire.engine.layout import Layout
 from quire.engine.options import Options
 from quire.errors import StoreNotFound
@@ -37,7 +37,7 @@ def used_pages(env: SimEnv, store_path: str, path: str) -> tuple[IntervalSet, in
     env.capacity_bytes = None
     try:
         lock = env.lock(Layout(store_path).lock, "a test")
-        asked = Asked(Options(), set(), create=False, background=False, owner="")
+        asked = OpenRequest(Options(), set(), create=False, background=False, owner="")
         opened = open_files(env, Layout(store_path), lock, asked)
     except StoreNotFound:
         return IntervalSet(), 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.attempts import Attempts, Row
+from quire.engine.records.attempts import AttemptRow, Attempts
 
 Tried = tuple[int, int, int]
 NEVER: Tried = 0, 0, 0
 
 
-def rows_of(model: dict[int, Tried]) -> list[Row]:
+def rows_of(model: dict[int, Tried]) -> list[AttemptRow]:
     """The model's positions as the longest runs of which the same is to be told."""
-    rows: list[Row] = []
+    rows: list[AttemptRow] = []
     for position, tried in sorted(model.items()):
         if rows and rows[-1][1:] == (position, *tried):
             rows[-1] = rows[-1][0], position + 1, *tried

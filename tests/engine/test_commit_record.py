@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.block import EncodedBlock, encode_one
-from quire.engine.records.commit_record import PAYLOAD_AT, Entry, Read, pack, pack_light
+from quire.engine.records.commit_record import PAYLOAD_AT, LedgerEntry, Read, pack, pack_light
 from quire.limits import CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message_fields import Fields
 
@@ -37,7 +37,7 @@ def test_both_ways_write_the_same(messages: int, reads: int, entries: int, seed:
     source = random.Random(f"{seed} {messages} {reads} {entries}")
     lone = lone_messages(source, messages)
     passed = [Read(source.randint(1, 9), 1, start, start + 1) for start in range(reads)]
-    ledger = [Entry("key" * number, number) for number in range(entries)]
+    ledger = [LedgerEntry("key" * number, number) for number in range(entries)]
     record, first, groups, blocks, count = pack_light(7, lone, passed, ledger)
     assert first is record
     long: list[Any] = [

@@ -17,7 +17,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
-from quire.ltds import Codec, LtdsReader, LtdsWriter, list_ids, new_id
+from quire.ltds import Compression, LtdsReader, LtdsWriter, list_ids, new_id
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.kit import take
 from tests.engine.test_large_transactions import ltds_files, swept
@@ -49,7 +49,7 @@ def compressed(compression: str, store_path: str) -> Iterator[Store]:
         assert report.ok, report.findings
 
 
-def codecs(store: Store) -> list[Codec]:
+def codecs(store: Store) -> list[Compression]:
     """Of all files of large transactions."""
     directory = f"{store.path}/ltds"
     found = []
@@ -79,7 +79,7 @@ def test_what_was_compressed_is_read_by_all_means(compressed: Store, compression
         txn.put("q", b"first", group=7, attributes={"key": "value"})
         txn.put_many("q", pa.array(TEXTS))
         txn.put("q", b"last", sender="sender")
-    assert codecs(compressed) == [Codec[compression.upper()]]
+    assert codecs(compressed) == [Compression[compression.upper()]]
     assert compressed.browse("q", max_messages=100_000).payloads() == [b"first", *TEXTS, b"last"]
     with compressed.transaction() as txn:
         first = txn.get("q")
@@ -101,7 +101,12 @@ def test_the_option_is_of_the_opening_and_not_of_the_store(store_path: str) -> N
                 store.create_queue("q", kind="work")
             put_texts(store)
     with Store.open(store_path) as store:
-        assert sorted(codecs(store)) == [Codec.NONE, Codec.NONE, Codec.ZSTD, Codec.LZ4]
+        assert sorted(codecs(store)) == [
+            Compression.NONE,
+            Compression.NONE,
+            Compression.ZSTD,
+            Compression.LZ4,
+        ]
         assert store.admin.verify().ok
         assert take(store, "q") == TEXTS * 4
 
@@ -132,7 +137,7 @@ def test_files_of_others_are_adopted(compressed: Store, compression: str) -> Non
     env = compressed._env
     writer = LtdsWriter(
         env, f"{compressed.path}/ltds", compressed.integration.store_id, new_id(env, foreign=True),
-        Codec[compression.upper()],
+        Compression[compression.upper()],
     )  # fmt: skip
     builder = BlockBuilder()
     builder.add_many(TEXTS)
@@ -264,7 +269,7 @@ def test_promise_1_2_3_power_failure_with_compressed_files(
     class Looking(Workload):
         def run(self, env: SimEnv, store: Store, oracle: Oracle) -> Store:
             store = super().run(env, store, oracle)
-            files.extend(codec is Codec[compression.upper()] for codec in codecs(store))
+            files.extend(codec is Compression[compression.upper()] for codec in codecs(store))
             return store
 
     def check(env: SimEnv, oracle: Oracle) -> None:

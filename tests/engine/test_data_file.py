@@ -20,7 +20,7 @@ from quire.engine.pages.data_file import (
     HEADER_FIELDS,
     MAGIC,
     DataFile,
-    Piece,
+    PageData,
 )
 from quire.env import Env, OsEnv
 from quire.errors import (
@@ -97,7 +97,7 @@ def test_pieces_begin_on_pages_and_are_padded_with_zeros(place: Place, page_size
     file = place.open(create=True, page_size=page_size)
     file.ensure(9)
     file.write_extent(1, [b"\xff" * (8 * page_size)])
-    pieces: list[Piece] = [b"a", bytearray(b"b" * page_size), memoryview(b"c" * (page_size + 1))]
+    pieces: list[PageData] = [b"a", bytearray(b"b" * page_size), memoryview(b"c" * (page_size + 1))]
     assert file.write_extent(2, pieces) == 4
     file.sync()
     expected = b"".join(bytes(piece) + bytes(-len(piece) % page_size) for piece in pieces)

@@ -19,7 +19,7 @@ from quire.checksum import checksum
 from quire.dump_items import Finding, Item, as_json
 from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.checkpoint_file import Numbers, read_checkpoint, write_checkpoint
+from quire.engine.records.checkpoint_file import IntegerRuns, read_checkpoint, write_checkpoint
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header
@@ -538,7 +538,7 @@ def contradict(env: SimEnv, lsn: int) -> None:
     """Write a checkpoint anew, its checksums right, without the ledger."""
     directory = f"{PATH}/checkpoint"
     checkpoint = read_checkpoint(env, directory, lsn)
-    numbers = Numbers()
+    numbers = IntegerRuns()
     numbers.add(checkpoint.numbers)
     del checkpoint.document["ledger"]
     write_checkpoint(env, directory, checkpoint.store_id, lsn, checkpoint.document, numbers)

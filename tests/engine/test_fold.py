@@ -23,7 +23,7 @@ from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env, OsEnv
 from quire.errors import StoreCorrupt
-from quire.journal import KIND_GENERATION, Finding, geometry_of, scan
+from quire.journal import KIND_GENERATION, JournalFinding, geometry_of, scan
 from quire.journal.segments import SegmentSet
 from quire.testing import SimEnv
 from tests.engine.alone import Alone
@@ -51,7 +51,7 @@ def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState
     for group in scan(
         env, layout.journal, geometry_of(env, layout.journal), restart_lsn=restart_lsn
     ):
-        if isinstance(group, Finding):
+        if isinstance(group, JournalFinding):
             assert not group.damage, group
             continue
         for record in group.records():

@@ -12,7 +12,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.groups import Groups, group_number
-from quire.engine.queues.selection import Headers, Selection
+from quire.engine.queues.selection import Selection, SelectionHeaders
 from quire.engine.records.attempts import Attempts
 from quire.intervals import IntervalSet
 from quire.testing import SimEnv, enumerate_crashes
@@ -249,7 +249,7 @@ def test_memory_of_groups(kind: str) -> None:
     before = tracemalloc.get_traced_memory()[0]
     done, attempts = IntervalSet(), Attempts()
     selection = Selection(IntervalSet(), 0, is_grouped=True)
-    selection.learn(0, Headers(zeros, groups=numbers), done, 0, 0)
+    selection.learn(0, SelectionHeaders(zeros, groups=numbers), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert selection.memory_bytes < count * 200

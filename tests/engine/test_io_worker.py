@@ -1,4 +1,4 @@
-"""What `Work` promises (W1 to W3 in its module): one time each, no job under way at the end."""
+"""What `JobGroup` promises (W1 to W3 in its module): one time each, no job under way at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quire.engine.pages.io_worker import IoWorker, Job, Work
+from quire.engine.pages.io_worker import IoWorker, Job, JobGroup
 from quire.errors import DiskFull, StoreFailed
 from tests.engine.kit import WAIT
 
@@ -39,7 +39,7 @@ def test_jobs_run_at_the_same_time(workers: list[IoWorker]) -> None:
         together.wait(WAIT)
         threads.append(threading.get_ident())
 
-    work = Work(limit=4)
+    work = JobGroup(limit=4)
     for worker in workers:
         work.begin(meet, worker)
     work.begin(meet)
@@ -57,7 +57,7 @@ def test_w1_a_busy_worker_is_not_waited_for(workers: list[IoWorker]) -> None:
 
     workers[0].take(Job(occupy))
     done: list[int] = []
-    work = Work(limit=10)
+    work = JobGroup(limit=10)
     for _ in range(10):
         work.begin(lambda: done.append(threading.get_ident()), workers[0])
     work.finish()
@@ -71,7 +71,7 @@ def test_w1_a_worker_that_was_stopped_is_not_waited_for(workers: list[IoWorker])
     """It takes nothing and starts no thread any more."""
     workers[0].stop()
     done: list[int] = []
-    work = Work(limit=1)
+    work = JobGroup(limit=1)
     work.begin(lambda: done.append(threading.get_ident()), workers[0])
     work.finish()
     assert done == [threading.get_ident()]
@@ -91,7 +91,7 @@ def test_w2_an_interrupt_waits_for_what_is_under_way(workers: list[IoWorker]) ->
         threading.Timer(0.05, interrupted.set).start()
         raise KeyboardInterrupt
 
-    work = Work(limit=2)
+    work = JobGroup(limit=2)
     work.begin(slow, workers[0])
     work.begin(interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -109,7 +109,7 @@ def test_w2_cancel_begins_nothing_and_waits_for_the_rest(workers: list[IoWorker]
         go_on.wait(WAIT)
         done.append("slow")
 
-    work = Work(limit=3)
+    work = JobGroup(limit=3)
     work.begin(slow, workers[0])
     begun.wait(WAIT)
     work.begin(lambda: done.append("behind it"), workers[0])
@@ -136,7 +136,7 @@ def test_w3_the_gravest_failure_is_raised(workers: list[IoWorker], turn: int) ->
 
         return action
 
-    work = Work(limit=3)
+    work = JobGroup(limit=3)
     for error, worker in zip(errors, [*workers[:2], None], strict=True):
         work.begin(fail(error), worker)
     with pytest.raises(StoreFailed):
@@ -146,7 +146,7 @@ def test_w3_the_gravest_failure_is_raised(workers: list[IoWorker], turn: int) ->
 def test_a_bounded_number_is_under_way(workers: list[IoWorker]) -> None:
     """The next one begins when the oldest has ended; its failure is raised there."""
     done: list[int] = []
-    work = Work(limit=1)
+    work = JobGroup(limit=1)
     for n in range(5):
         work.begin(lambda n=n: done.append(n), workers[n % 3])  # type: ignore[misc]
         assert done[:n] == list(range(n))

@@ -20,7 +20,7 @@ from quire.journal import (
     KIND_GENERATION,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
-    Finding,
+    JournalFinding,
     Record,
     geometry_of,
     list_segments,
@@ -69,7 +69,7 @@ def records(env: Env, path: str) -> Iterator[tuple[Record, bytes]]:
     geometry = geometry_of(env, f"{path}/journal")
     oldest = list_segments(env, f"{path}/journal")[0] * geometry.segment_bytes
     for group in scan(env, f"{path}/journal", geometry, restart_lsn=oldest):
-        assert not isinstance(group, Finding), group
+        assert not isinstance(group, JournalFinding), group
         for record in group.records():
             if record.kind != KIND_GENERATION:
                 length = RECORD_HEADER_BYTES + len(record.body)

@@ -21,7 +21,7 @@ import quire
 from quire import order_code
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues import sequences, standing
-from quire.engine.queues.selection import Headers, Selection
+from quire.engine.queues.selection import Selection, SelectionHeaders
 from quire.engine.queues.sequences import NO_SEQUENCE, Sequences, _split, link_of
 from quire.engine.queues.standing import Line
 from quire.engine.reading import indexing
@@ -137,7 +137,7 @@ def test_memory_of_orders(kind: str) -> None:
     before = tracemalloc.get_traced_memory()[0]
     done, attempts = IntervalSet(), Attempts()
     selection = Selection(IntervalSet(), 0, order=full)
-    selection.learn(0, Headers(ranks, times=times), done, 0, 0)
+    selection.learn(0, SelectionHeaders(ranks, times=times), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     # Made before it began to count: an int that a code is built of, but not in it.

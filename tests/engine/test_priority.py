@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues.selection import Headers, Selection
+from quire.engine.queues.selection import Selection, SelectionHeaders
 from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
@@ -227,7 +227,7 @@ def test_memory_of_waiting_messages() -> None:
     selection = Selection(IntervalSet(), 0)
     ranks = np.random.default_rng(1).integers(0, 10, count)
     done, attempts = IntervalSet(), Attempts()
-    selection.learn(0, Headers(ranks), done, 0, 0)
+    selection.learn(0, SelectionHeaders(ranks), done, 0, 0)
     assert count * 9 <= selection.memory_bytes < count * 10
     taken = [selection.take(1, attempts) for _ in range(count)]
     assert selection.take(1, attempts) is None

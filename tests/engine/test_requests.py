@@ -12,7 +12,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import QueueSnapshot
 from quire.engine.options import FIXED
 from quire.engine.queues.state import State
-from quire.engine.records.checkpoint_file import Numbers
+from quire.engine.records.checkpoint_file import IntegerRuns
 from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.requests import Requests
 from quire.errors import AlreadyCommitted, InvalidArgument, KeyHeld, TransactionError
@@ -92,7 +92,7 @@ def test_canary_a_broken_engine_is_caught(
     else:
         whole = QueueSnapshot.document
 
-        def forgetful(queue: QueueSnapshot, numbers: Numbers) -> dict[str, Any]:
+        def forgetful(queue: QueueSnapshot, numbers: IntegerRuns) -> dict[str, Any]:
             known = whole(queue, numbers)
             known.pop("requests", None)
             return known

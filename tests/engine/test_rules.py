@@ -11,7 +11,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import BY_RULE, Subscription
-from quire.engine.reading.delivery import Asking
+from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.transactions.gets import Gets
 from quire.engine.upkeep.own_transaction import OwnTransaction
 from quire.errors import QueueDisabled, QueueInUse
@@ -296,7 +296,7 @@ def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
 
         pool.submit(put)
         delivery = store._context.delivery
-        asking = Asking(queue, subscription, store, wanted)
+        asking = DeliveryRequest(queue, subscription, store, wanted)
         assert delivery.take(asking, 1, 60.0) == [(1, 2, 1)]
         assert [message and message.payload for message in other] == [b"first"]
         delivery.give_back(queue, subscription, [(1, 2)])
@@ -309,7 +309,7 @@ def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
     queue, subscription = store._context.state.queue("q"), inside(store)
     subscription.obey(queue.config.properties.altered({"order": "priority", "priority": True}))
     assert subscription.take_one(queue.end_position) == BY_RULE
-    asking = Asking(queue, subscription, store, lambda: True)
+    asking = DeliveryRequest(queue, subscription, store, lambda: True)
     runs = store._context.delivery._take(asking, 1, 0.0)
     assert runs is None  # more is to be looked at
     with store.transaction() as txn:

@@ -12,7 +12,7 @@ from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.fold import Said, decode_record
 from quire.engine.records.sections.kinds import KINDS
 from quire.errors import StoreFailed
-from quire.journal import Finding, geometry_of, list_segments, scan
+from quire.journal import JournalFinding, geometry_of, list_segments, scan
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 
@@ -137,7 +137,7 @@ def sections(env: SimEnv) -> list[int]:
     oldest = list_segments(env, journal)[0] * geometry.segment_bytes
     said: Said = None
     for group in scan(env, journal, geometry, restart_lsn=oldest):
-        assert not isinstance(group, Finding)
+        assert not isinstance(group, JournalFinding)
         for record in group.records():
             said = decode_record(record, "here")
     assert isinstance(said, CommitRecord)

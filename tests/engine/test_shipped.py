@@ -18,7 +18,7 @@ from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import decode_record
 from quire.engine.records.local_tail import mark_of, placed, shared
 from quire.engine.records.sections.kinds import KINDS
-from quire.journal import KIND_GENERATION, Finding, Geometry, Journal, scan
+from quire.journal import KIND_GENERATION, Geometry, Journal, JournalFinding, scan
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.ltds import path_of
 from quire.testing import SimEnv
@@ -67,7 +67,7 @@ def ship(env: SimEnv, store: Store) -> Iterator[Shipped]:
     )
     read = store._opened.places.data.read
     for group in scan(env, LAYOUT.journal, geometry):
-        assert not isinstance(group, Finding), group
+        assert not isinstance(group, JournalFinding), group
         for record in group.records():
             if record.kind != KIND_GENERATION:
                 length = RECORD_HEADER_BYTES + len(record.body)

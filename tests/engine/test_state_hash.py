@@ -16,7 +16,7 @@ from quire.engine.records.durable_state import DurableQueue, DurableState, Durab
 from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.state_hash import OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
 from quire.engine.upkeep.contents import Contents
-from quire.journal import KIND_GENERATION, Finding, Geometry, scan
+from quire.journal import KIND_GENERATION, Geometry, JournalFinding, scan
 from quire.testing import SimEnv
 from quire.uninterrupted import nested
 from tests.engine.alone import Alone
@@ -144,7 +144,7 @@ class Follower:
         """Number and hash."""
         journal = f"{PATH}/journal"
         for group in scan(self._env, journal, self._geometry, restart_lsn=self._lsn):
-            assert not isinstance(group, Finding), group
+            assert not isinstance(group, JournalFinding), group
             self._lsn = group.header.lsn
             for record in group.records():
                 if record.kind == KIND_GENERATION or record.address <= self._behind:

@@ -18,7 +18,7 @@ from quire.dump_items import told
 from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueFull, StoreCorrupt
-from quire.ltds import Codec, LtdsWriter, new_id
+from quire.ltds import Compression, LtdsWriter, new_id
 from quire.os_env import OsEnv
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
@@ -66,7 +66,9 @@ def test_small_blocks_are_packed_by_a_checkpoint(seed: int) -> None:
         assert store.queue("work").used_bytes == 0
 
 
-def file_of(store: Store, words: str, table: pa.Table, codec: Codec = Codec.NONE) -> int:
+def file_of(
+    store: Store, words: str, table: pa.Table, codec: Compression = Compression.NONE
+) -> int:
     """A file of rows that another process wrote."""
     writer = LtdsWriter(
         OsEnv(),
@@ -83,8 +85,8 @@ def file_of(store: Store, words: str, table: pa.Table, codec: Codec = Codec.NONE
 
 
 @pytest.mark.promise(13)
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_files_of_rows_are_adopted_where_they_fit(store_path: str, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_files_of_rows_are_adopted_where_they_fit(store_path: str, codec: Compression) -> None:
     """By their schema; others are refused, and bytes among rows too."""
     with Store.open(store_path, background=False) as store:
         store.admin.create_queues([*QUEUES, "bytes"])

@@ -10,7 +10,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import KeyHeld, QueueDisabled
-from quire.ltds import Codec, LtdsReader, codec_named, list_ids
+from quire.ltds import Compression, LtdsReader, codec_named, list_ids
 
 ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
 
@@ -51,7 +51,7 @@ def compression_of(archive: Path) -> str | None:
     return next((name for name in ("zstd", "lz4") if name in archive.name), None)
 
 
-def codecs_of(store: Store) -> set[Codec]:
+def codecs_of(store: Store) -> set[Compression]:
     """Of the files of large transactions with messages in them."""
     directory = f"{store.path}/ltds"
     codecs = set()

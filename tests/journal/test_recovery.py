@@ -9,7 +9,7 @@ import pytest
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreFailed, StoreVersion
-from quire.journal import Finding, Group, Journal, Tail, geometry_of, scan
+from quire.journal import Group, Journal, JournalFinding, Tail, geometry_of, scan
 from quire.journal.format import Geometry
 from quire.journal.scan import Chain
 from quire.testing import Call, SimEnv, SimulatedCrash, enumerate_crashes
@@ -469,7 +469,7 @@ def test_errors_while_two_ready_segments_are_retired(seed: int) -> None:
             assert after.recovered() == [(1, 1, b"x" * 12 * PAGE)], (number, crash_at)
 
 
-def findings_once_a_segment_came_back(seed: int) -> list[Finding]:
+def findings_once_a_segment_came_back(seed: int) -> list[JournalFinding]:
     """A released segment, whose new name was uncertain when it was used again, is there again."""
     env = SimEnv(seed)
     env.make_directory("/store")
@@ -532,7 +532,7 @@ def test_recycled_content_is_never_taken_for_valid(machine: Machine) -> None:
     assert machine.reports[-1].tail is Tail.CLEAN
 
 
-def scanned(machine: Machine, **options: int) -> tuple[list[int], list[Finding]]:
+def scanned(machine: Machine, **options: int) -> tuple[list[int], list[JournalFinding]]:
     """The LSNs of the groups, and the findings."""
     lsns, findings = [], []
     for item in scan(machine.env, machine.directory, GEOMETRY, **options):

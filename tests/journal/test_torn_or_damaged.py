@@ -8,7 +8,7 @@ import random
 import pytest
 
 from quire.errors import StoreCorrupt
-from quire.journal import Finding, Geometry, Tail, pack_record, scan
+from quire.journal import Geometry, JournalFinding, Tail, pack_record, scan
 from quire.testing import SimEnv
 from quire.testing.sim_calls import SimulatedCrash
 from tests.journal.machine import OPTIONS, PAGE, SEGMENT, Machine
@@ -80,7 +80,7 @@ def test_a_scan_tells_it_as_a_recovery(size: int, place: int) -> None:
     number, offset = divmod(last, SEGMENT)
     machine.env.corrupt(machine.path(number), offset + place % length, 1)  # type: ignore[attr-defined]
     scanned = scan(machine.env, machine.directory, Geometry(**OPTIONS), restart_lsn=last - PAGE)
-    told = [found for found in scanned if isinstance(found, Finding)]
+    told = [found for found in scanned if isinstance(found, JournalFinding)]
     found = outcome(machine, last - PAGE)
     assert (found is None) == (size == 40 or place < 512)
     if found is None:

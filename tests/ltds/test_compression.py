@@ -11,7 +11,7 @@ import pytest
 from quire.block import BlockBuilder
 from quire.checksum import checksum
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
-from quire.ltds import Codec, LtdsReader, LtdsWriter, codec_named, path_of
+from quire.ltds import Compression, LtdsReader, LtdsWriter, codec_named, path_of
 from quire.ltds.format import (
     COMPRESSED_ENTRY,
     HEADER,
@@ -26,10 +26,12 @@ STORE_ID = 77
 LTDS_ID = 5
 PATH = path_of("/ltds", LTDS_ID)
 
-compressed = pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.LZ4], ids=["zstd", "lz4"])
+compressed = pytest.mark.parametrize(
+    "codec", [Compression.ZSTD, Compression.LZ4], ids=["zstd", "lz4"]
+)
 
 
-def written(payloads: list[bytes], codec: Codec, block_bytes: int = 1 << 20) -> SimEnv:
+def written(payloads: list[bytes], codec: Compression, block_bytes: int = 1 << 20) -> SimEnv:
     """A machine with a finished file of the payloads."""
     env = SimEnv()
     env.make_directory("/ltds")
@@ -67,7 +69,7 @@ def forge_directory(env: SimEnv, **fields: int) -> None:
 
 
 @compressed
-def test_what_can_be_compressed_takes_less(codec: Codec) -> None:
+def test_what_can_be_compressed_takes_less(codec: Compression) -> None:
     """Text takes a small part of its size; the sums are those of the messages, not of the disk."""
     payloads = [b'{"number": %d, "name": "a name"}' % n for n in range(50_000)]
     env = written(payloads, codec)
@@ -81,11 +83,11 @@ def test_what_can_be_compressed_takes_less(codec: Codec) -> None:
 
 
 @compressed
-def test_what_cannot_be_compressed_is_stored_as_it_is(codec: Codec, rng: Random) -> None:
+def test_what_cannot_be_compressed_is_stored_as_it_is(codec: Compression, rng: Random) -> None:
     """Random bytes take no more than without compression."""
     payloads = [rng.randbytes(5000) for _ in range(500)]
     env = written(payloads, codec)
-    with opened(env) as reader, opened(written(payloads, Codec.NONE)) as plain:
+    with opened(env) as reader, opened(written(payloads, Compression.NONE)) as plain:
         assert reader.bytes == plain.bytes
         assert [len(reader.stored(n)) for n in range(reader.block_count)] == [
             block.length for block, _ in reader
@@ -94,7 +96,7 @@ def test_what_cannot_be_compressed_is_stored_as_it_is(codec: Codec, rng: Random)
 
 
 @compressed
-def test_compressed_and_other_blocks_in_one_file(codec: Codec, rng: Random) -> None:
+def test_compressed_and_other_blocks_in_one_file(codec: Compression, rng: Random) -> None:
     """Each block is as small as it can be, and each can be read without the others."""
     payloads = [b"x" * 60_000, rng.randbytes(60_000), b"y" * 60_000, b"small"]
     env = written(payloads, codec, block_bytes=61_000)
@@ -110,18 +112,18 @@ def test_compressed_and_other_blocks_in_one_file(codec: Codec, rng: Random) -> N
 @pytest.mark.promise(9)
 def test_a_page_never_becomes_more_than_a_mebibyte() -> None:
     """A message that would compress more than 256-fold is stored as it is, once it is large."""
-    env = written([b"\0" * (1 << 20), b"\0" * (8 << 20)], Codec.ZSTD)
+    env = written([b"\0" * (1 << 20), b"\0" * (8 << 20)], Compression.ZSTD)
     with opened(env) as reader:
         lengths = [len(reader.stored(number)) for number in range(2)]
         assert lengths[0] > PLAIN_BYTES_PER_PAGE  # the block's header makes it a little more
         assert lengths[1] > 8 << 20
-    assert read(written([b"\0" * 1_000_000], Codec.ZSTD)) == [b"\0" * 1_000_000]
-    assert opened(written([b"\0" * 1_000_000], Codec.ZSTD)).bytes == 4 * PAGE_BYTES
+    assert read(written([b"\0" * 1_000_000], Compression.ZSTD)) == [b"\0" * 1_000_000]
+    assert opened(written([b"\0" * 1_000_000], Compression.ZSTD)).bytes == 4 * PAGE_BYTES
 
 
 @compressed
 @pytest.mark.promise(9, 10)
-def test_a_forged_length_allocates_nothing(codec: Codec) -> None:
+def test_a_forged_length_allocates_nothing(codec: Compression) -> None:
     """What the directory claims is bounded by what lies on the disk, before memory is taken."""
     payloads = [b"%05d" % n * 20 for n in range(500)]
     for plain_length in (0, 1, 1 << 20, (1 << 20) + 1, 1 << 31, (1 << 32) - 1):
@@ -140,7 +142,9 @@ def test_a_forged_length_allocates_nothing(codec: Codec) -> None:
 
 @compressed
 @pytest.mark.promise(10)
-def test_garbage_under_a_right_checksum_is_refused(codec: Codec, rng: Random, rounds: int) -> None:
+def test_garbage_under_a_right_checksum_is_refused(
+    codec: Compression, rng: Random, rounds: int
+) -> None:
     """Stored bytes that were changed before their checksum was made: an error, nothing else."""
     payloads = [b"%05d" % n * 20 for n in range(500)]
     for _ in range(4 * rounds):
@@ -163,7 +167,7 @@ def test_unknown_codecs_are_refused_as_such() -> None:
         (3, 2, StoreVersion), (65535, 2, StoreVersion), (1, 1, StoreCorrupt), (0, 2, StoreCorrupt),
         (2, 2, StoreCorrupt),
     ):  # fmt: skip
-        env = written([b"x" * 10_000], Codec.ZSTD)
+        env = written([b"x" * 10_000], Compression.ZSTD)
         page = list(HEADER.unpack(env.contents(PATH)[:PAGE_BYTES]))
         page[2:4] = version, codec
         env.open_file(PATH).write(0, seal(HEADER.pack(*page)))
@@ -173,7 +177,7 @@ def test_unknown_codecs_are_refused_as_such() -> None:
 
 def test_names_of_codecs() -> None:
     """None, "zstd" and "lz4"; anything else is refused, and says which there are."""
-    assert [codec_named(name) for name in (None, "zstd", "lz4")] == list(Codec)
+    assert [codec_named(name) for name in (None, "zstd", "lz4")] == list(Compression)
     for name in ("gzip", "ZSTD", "", 1, True, b"zstd"):
         with pytest.raises(InvalidArgument, match="'zstd' or 'lz4'"):
             codec_named(name)
@@ -181,7 +185,7 @@ def test_names_of_codecs() -> None:
 
 def test_files_that_are_not_compressed_stay_of_version_1() -> None:
     """Releases that know nothing of compression read them."""
-    for codec, version in ((Codec.NONE, 1), (Codec.ZSTD, 2), (Codec.LZ4, 2)):
+    for codec, version in ((Compression.NONE, 1), (Compression.ZSTD, 2), (Compression.LZ4, 2)):
         env = written([b"x"], codec)
         for page, layout in ((0, HEADER), (-PAGE_BYTES, TRAILER)):
             whole = env.contents(PATH)[page:]

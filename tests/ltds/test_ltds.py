@@ -13,7 +13,7 @@ from quire.block.row_opening import verified_block
 from quire.env import Env, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import (
-    Codec,
+    Compression,
     LtdsInfo,
     LtdsReader,
     LtdsWriter,
@@ -34,7 +34,7 @@ LTDS_ID = 0x1234
 BLOCK_BYTES = 3000
 COMPRESSED_BLOCK_BYTES = 12_000  # so that compression saves pages
 
-codecs = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name.lower())
+codecs = pytest.mark.parametrize("codec", Compression, ids=lambda codec: codec.name.lower())
 
 
 @pytest.fixture(params=["os", "sim"])
@@ -58,7 +58,7 @@ def write(
     directory: str,
     payloads: list[bytes],
     ltds_id: int = LTDS_ID,
-    codec: Codec = Codec.NONE,
+    codec: Compression = Compression.NONE,
 ) -> LtdsInfo:
     """A finished file of the payloads, in blocks of up to 3000 bytes, or 12,000 compressed."""
     writer = LtdsWriter(env, directory, STORE_ID, ltds_id, codec)
@@ -94,7 +94,7 @@ def read_or_refuse(env: Env, ltds_id: int = LTDS_ID) -> list[bytes] | None:
 
 @codecs
 @pytest.mark.parametrize("count", [0, 1, 5000])
-def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Codec) -> None:
+def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Compression) -> None:
     """Messages, totals and places, with none, one and many blocks."""
     env, directory = place
     payloads = payloads_of(count)
@@ -121,7 +121,7 @@ def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Code
 
 @codecs
 def test_contents_are_the_blocks_that_were_written(
-    place: tuple[Env, str], codec: Codec, monkeypatch: pytest.MonkeyPatch
+    place: tuple[Env, str], codec: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever are asked for, in whatever order, and however few are read together."""
     env, directory = place
@@ -211,7 +211,7 @@ def test_an_id_is_written_once(place: tuple[Env, str]) -> None:
 @codecs
 @pytest.mark.promise(1, 10)
 def test_a_finished_file_is_whole_after_any_crash(
-    rounds: int, monkeypatch: pytest.MonkeyPatch, codec: Codec
+    rounds: int, monkeypatch: pytest.MonkeyPatch, codec: Compression
 ) -> None:
     """LW1 and LW2: what was finished is read; all else is whole or says that it is not finished."""
     monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
@@ -302,7 +302,7 @@ def test_a_block_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None
 
 @codecs
 @pytest.mark.promise(10)
-def test_damage_anywhere_is_found_or_harmless(rng: Random, rounds: int, codec: Codec) -> None:
+def test_damage_anywhere_is_found_or_harmless(rng: Random, rounds: int, codec: Compression) -> None:
     """A flipped bit is an error that names the file, or lies where nothing is kept."""
     env = SimEnv()
     env.make_directory("/ltds")
@@ -342,7 +342,7 @@ def test_cut_missing_and_foreign_files() -> None:
 
 @codecs
 @pytest.mark.promise(10)
-def test_a_forged_directory_is_refused(rng: Random, rounds: int, codec: Codec) -> None:
+def test_a_forged_directory_is_refused(rng: Random, rounds: int, codec: Compression) -> None:
     """Garbage in the directory under right checksums is refused, or harms nothing."""
     env = SimEnv()
     env.make_directory("/ltds")

@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 from quire.env import OsEnv
 from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment, TaskMessage
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.offset_log import UNKNOWN, OffsetLog
@@ -84,7 +84,7 @@ class Control:
         (self.path / name).touch()
 
 
-class SteeredCommitter(Committer):
+class SteeredCommitter(FragmentCommitter):
     """Fails, or has the owner killed, when it is told to."""
 
     control: Control
@@ -133,7 +133,7 @@ class SteeredWriter(StreamWriter):
 
     def committer(
         self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> Committer:
+    ) -> FragmentCommitter:
         options = self._options
         made = SteeredCommitter(
             options.path, key, batch_id, options.queue_full_timeout, input_digest=input_digest
@@ -183,7 +183,7 @@ class ForgetfulWriter(SteeredWriter):
 
     def committer(
         self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> Committer:
+    ) -> FragmentCommitter:
         return super().committer(f"{key}:{uuid.uuid4()}", batch_id, input_digest)
 
 
@@ -193,7 +193,9 @@ class EagerWriter(SteeredWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = StreamWriter.write(self, iterator)
         assert isinstance(message, TaskMessage)
-        Committer(self._options.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(message.fragments)
+        FragmentCommitter(self._options.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(
+            message.fragments
+        )
         failing = message.fragments and self.control.take("fail-task")
         message.fragments = []
         if failing:
@@ -332,7 +334,7 @@ class EagerFiles(SteeredFiles):
     ) -> list[Fragment]:
         batches = list(rows)
         again = StoreFiles.write(self, iter(batches), queue, routes)
-        Committer(self.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(again)
+        FragmentCommitter(self.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(again)
         super().write(iter(batches), queue, routes)
         return []
 

@@ -11,23 +11,23 @@ import pyarrow as pa
 
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.graphs.definition import Step
-from quire.spark_graphs.graphs.inputs import Run
+from quire.spark_graphs.graphs.inputs import RowRange
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.runner import StepRunner
 from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import Work
+from quire.spark_graphs.graphs.work import StepWork
 
 GRAPH = "g"
 Function = Callable[..., dict[str, list[bytes]]]
 
 
-class PlainWork(Work):
+class PlainWork(StepWork):
     """The function gets lists of payloads, and returns lists of payloads by queue."""
 
     def run(
         self,
         inputs: Sequence[Any],
-        runs: Sequence[Sequence[Run]],
+        runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Any,
     ) -> list[Fragment]:

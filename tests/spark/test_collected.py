@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from quire.spark_graphs.graphs.collected import JobFailed, collected
-from quire.spark_graphs.graphs.inputs import Held, arrow_columns
+from quire.spark_graphs.graphs.inputs import HeldMessages, arrow_columns
 from quire.spark_graphs.graphs.reason import reason_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def held(spark: SparkSession, *payloads: bytes) -> DataFrame:
     schema = arrow_columns(None)
     rows = [{"queue": "in", "position": n, "payload": each} for n, each in enumerate(payloads)]
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    source = Held("in", pa.Table.from_pylist(rows, schema=nullable))
+    source = HeldMessages("in", pa.Table.from_pylist(rows, schema=nullable))
     return source.frame(spark, [(0, len(payloads))], by_tasks=False)
 
 

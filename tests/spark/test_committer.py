@@ -15,7 +15,7 @@ import pytest
 import quire
 from quire.errors import InputChanged, InvalidArgument, OutcomeUnknown, QueueNotFound
 from quire.spark_graphs import connection, sink_queues
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragment_file import FragmentWriter
 from quire.spark_graphs.offset_log import UNKNOWN
@@ -85,7 +85,7 @@ def test_an_unknown_outcome_is_found_in_the_ledger(store: Any, took_effect: bool
     """The commit is repeated: put once in any case, and no adopted file is removed (YC2, YC3)."""
     made = fragments_of(store)
     connection._stores[os.getpid(), store.path] = Doubtful(store, took_effect)  # type: ignore[assignment]
-    Committer(store.path, "spark:q", 3, 1.0).commit(made)
+    FragmentCommitter(store.path, "spark:q", 3, 1.0).commit(made)
     assert numbers_in(store, "a") == Counter(range(20_000))
     assert numbers_in(store, "b") == Counter([7])
     assert store.integration.ledger("spark:q") == 3
@@ -97,23 +97,25 @@ def test_without_a_key_an_unknown_outcome_is_raised(store: Any) -> None:
     made = fragments_of(store)
     connection._stores[os.getpid(), store.path] = Doubtful(store, True)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknown, match="give txnAppId and txnVersion"):
-        Committer(store.path, None, None, 1.0).commit(made)
+        FragmentCommitter(store.path, None, None, 1.0).commit(made)
     assert numbers_in(store, "a") == Counter(range(20_000))
 
 
 def test_a_known_version_throws_the_fragments_away(store: Any) -> None:
     """The same for an older one (YC1)."""
-    Committer(store.path, "spark:q", 3, 1.0).commit(fragments_of(store))
+    FragmentCommitter(store.path, "spark:q", 3, 1.0).commit(fragments_of(store))
     before = files(store)
     for version in (3, 2):
-        Committer(store.path, "spark:q", version, 1.0).commit(fragments_of(store))
+        FragmentCommitter(store.path, "spark:q", version, 1.0).commit(fragments_of(store))
     assert files(store) == before
     assert numbers_in(store, "b") == Counter([7])
 
 
 def commit(store: Any, version: int, digest: int | None) -> None:
     """A micro-batch of the query `q`, with this input."""
-    Committer(store.path, "spark:q", version, 1.0, input_digest=digest).commit(fragments_of(store))
+    FragmentCommitter(store.path, "spark:q", version, 1.0, input_digest=digest).commit(
+        fragments_of(store)
+    )
 
 
 def test_a_known_micro_batch_is_skipped_only_with_its_input(store: Any) -> None:
@@ -159,7 +161,7 @@ def test_an_input_that_an_earlier_release_did_not_record(store: Any) -> None:
 def test_one_of_two_commits_at_once_compares_its_input(store: Any) -> None:
     """The ledger is asked again when another commit came between the check and the end."""
 
-    class Late(Committer):
+    class Late(FragmentCommitter):
         def _put(self, *args: Any) -> None:
             super()._put(*args)
             if store.integration.ledger("spark:q") is None:
@@ -174,7 +176,7 @@ def test_a_commit_that_fails_for_good_leaves_no_file(store: Any) -> None:
     """Neither messages nor fragments."""
     made = [*fragments_of(store), Fragment("nowhere", 1, block=fragments_of(store)[1].block)]
     with pytest.raises(QueueNotFound, match="create it first"):
-        Committer(store.path, "spark:q", 1, 1.0).commit(made)
+        FragmentCommitter(store.path, "spark:q", 1, 1.0).commit(made)
     assert store.integration.positions("a") == (0, 0)
     assert len(files(store)) == 1  # of the second call above, which no commit named
 
@@ -207,7 +209,7 @@ def test_volatile_queues_are_refused(store: Any) -> None:
     for fragment in made:
         wrong = replace(fragment, queue="v")
         with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
-            Committer(store.path, "spark:q", 1, 1.0).commit([wrong])
+            FragmentCommitter(store.path, "spark:q", 1, 1.0).commit([wrong])
     with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
         sink_queues.check(store.path, ["a", "v"])
     given = {"path": store.path, "queue": "v", "subscription": "s"}

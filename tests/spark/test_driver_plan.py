@@ -11,12 +11,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as f
 
-from quire.spark_graphs.graphs.inputs import Held, Near, arrow_columns
-from quire.spark_graphs.graphs.poison import FailsOf, Selection, Told, tell_apart
+from quire.spark_graphs.graphs.inputs import HeldMessages, Near, arrow_columns
+from quire.spark_graphs.graphs.poison import FailsOf, KnownPoison, SelectedRows, tell_apart
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.runner import Ended, StepRunner
 from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import Work
+from quire.spark_graphs.graphs.work import StepWork
 from tests.spark.kit import topic
 from tests.spark.plain_work import GRAPH, step
 
@@ -30,11 +30,11 @@ DOUBLED = f"string({NUMBER} * 2) as payload"
 TOO_LONG = f"case when {NUMBER} = 7 then null else payload end as payload"  # which no writer takes
 
 
-def held(queue: str, payloads: list[bytes]) -> Held:
+def held(queue: str, payloads: list[bytes]) -> HeldMessages:
     """Messages as a batch has them in memory."""
     rows = [{"queue": queue, "position": n, "payload": each} for n, each in enumerate(payloads)]
     nullable = pa.schema([field.with_nullable(True) for field in arrow_columns(None)])
-    return Held(queue, pa.Table.from_pylist(rows, schema=nullable))
+    return HeldMessages(queue, pa.Table.from_pylist(rows, schema=nullable))
 
 
 def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) -> StepRunner:
@@ -42,7 +42,7 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
     made = step(function, dead="dead", **options)
     found = prepare(store, GRAPH, [made], {})
     return StepRunner(
-        Work(made, spark, StoreFiles(store.path, store.integration.store_id)),
+        StepWork(made, spark, StoreFiles(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in made.inputs},
         graph=GRAPH,
         path=store.path,
@@ -55,13 +55,13 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
 class Trials:
     """How many there were, of the step and of its plans."""
 
-    def __init__(self, runner: StepRunner, inputs: list[Held]) -> None:
+    def __init__(self, runner: StepRunner, inputs: list[HeldMessages]) -> None:
         near = [Near(each) for each in inputs]
         self._fails, self._plan = runner._trials(near, 0), runner._plans(near, 0)
         self._counts = [each.count for each in inputs]
         self.of_step = self.of_plan = 0
 
-    def fails(self, selection: Selection) -> Exception | None:
+    def fails(self, selection: SelectedRows) -> Exception | None:
         """Of the step."""
         self.of_step += 1
         return self._fails(selection)
@@ -81,7 +81,7 @@ class Trials:
     def told(self, planned: bool) -> list[tuple[int, int, str]]:
         """What is at fault, with the reasons."""
         plan = self.plan if planned else None
-        told = tell_apart(self._counts, self.fails, lambda telling: False, Told(), plan)
+        told = tell_apart(self._counts, self.fails, lambda telling: False, KnownPoison(), plan)
         assert told.rows == sum(self._counts)
         return [(each.index, each.number, each.reason) for each in told.poison]
 

@@ -13,7 +13,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.upkeep.fragments import sweep_fragments
 from quire.ltds import is_foreign, list_ids
 from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
 from quire.testing import SimEnv, enumerate_crashes
@@ -71,7 +71,7 @@ def run_batch(env: SimEnv, store: Store, batch: int) -> None:
     task_fragments(env, store, batch, 0)
     fragments = [each for task in (0, 1) for each in task_fragments(env, store, batch, task)]
     connection._stores[os.getpid(), PATH] = store  # type: ignore[assignment]
-    Committer(PATH, KEY, batch, 1.0, env).commit(fragments)
+    FragmentCommitter(PATH, KEY, batch, 1.0, env).commit(fragments)
 
 
 def workload(env: SimEnv, oracle: Oracle) -> None:

@@ -15,9 +15,9 @@ import pytest
 import quire
 from quire.env import OsEnv
 from quire.errors import QueueNotFound, StoreCorrupt
-from quire.ltds import Codec, list_ids, path_of
+from quire.ltds import Compression, list_ids, path_of
 from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.routing import gathered, routed
@@ -46,7 +46,9 @@ def rows(pairs: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
     return pa.record_batch({"payload": pa.array(payloads, pa.binary()), "queue": list(queues)})
 
 
-def write(store: Any, batches: list[pa.RecordBatch], codec: Codec = Codec.NONE) -> list[Fragment]:
+def write(
+    store: Any, batches: list[pa.RecordBatch], codec: Compression = Compression.NONE
+) -> list[Fragment]:
     """What a task does."""
     writer = FragmentWriter(store.path, store.integration.store_id, codec=codec)
     for batch in gathered(batches, None):
@@ -66,7 +68,7 @@ def files(store: Any) -> list[int]:
 
 def commit(store: Any, fragments: list[Fragment], version: int = 1) -> None:
     """What the driver does."""
-    Committer(store.path, "spark:q", version, 1.0).commit(fragments)
+    FragmentCommitter(store.path, "spark:q", version, 1.0).commit(fragments)
 
 
 def payloads(store: Any, queue: str) -> list[bytes]:
@@ -75,8 +77,8 @@ def payloads(store: Any, queue: str) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_many_queues_share_one_file(store: Any, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(Compression))
+def test_many_queues_share_one_file(store: Any, codec: Compression) -> None:
     """It is gone after the commit, which has put everything once and in order."""
     batch = spread(2_000, 5)
     made = write(store, [batch.slice(0, 333), batch.slice(333)], codec)

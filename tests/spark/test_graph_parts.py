@@ -29,7 +29,7 @@ from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.values import KeptValues
-from quire.spark_graphs.graphs.work import Work
+from quire.spark_graphs.graphs.work import StepWork
 from tests.spark.kit import put_numbers, topic
 
 COUNT = 20_000  # messages that go to a file
@@ -303,16 +303,16 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
 ) -> None:
     """A small batch of which much has become: the next try does not have it collected."""
 
-    def here(self: Work, outputs: Any) -> list[Any]:
+    def here(self: StepWork, outputs: Any) -> list[Any]:
         raise RuntimeError("results (1.2 GiB) are bigger than spark.driver.maxResultSize (1.0 GiB)")
 
     nobody: Any = None
-    made = Work(
+    made = StepWork(
         Step("s", "step", here, ("a",)), nobody, StoreFiles(store.path, store.integration.store_id)
     )
-    monkeypatch.setattr(Work, "called", lambda *given, **how: {"out": nobody})
-    monkeypatch.setattr(Work, "_here", here)
-    monkeypatch.setattr(Work, "_by_tasks", lambda *given: [])
+    monkeypatch.setattr(StepWork, "called", lambda *given, **how: {"out": nobody})
+    monkeypatch.setattr(StepWork, "_here", here)
+    monkeypatch.setattr(StepWork, "_by_tasks", lambda *given: [])
     for _ in range(2):
         with pytest.raises(RuntimeError):
             made.run([], [], 0, nobody)

@@ -14,7 +14,7 @@ from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs.definition import Step, check_step
 from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import Work
+from quire.spark_graphs.graphs.work import StepWork
 from tests.spark.plain_work import PlainSpark
 
 
@@ -134,7 +134,7 @@ def test_what_a_function_must_not_return() -> None:
 
     def returned(kind: Any, writes: tuple[str, ...], frame: Any) -> Any:
         step = Step("s", kind, copy, ("in",), writes)
-        return Work(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
+        return StepWork(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
 
     refused("writes nothing: give it `writes`", returned, "step", (), Frame(False))
     routed = Frame(False)

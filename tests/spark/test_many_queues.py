@@ -16,7 +16,7 @@ from quire.errors import PositionLost
 from quire.remote.channel import Channel
 from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.schema import source_schema
@@ -113,11 +113,11 @@ def test_a_target_is_seen_before_the_subscription_is_made(store: Any) -> None:
 def test_a_commit_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
     """However many queues there are, and also where none of them is known yet."""
     fragments = [Fragment(name, 1, block=bytes(encode_one(name.encode()))) for name in QUEUES]
-    Committer(store.path, "spark:q", 1, 1.0).commit(fragments)
+    FragmentCommitter(store.path, "spark:q", 1, 1.0).commit(fragments)
     # The second look at the queues says that nobody reads them.
     assert asked == {"integration.ledger_many": 1, "queues": 2, "commit": 1}
     asked.clear()
-    Committer(store.path, "spark:q", 2, 1.0).commit(fragments)
+    FragmentCommitter(store.path, "spark:q", 2, 1.0).commit(fragments)
     assert asked == {"integration.ledger_many": 1, "commit": 1}
     assert {info.messages for info in store.queues(QUEUES)} == {5}
 

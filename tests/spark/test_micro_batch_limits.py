@@ -13,7 +13,7 @@ import quire
 from quire.errors import PositionLost
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.pace import Pace
+from quire.spark_graphs.pace import MicroBatchPace
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.stream_reader import StreamReader
 from quire.testing import SimEnv
@@ -123,7 +123,7 @@ def test_a_micro_batch_waits_for_enough() -> None:
     env = SimEnv(seed=1)
     options = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "60s"}
     given = {"path": "/s", "queue": "q", "subscription": "s", **options}
-    pace = Pace(read_options(given, streaming=True), env)
+    pace = MicroBatchPace(read_options(given, streaming=True), env)
     assert not pace.is_due(0)
     assert pace.is_due(1)
     assert not pace.is_due(9)

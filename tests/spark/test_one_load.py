@@ -10,7 +10,7 @@ import pytest
 from quire.errors import InvalidArgument, QueueInUse
 from quire.spark_graphs import one_load, subscription_hold
 from quire.spark_graphs.offsets import Offset
-from quire.spark_graphs.one_load import Turn, is_source
+from quire.spark_graphs.one_load import LoadTurn, is_source
 from quire.spark_graphs.options import ReadOptions, read_options
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.stream_reader import StreamReader
@@ -27,15 +27,15 @@ def options(store: Any, monkeypatch: pytest.MonkeyPatch) -> ReadOptions:
     return read_options({**given, "startingOffsets": "earliest"}, streaming=True)
 
 
-def names(turns: list[Turn]) -> list[str | None]:
+def names(turns: list[LoadTurn]) -> list[str | None]:
     """Of their subscriptions."""
     return [turn.options().subscription for turn in turns]
 
 
 def test_sources_of_one_load_have_numbers(options: ReadOptions) -> None:
     """The first has the load's own subscription; those of another load count for themselves."""
-    turns = [Turn(options, LOAD) for _ in range(3)]
-    other = Turn(options, OTHER)
+    turns = [LoadTurn(options, LOAD) for _ in range(3)]
+    other = LoadTurn(options, OTHER)
     assert names(turns) == ["spark", "spark.source2", "spark.source3"]
     assert names([other]) == ["spark"]
     assert [turn.options().source for turn in turns] == [1, 2, 3]
@@ -43,28 +43,28 @@ def test_sources_of_one_load_have_numbers(options: ReadOptions) -> None:
 
 def test_a_source_of_another_query_is_refused(options: ReadOptions) -> None:
     """YOL1: it is made when another one of its load has been asked already."""
-    turns = [Turn(options, LOAD) for _ in range(2)]
+    turns = [LoadTurn(options, LOAD) for _ in range(2)]
     turns[1].begin()
     turns[1].begin()  # twice is once
     with pytest.raises(QueueInUse, match="already"):
-        Turn(options, LOAD)
+        LoadTurn(options, LOAD)
     turns[0].begin()
     for turn in turns:
         turn.end()
-    assert names([Turn(options, LOAD)]) == ["spark"]
+    assert names([LoadTurn(options, LOAD)]) == ["spark"]
 
 
 def test_numbers_are_as_before_when_the_query_begins_again(options: ReadOptions) -> None:
     """YOL4: none is given while a source of the query before is there, whichever ends first."""
     for first, last in ((0, 1), (1, 0)):
-        turns = [Turn(options, LOAD) for _ in range(2)]
+        turns = [LoadTurn(options, LOAD) for _ in range(2)]
         for turn in turns:
             turn.begin()
         turns[first].end()
         with pytest.raises(QueueInUse):
-            Turn(options, LOAD)
+            LoadTurn(options, LOAD)
         turns[last].end()
-        again = [Turn(options, LOAD) for _ in range(2)]
+        again = [LoadTurn(options, LOAD) for _ in range(2)]
         assert names(again) == ["spark", "spark.source2"]
         for turn in again:
             turn.end()
@@ -73,9 +73,9 @@ def test_numbers_are_as_before_when_the_query_begins_again(options: ReadOptions)
 def test_there_are_not_too_many(options: ReadOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error that says so."""
     monkeypatch.setattr(one_load, "MAX_SOURCES_OF_A_LOAD", 2)
-    turns = [Turn(options, LOAD) for _ in range(2)]
+    turns = [LoadTurn(options, LOAD) for _ in range(2)]
     with pytest.raises(QueueInUse):
-        Turn(options, LOAD)
+        LoadTurn(options, LOAD)
     assert names(turns) == ["spark", "spark.source2"]
 
 
@@ -85,7 +85,7 @@ def test_each_source_keeps_to_its_subscription(options: ReadOptions, store: Any)
     store.put_many("in", [b"%d" % number for number in range(10)])
     readers = [
         StreamReader(options, source_schema(), turn=turn)
-        for turn in [Turn(options, LOAD) for _ in range(2)]
+        for turn in [LoadTurn(options, LOAD) for _ in range(2)]
     ]
     one, two = (reader.initialOffset() for reader in readers)
     assert (one.get("source"), two["source"]) == (None, {"number": 2})

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from quire.errors import InvalidArgument
-from quire.ltds import Codec
+from quire.ltds import Compression
 from quire.spark_graphs import options as options_module
 from quire.spark_graphs.options import EARLIEST, LATEST, Side, read_options, write_options
 from tests.source_tree import ROOT
@@ -178,8 +178,12 @@ def test_a_batch_read_begins_before_its_end(name: str, wrong: str) -> None:
 
 def test_files_are_compressed_where_that_is_asked_for() -> None:
     """Not by default; names are case-insensitive as in Spark's own sinks."""
-    assert write_options(BASE, streaming=False).codec is Codec.NONE
-    for name, codec in (("ZSTD", Codec.ZSTD), ("lz4", Codec.LZ4), ("none", Codec.NONE)):
+    assert write_options(BASE, streaming=False).codec is Compression.NONE
+    for name, codec in (
+        ("ZSTD", Compression.ZSTD),
+        ("lz4", Compression.LZ4),
+        ("none", Compression.NONE),
+    ):
         for streaming in (True, False):
             options = {"path": "/s", "compression": name}
             assert write_options(options, streaming=streaming).codec is codec

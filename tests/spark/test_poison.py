@@ -11,11 +11,11 @@ from quire.spark_graphs.graphs.apart import RecentRows
 from quire.spark_graphs.graphs.poison import (
     Fails,
     FailsOf,
+    KnownPoison,
     NoPoison,
     Poison,
-    Selection,
+    SelectedRows,
     Telling,
-    Told,
     tell_apart,
     without,
 )
@@ -24,7 +24,7 @@ from quire.spark_graphs.limits import POISON_WINDOW
 Row = tuple[int, int]  # an input, and a number
 
 
-def rows_of(selection: Selection) -> list[Row]:
+def rows_of(selection: SelectedRows) -> list[Row]:
     """One by one."""
     return [
         (index, number)
@@ -34,10 +34,10 @@ def rows_of(selection: Selection) -> list[Row]:
     ]
 
 
-def failing_with(bad: set[Row], tried: list[Selection]) -> Fails:
+def failing_with(bad: set[Row], tried: list[SelectedRows]) -> Fails:
     """A step that fails with these rows, each by its input and its number."""
 
-    def fails(selection: Selection) -> Exception | None:
+    def fails(selection: SelectedRows) -> Exception | None:
         tried.append(selection)
         hit = sorted(bad.intersection(rows_of(selection)))
         return ValueError(f"row {hit[0]}") if hit else None
@@ -50,7 +50,7 @@ def never(telling: Telling) -> bool:
     return False
 
 
-def over(tried: list[Selection], most: int) -> Callable[[Telling], bool]:
+def over(tried: list[SelectedRows], most: int) -> Callable[[Telling], bool]:
     """It is enough after so many trials."""
     return lambda telling: len(tried) >= most
 
@@ -72,7 +72,7 @@ def drawn(rng: random.Random, most: int = 4) -> Iterator[tuple[list[int], list[R
 def test_what_is_at_fault_is_found_and_nothing_else(rng: random.Random) -> None:
     """For any sizes of one to three inputs; with about two trials for each halving."""
     for counts, rows, bad in drawn(rng):
-        tried: list[Selection] = []
+        tried: list[SelectedRows] = []
         told = tell_apart(counts, failing_with(bad, tried), never)
         assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
         assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
@@ -84,9 +84,9 @@ def test_what_is_at_fault_is_found_and_nothing_else(rng: random.Random) -> None:
 def test_it_ends_at_any_time_and_goes_on(rng: random.Random) -> None:
     """What is known then is true of the first rows, and needs no second look."""
     for counts, rows, bad in drawn(rng, most=60):
-        told = Told()
+        told = KnownPoison()
         while told.rows < len(rows):
-            tried: list[Selection] = []
+            tried: list[SelectedRows] = []
             most = rng.randint(1, 8)
             try:
                 told = tell_apart(counts, failing_with(bad, tried), over(tried, most), told)
@@ -107,7 +107,7 @@ def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
     """It may be wrong in either way: what is at fault is what the step itself fails with."""
     said = 0
     for counts, rows, bad in drawn(rng, most=20):
-        tried: list[Selection] = []
+        tried: list[SelectedRows] = []
         fails = failing_with(bad, tried)
         wrong = set(rng.sample(rows, rng.randint(1, min(4, len(rows))))) - bad
 
@@ -130,7 +130,7 @@ def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
 
             return trial
 
-        told = tell_apart(counts, fails, never, Told(), plan)
+        told = tell_apart(counts, fails, never, KnownPoison(), plan)
         assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
         assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
     assert said
@@ -140,14 +140,14 @@ def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
 def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: float) -> None:
     """None for each message that fails."""
     bad = {(0, n) for n in range(10_000) if rng.random() < share}
-    tried: list[Selection] = []
-    planned: list[Selection] = []
+    tried: list[SelectedRows] = []
+    planned: list[SelectedRows] = []
     of_plan = failing_with(bad, planned)
 
     def plan(index: int, run: tuple[int, int]) -> FailsOf:
         return lambda begin, end: of_plan([[(run[0] + begin, run[0] + end)]])
 
-    told = tell_apart([10_000], failing_with(bad, tried), never, Told(), plan)
+    told = tell_apart([10_000], failing_with(bad, tried), never, KnownPoison(), plan)
     assert places(told.poison) == sorted(bad)
     assert len(tried) <= 4
 
@@ -156,7 +156,7 @@ def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: floa
 def test_how_many_trials_a_share_takes(rng: random.Random, share: float) -> None:
     """Of 10,000 rows: a logarithm for each where they are rare, about one a row where many are."""
     bad = {(0, n) for n in range(10_000) if rng.random() < share}
-    tried: list[Selection] = []
+    tried: list[SelectedRows] = []
     tell_apart([10_000], failing_with(bad, tried), never)
     most = {0.001: 400, 0.01: 1_500, 0.1: 8_000, 0.9: 13_000, 1.0: 10_100}
     assert len(tried) < most[share], (share, len(bad), len(tried))
@@ -167,7 +167,7 @@ def test_where_no_message_is_at_fault() -> None:
     with pytest.raises(NoPoison, match="without any message"):
         tell_apart([5], lambda selection: ValueError(), never)
 
-    def together(selection: Selection) -> Exception | None:
+    def together(selection: SelectedRows) -> Exception | None:
         return ValueError() if len(rows_of(selection)) > 1 else None
 
     with pytest.raises(NoPoison, match="no message of it fails alone"):

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueExists, SubscriptionExists
 from quire.spark_graphs import connection, offset_log
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment_file import FragmentWriter
 from quire.spark_graphs.offset_log import OffsetLog
 from quire.spark_graphs.offsets import Offset, ranges
@@ -141,7 +141,7 @@ class Spark:
             digest = OffsetLog(CHECKPOINT, self.query_id, self.env).secure(batch)
             assert digest != offset_log.UNKNOWN
         key = ledger_key(self.query_id)
-        committer = Committer(PATH, key, batch, 1.0, env=self.env, input_digest=digest)
+        committer = FragmentCommitter(PATH, key, batch, 1.0, env=self.env, input_digest=digest)
         committer.commit(writer.finish())
         self.write(f"commits/{batch}", {"nextBatchWatermarkMs": 0})
 

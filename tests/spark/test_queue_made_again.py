@@ -16,7 +16,7 @@ from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.partition import QuirePartition
-from quire.spark_graphs.retention import Retention
+from quire.spark_graphs.retention import QueryRetention
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.stream_reader import StreamReader
 from tests.spark.kit import put_numbers
@@ -183,7 +183,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
 def test_made_again_or_lost_since_the_queues_were_seen(store: Any, strict: bool) -> None:
     """What was seen a moment ago is not looked at again: the lease tells of changes."""
     given = {"path": store.path, "queue": "q", "subscription": "s", "failOnDataLoss": str(strict)}
-    retention = Retention(read_options(given, streaming=True))
+    retention = QueryRetention(read_options(given, streaming=True))
     end = retention.start(store).moved_to({"q": 9})
     seen = {"q": store.queue("q")}
     ranges = {"q": (6, 9)}
@@ -203,7 +203,7 @@ def test_made_again_or_lost_since_the_queues_were_seen(store: Any, strict: bool)
 def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
     """It goes by names too: what it would pass over in the new queue stays unread."""
     given = {"path": store.path, "queue": "q", "subscription": "s"}
-    retention = Retention(read_options(given, streaming=True))
+    retention = QueryRetention(read_options(given, streaming=True))
     end = retention.start(store).moved_to({"q": 9})
     calls: list[str] = []
 

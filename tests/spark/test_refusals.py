@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_quire import DefaultSource
 from quire.errors import QueueFull, QueueNotFound, StoreNotFound
 from quire.spark_graphs import connection
-from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.first_line import HIDE_TRACEBACK
 from quire.spark_graphs.fragment_file import FragmentWriter
 from quire.spark_graphs.options import read_options, write_options
@@ -159,7 +159,7 @@ def test_a_batch_larger_than_its_queue_is_refused_at_once(
         payloads = [b"x" * size] * min(2, count - start)
         writer.add(pa.record_batch({"payload": payloads}), {"small": len(payloads)})
     with pytest.raises(QueueFull, match="can never hold this batch") as error:
-        Committer(store.path, "spark:a", 0, 60.0).commit(writer.finish())
+        FragmentCommitter(store.path, "spark:a", 0, 60.0).commit(writer.finish())
     assert limit in str(error.value)
     assert "no room came within" not in str(error.value)
     assert store.queue("other").messages == 0
@@ -176,7 +176,7 @@ def test_a_batch_that_fits_waits_for_room(store: Any) -> None:
     env = SimEnv(seed=1)
     before = env.monotonic()
     with pytest.raises(QueueFull, match="no room came within 60 seconds"):
-        Committer(store.path, "spark:a", 0, 60.0, env).commit(writer.finish())
+        FragmentCommitter(store.path, "spark:a", 0, 60.0, env).commit(writer.finish())
     assert env.monotonic() - before > 59
     connection.forget(store.path)
 

@@ -23,14 +23,14 @@ from quire.spark_graphs import connection, fragment_file
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.graphs.definition import Limit, Step
-from quire.spark_graphs.graphs.inputs import Run
+from quire.spark_graphs.graphs.inputs import RowRange
 from quire.spark_graphs.graphs.planning import standing
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.runner import StepRunner
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import StoreFiles, StoreTrouble, trouble
 from quire.spark_graphs.graphs.values import KeptValues
-from quire.spark_graphs.graphs.work import Work
+from quire.spark_graphs.graphs.work import StepWork
 from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.partition import QuirePartition
 from quire.spark_graphs.row_columns import whole_schema
@@ -78,7 +78,7 @@ class SimFiles(StoreFiles):
         return read_partition(self.path, part, whole_schema(words), env=self.env)
 
 
-class SimWork(Work):
+class SimWork(StepWork):
     """The function gets lists of numbers, and each becomes a message in each output."""
 
     tasks: SimFiles
@@ -86,7 +86,7 @@ class SimWork(Work):
     def run(
         self,
         inputs: Sequence[Any],
-        runs: Sequence[Sequence[Run]],
+        runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Any,
     ) -> list[Fragment]:

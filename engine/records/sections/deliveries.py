@@ -17,7 +17,7 @@ from .section import Folding, PendingSection, RowsSection, Stamp
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs(RowsSection):
+class _DeliverySection(RowsSection):
     """Positions of subscriptions, as a COMMIT names what it reads."""
 
     layout = format.READ
@@ -31,7 +31,7 @@ class _Runs(RowsSection):
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries(_Runs):
+class Deliveries(_DeliverySection):
     """These are about to be delivered."""
 
     kind = format.DELIVERIES
@@ -43,7 +43,7 @@ class Deliveries(_Runs):
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched(_Runs):
+class Untouched(_DeliverySection):
     """These were not delivered after all."""
 
     kind = format.UNTOUCHED

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from quire.engine.records import format
-from quire.engine.records.commit_record import CommitRecord, Entry
+from quire.engine.records.commit_record import CommitRecord, LedgerEntry
 from quire.engine.records.prepared_record import PrepareRecord
 
 from .attachment import Attachment
@@ -102,7 +102,7 @@ class HeldSection(PendingSection):
     def __init__(
         self,
         order: HoldingOrder,
-        check_entries: Callable[[Sequence[Entry]], None],
+        check_entries: Callable[[Sequence[LedgerEntry]], None],
         fold: Folding,
         held: Holding,
         values: ValuesSection | None,
