@@ -85,9 +85,24 @@ class SimInode:
         return written
 
     def settle(self, change: FileChange) -> set[int]:
-        """Make this one durable, and no other; returns the pages written."""
+        """Make this one durable, and no other; returns the pages written.
+
+        An older one of the same bytes comes before it, as a kernel writes back what is in the page
+        cache before a direct write: it must not come after it at a later sync.
+        """
         self.pending.remove(change)
         self._settle(change)
+        if change.kind == "write":
+            first, end = change.offset, change.offset + change.length
+            self.pending = [
+                part
+                for known in self.pending
+                for part in (
+                    outside(known, first, end)
+                    if known.kind == "write" and known.number < change.number
+                    else [known]
+                )
+            ]
         return set(pages_of(change.offset, change.length)) if change.kind == "write" else set()
 
     def fail_write(self, offset: int, data: bytes) -> None:
