@@ -32,6 +32,7 @@ from quire.limits import DEFAULT_CALL_TIMEOUT, MAX_PAYLOAD_BYTES
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_reader import Stream
+from quire.properties import priority_of_puts
 from quire.put_options import PutOptions
 from quire.redriving import Redrives
 from quire.single_calls import SingleCalls
@@ -87,6 +88,7 @@ class RemoteStore(SingleCalls):
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
         self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._schemas: dict[str, str | None] = {}  # of these
+        self.put_priorities: Final[dict[str, int]] = {}  # what some grant to puts without one
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
@@ -140,7 +142,10 @@ class RemoteStore(SingleCalls):
                 for name, info in zip(given, infos, strict=True)
                 if info.name == name and not (is_unread(info) and name not in self._told)
             )
-            self._schemas.update((info.name, info.schema) for info in infos)
+            for info in infos:
+                self._schemas[info.name] = info.schema
+                priority = priority_of_puts(info.order, info.default_priority)
+                self.put_priorities.update({info.name: priority} if priority else {})
         return infos
 
     _queues = by_row(Store.queues)
@@ -317,6 +322,7 @@ class RemoteStore(SingleCalls):
         self._encoded.clear()
         self._own_names.clear()
         self._schemas.clear()
+        self.put_priorities.clear()
 
     # The store as a whole
 

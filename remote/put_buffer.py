@@ -22,6 +22,7 @@ from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTE
 from quire.ltds import check_foreign
 from quire.message_fields import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
+from quire.properties import Granted
 
 from .limits import SEND_AHEAD_BYTES
 from .protocol import (
@@ -141,17 +142,25 @@ class PutBuffer:
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
     def put(
-        self, queue: str, payload: Any, fields: Mapping[str, object], form: int = FIELDS
+        self, queue: str, payload: Any, fields: Mapping[str, object], priorities: Mapping[str, int]
     ) -> MessageId:
-        """Keep one message. `form`: other than `FIELDS` where it is moved."""
+        """Keep one message. `priorities`: by queue, what those get in a block that say none."""
         if fields:
-            fields = with_moments(fields, _now_us, is_moved=form == MOVED_FIELDS)
-        if queue not in self._order or form == MOVED_FIELDS:
-            return self._apart(queue, payload, fields, form)
+            fields = with_moments(fields, _now_us)
+        if queue not in self._order:
+            return self._apart(queue, payload, fields, FIELDS)
+        own = Fields.of(**fields) if fields else None
+        if priorities and queue in priorities:
+            own = Fields.with_granted(own, Granted(priorities[queue], None, None))
         builder = self._builder(queue)
         before = builder.charge_bytes
-        builder.add(payload, Fields.of(**fields) if fields else None)
+        builder.add(payload, own)
         return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
+
+    def put_moved(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
+        """Keep one message that is moved."""
+        fields = with_moments(fields, _now_us, is_moved=True)
+        return self._apart(queue, payload, fields, MOVED_FIELDS)
 
     def _apart(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], form: int
@@ -187,21 +196,21 @@ class PutBuffer:
         return id_of(run, start)
 
     @staticmethod
-    def encoded(payloads: Any) -> list[Bytes]:
+    def encoded(payloads: Any, default_priority: int) -> list[Bytes]:
         """Blocks of the messages. Raises InvalidArgument."""
         builder = BlockBuilder()
         if isinstance(payloads, _ARROW):
-            builder.add_arrow(payloads)
+            builder.add_arrow(payloads, default_priority)
         else:
             builder.add_many(payloads)
         return [block.data for block in builder.blocks(MAX_LTDS_BLOCK_BYTES)]
 
-    def put_many(self, queue: str, payloads: Any) -> MessageIds:
-        """Keep the messages of a list, an array or a batch."""
+    def put_many(self, queue: str, payloads: Any, default_priority: int) -> MessageIds:
+        """Keep the messages of a list, an array or a batch. `default_priority`: of its nulls."""
         builder = self._builder(queue)
         before = builder.charge_bytes
         if isinstance(payloads, _ARROW):
-            count = builder.add_arrow(payloads)
+            count = builder.add_arrow(payloads, default_priority)
         else:
             count = builder.add_many(payloads)
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
@@ -217,7 +226,7 @@ class PutBuffer:
         count = builder.count - count
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
 
-    def put_moved(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
+    def put_moved_many(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
         """Keep messages that are moved; their blocks say so."""
         place: tuple[Run, int] | None = None
         for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):

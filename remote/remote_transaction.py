@@ -74,7 +74,6 @@ from .protocol import (
     GET_HEAD,
     HEAD,
     MESSAGE,
-    MOVED_FIELDS,
     NOTHING,
     RESULT,
     Frame,
@@ -131,7 +130,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, payload, options)
+            message_id = self._puts.put(queue, payload, options, self._store.put_priorities)
             self._tell_put(queue, wait)
             return message_id
 
@@ -143,7 +142,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, content, fields, MOVED_FIELDS)
+            message_id = self._puts.put_moved(queue, content, fields)
             self._tell_put(queue, None)
             return message_id
 
@@ -156,7 +155,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         builder.add_arrow(payloads)
         with self._lock:
             queue = self._check_put(queue)
-            ids = self._puts.put_moved(queue, builder)
+            ids = self._puts.put_moved_many(queue, builder)
             self._tell_put(queue, None)
             return ids
 
@@ -166,7 +165,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             builder = RowBuilder()
             for rows in self._fitting(queue, made_for):
                 builder.add(rows)
-            ids = self._puts.put_moved(queue, builder)
+            ids = self._puts.put_moved_many(queue, builder)
             self._tell_put(queue, None)
             return ids
 
@@ -182,7 +181,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         checked = self._puts.fields_of(fields)
         with self._lock:
             queue = self._check_put(queue)
-            found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
+            priority = self._store.put_priorities.get(queue, 0)
+            found = self._fitting(queue, lambda words: [one_row(words, value, checked, priority)])
             if request_id is None:
                 ids = self._puts.put_rows(queue, found)
                 self._tell_put(queue, wait)
@@ -243,9 +243,9 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         """The same of many, all by one request, or none (RT3)."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
-        bodies = self._puts.encoded(payloads)
         with self._lock:
             queue = self._check_put(queue)
+            bodies = self._puts.encoded(payloads, self._store.put_priorities.get(queue, 0))
             if not self._puts.is_empty:
                 self._send_ahead()
             requests = self._requests = self._requests or {}
@@ -271,7 +271,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
-            message_id = self._puts.put(queue, payload, fields)
+            message_id = self._puts.put(queue, payload, fields, {})  # its owner knows it
             self._announce(queue)
             return message_id
 
@@ -293,10 +293,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         with self._lock:
             queue = self._check_put(queue)
             if self._at_store(lambda: self._store.schema_of(queue)) is None:
-                ids = self._puts.put_many(queue, payloads)
+                ids = self._puts.put_many(queue, payloads, self._store.put_priorities.get(queue, 0))
             else:
-                rows = payloads
-                found = self._fitting(queue, lambda words: rows_of(words, rows))
+                rows, priority = payloads, self._store.put_priorities.get(queue, 0)
+                found = self._fitting(queue, lambda words: rows_of(words, rows, priority))
                 ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids

@@ -31,6 +31,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.block import check_block
+from quire.block.format import Column
 from quire.call_table import Call
 from quire.errors import (
     QueueFull,
@@ -129,6 +130,10 @@ class ServedStore(Store, Holding, Chunks, Protocol):
     @property
     def commit_timeout(self) -> float:
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
+
+    @property
+    def fixed_options(self) -> dict[str, int]:
+        """What the store was made with, and keeps."""
 
     def transaction(
         self,
@@ -383,7 +388,9 @@ class Session:
         queue = check_name(header.get("queue"), "queue")
         blocks = [check_block(bytes(body)) for body in frame.bodies]
         slices = [Delivered(block, 0, block.count, 0, 0, 1) for block in blocks]
-        batch = Messages(queue, slices).to_arrow().select([*SETTABLE, "payload"])
+        said = any(block.columns & Column.PRIORITY for block in blocks)  # see PU5
+        names = [name for name in SETTABLE if said or name != "priority"]
+        batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
         known = check_request_ids(header.get("request_ids"), batch.num_rows)
         try:
             ids = transaction.put_many(queue, batch, request_ids=known)

@@ -4,7 +4,7 @@ from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
 from .block import Block, StreamedBlock
 from .builder import BlockBuilder
-from .encode import EncodedBlock, run_of_block
+from .encode import EncodedBlock, run_of_block, with_no_priority
 from .format import HEADER_BYTES
 from .given import check_block
 from .pack import Part, pack, slices_to_arrow, split, with_payloads
@@ -47,5 +47,6 @@ __all__ = [
     "slices_to_arrow",
     "split",
     "to_header_batch",
+    "with_no_priority",
     "with_payloads",
 ]

@@ -121,7 +121,7 @@ class Machine:
         order = known.rules.get("order")
         rank = 0.0
         if order == "priority":
-            rank = -put.priority or -known.rules.get("default_priority", 0)
+            rank = -put.priority
         elif order == BY_RANK:
             rank = float("inf") if put.rank is None else float(put.rank)
         return rank, known.order.index(put)
