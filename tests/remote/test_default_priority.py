@@ -149,3 +149,5 @@ def test_it_is_granted_where_a_queue_obeys(store: AnyStore) -> None:
     store.put("q", b"2", priority=0)
     store.put_many("q", batch([None, 0]))
     assert [message.priority for message in store.get_many("q")] == [0] * 4
+    store.create_queue("p", order="priority", default_priority=4)
+    assert store.integration.put_priorities() == {"p": 4}
