@@ -32,6 +32,7 @@ from quire.row_schema import check_schema
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.options import quantity_of_bytes
+from quire.spark_graphs.writer import target_at
 from quire.starts import Start, Time
 
 from .definition import (
@@ -351,5 +352,4 @@ class Graph:
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)
-        store_id = connection.call(self.path, lambda store: store.integration.store_id)
-        return StoreFiles(self.path, store_id)
+        return StoreFiles(self.path, *target_at(self.path))
