@@ -23,7 +23,7 @@ from quire.arguments import (
     check_transaction,
     check_xid,
 )
-from quire.call_table import Call, by_row, call_of
+from quire.call_table import Call, call_of
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound
@@ -34,8 +34,6 @@ from quire.moments import Duration
 from quire.payload_reader import Stream
 from quire.properties import priority_of_puts
 from quire.put_options import PutOptions
-from quire.redriving import Redrives
-from quire.single_calls import SingleCalls
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Payload
@@ -47,7 +45,7 @@ from .calls import FAILED, Holding, changes, read_answer
 from .channel import Channel, StreamEnded
 from .connection import Connection
 from .deciding import decide
-from .namespaces import MADE
+from .namespaces import MadeStore
 from .protocol import Decision, Frame, Header
 from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
@@ -59,10 +57,8 @@ CLAIM: Final = call_of(Holding.claim_for)
 
 
 @documented_by(Store)
-class RemoteStore(SingleCalls):
+class RemoteStore(MadeStore):
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
-
-    _namespaces = MADE
 
     role: Final = "joined"
 
@@ -128,14 +124,9 @@ class RemoteStore(SingleCalls):
 
     # Queues and subscriptions
 
-    alter_queue = by_row(Store.alter_queue)
-    drop_queue = by_row(Store.drop_queue)
-    subscriptions = by_row(Store.subscriptions)
-    put_back = by_row(Redrives.put_back)
-
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         given = None if names is None else check_names(names)
-        infos = self._queues(given)
+        infos = super().queues(given)
         if given is not None:
             self._own_names.update(
                 name
@@ -147,8 +138,6 @@ class RemoteStore(SingleCalls):
                 priority = priority_of_puts(info.order, info.default_priority)
                 self.put_priorities.update({info.name: priority} if priority else {})
         return infos
-
-    _queues = by_row(Store.queues)
 
     def make_subscriptions(
         self,
@@ -174,11 +163,9 @@ class RemoteStore(SingleCalls):
         self._hold(CLAIM.op, {"names": sorted(self._held)})
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        self._unsubscribe(queue, subscription)
+        super().unsubscribe(queue, subscription)
         self._held.discard((queue, subscription))
         self.forget_queues()  # perhaps nobody reads it now
-
-    _unsubscribe = by_row(Store.unsubscribe)
 
     # Transactions and messages
 
@@ -195,8 +182,6 @@ class RemoteStore(SingleCalls):
         return RemoteTransaction(
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
-
-    sync = by_row(Store.sync)
 
     @call
     def decide(self, xid: str, *, commit: bool) -> None:
@@ -269,8 +254,6 @@ class RemoteStore(SingleCalls):
                 self.forget_queues()
                 raise
 
-    browse = by_row(Store.browse)
-
     def read_chunk(self, stream: Stream, number: int) -> Bytes:
         """Part of a streamed message's payload. Raises PositionLost once the message is gone."""
         arguments: Header = {"stream": stream, "number": number}
@@ -325,8 +308,6 @@ class RemoteStore(SingleCalls):
         self.put_priorities.clear()
 
     # The store as a whole
-
-    status = by_row(Store.status)
 
     @call
     def close(self) -> None:

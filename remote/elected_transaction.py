@@ -239,7 +239,7 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     get_many = passed(Transaction.get_many)
-    get_scheduled = passed(Transaction.get_scheduled)
+    get_delayed = passed(Transaction.get_delayed)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
     seek = passed(Transaction.seek)
@@ -252,8 +252,8 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
         self._entries = {**self._entries, entry[0]: entry[1]}
 
-    get_state = passed(Transaction.get_state)
-    set_state = passed(Transaction.set_state)
+    get_value = passed(Transaction.get_value)
+    set_value = passed(Transaction.set_value)
 
     # Ending
 

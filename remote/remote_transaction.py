@@ -96,7 +96,7 @@ _IN_DOUBT: Final = TransactionState.IN_DOUBT
 
 _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
 
-_GET_STATE: Final = call_of(Transaction.get_state)
+_GET_STATE: Final = call_of(Transaction.get_value)
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -367,7 +367,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
     get_many = by_row(Transaction.get_many)
-    get_scheduled = by_row(Transaction.get_scheduled)
+    get_delayed = by_row(Transaction.get_delayed)
 
     def _roll_back_whole(self) -> None:
         """What it has got did not reach its user: no commit may count it as delivered."""
@@ -390,7 +390,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._records.append(entry)
 
     @call
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
         given = {"name": name, "key": key}
         with self._lock:
@@ -401,7 +401,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return found
 
     @call
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         where = check_state_name(name), check_state_key(key)
         checked = check_state_value(value)
         with self._lock:

@@ -439,7 +439,7 @@ class Session:
         for entry in field(frame.header, "values", list):
             if not isinstance(entry, list) or len(entry) != 3:
                 raise RemoteError("what is set of a state is a name, a key and a value")
-            transaction.set_state(*entry)
+            transaction.set_value(*entry)
 
     def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
         xid = check_xid(frame.header.get("xid"))
