@@ -150,9 +150,10 @@ class PutBuffer:
         if queue not in self._order:
             return self._apart(queue, payload, fields, FIELDS)
         own = Fields.of(**fields) if fields else None
-        if priorities and queue in priorities:
-            own = Fields.with_granted(own, Granted(priorities[queue], None, None))
-        builder = self._builder(queue)
+        default = priorities.get(queue, 0) if priorities else 0
+        builder = self._builder(queue, default)
+        if builder.granted is not None:
+            own = Fields.with_granted(own, builder.granted)
         before = builder.charge_bytes
         builder.add(payload, own)
         return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
@@ -198,19 +199,21 @@ class PutBuffer:
     @staticmethod
     def encoded(payloads: Any, default_priority: int) -> list[Bytes]:
         """Blocks of the messages. Raises InvalidArgument."""
-        builder = BlockBuilder()
+        builder = _builder_of(default_priority)
         if isinstance(payloads, _ARROW):
-            builder.add_arrow(payloads, default_priority)
+            builder.add_arrow(payloads)
         else:
             builder.add_many(payloads)
         return [block.data for block in builder.blocks(MAX_LTDS_BLOCK_BYTES)]
 
     def put_many(self, queue: str, payloads: Any, default_priority: int) -> MessageIds:
-        """Keep the messages of a list, an array or a batch. `default_priority`: of its nulls."""
-        builder = self._builder(queue)
+        """Keep the messages of a list, an array or a batch. `default_priority`: of
+        those that say none.
+        """
+        builder = self._builder(queue, default_priority)
         before = builder.charge_bytes
         if isinstance(payloads, _ARROW):
-            count = builder.add_arrow(payloads, default_priority)
+            count = builder.add_arrow(payloads)
         else:
             count = builder.add_many(payloads)
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
@@ -333,11 +336,11 @@ class PutBuffer:
             for run in self._runs.get(queue, []):
                 run.expires_by = expires_by
 
-    def _builder(self, queue: str) -> BlockBuilder:
+    def _builder(self, queue: str, default_priority: int) -> BlockBuilder:
         """The one to go on with."""
         waiting = self._waiting.get(queue)
         last = waiting[-1] if waiting else None
-        return last if isinstance(last, BlockBuilder) else BlockBuilder()
+        return last if isinstance(last, BlockBuilder) else _builder_of(default_priority)
 
     def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> tuple[Run, int]:
         """Let it wait, if it does not yet and is not empty; the place of its new messages."""
@@ -355,6 +358,14 @@ class PutBuffer:
         start = run.count or 0
         run.count = start + count
         return run, start
+
+
+def _builder_of(default_priority: int) -> BlockBuilder:
+    """One for messages of which some may say no priority."""
+    builder = BlockBuilder()
+    if default_priority:
+        builder.granted = Granted(default_priority, None, None)
+    return builder
 
 
 def _cut(transaction: int, entries: list[Entry], first: int) -> list[Bytes]:

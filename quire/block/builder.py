@@ -86,15 +86,12 @@ class BlockBuilder:
         self._extend([Run(lengths, [content], Headers(), region=True)], size)
         return len(rows)
 
-    def add_arrow(self, source: object, default_priority: int = 0) -> int:
+    def add_arrow(self, source: object) -> int:
         """Add an array of payloads, or a batch with header columns; how many messages they were.
 
-        `default_priority`: where the column of priorities is null. The Arrow memory is referred to,
-        not copied, until the blocks are built.
+        The Arrow memory is referred to, not copied, until the blocks are built.
         """
-        if self.granted is not None:
-            default_priority = self.granted.priority
-        runs = runs_of_arrow(source, default_priority)
+        runs = runs_of_arrow(source, 0 if self.granted is None else self.granted.priority)
         self._extend(runs)
         return sum(run.count for run in runs)
 
