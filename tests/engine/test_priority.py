@@ -16,6 +16,7 @@ from quire.engine.queues.selection import Headers, Selection
 from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
+from quire.limits import ARROW_WHOLE_ROWS
 from quire.testing import SimEnv
 from tests.engine.kit import WAIT
 from tests.engine.workload import open_store
@@ -128,6 +129,20 @@ def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
     store.alter_queue("q", priority=True)
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8, 9]
     assert store.admin.verify().ok
+    store.close()
+
+
+def test_a_batch_that_is_put_in_slices_gets_the_default(seed: int) -> None:
+    """Each of its messages that says none; 0 is 0 in a slice that has nothing else, too."""
+    store = open_store(SimEnv(seed), path="/s")
+    store.create_queue("q", priority=True, default_priority=5, capacity=1 << 28)
+    third = ARROW_WHOLE_ROWS // 3 + 1
+    said = [None] * third + [0] * third + [9] * third
+    columns = {"payload": pa.array([b""] * 3 * third), "priority": pa.array(said, pa.int32())}
+    store.put_many("q", pa.record_batch(columns))
+    places = (0, third - 1, third, 2 * third - 1, 2 * third, 3 * third - 1)
+    found = [store.browse("q", place, 1)[0].priority for place in places]
+    assert found == [5, 5, 0, 0, 9, 9]
     store.close()
 
 

@@ -37,7 +37,7 @@ WAYS: dict[str, Callable[[Txn], object]] = {
     "a batch of zeros": lambda t: t.put_many("q", batch([0, 0])),
     "a batch of nulls": lambda t: t.put_many("q", batch([None, None])),
     "many batches": lambda t: [t.put_many("q", batch(each)) for each in ([0], [None], [3, None])],
-    "a large batch": lambda t: t.put_many("q", batch([None, 0, 9] * 25_000)),
+    "a large batch": lambda t: t.put_many("q", batch([None, 0, 9] * 2_000)),
     "streams": lambda t: [t.put_stream("q", str(p).encode(), priority=p) for p in (None, 0, 9)],
     "a block": lambda t: t.integration.put_block("q", bytes(encode_one(b"None"))),
     "a block with one": lambda t: t.integration.put_block(
