@@ -352,4 +352,5 @@ class Graph:
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)
-        return StoreFiles(self.path, *target_at(self.path))
+        target = target_at(self.path)
+        return StoreFiles(self.path, target.store_id, priorities=target.priorities)

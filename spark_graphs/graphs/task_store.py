@@ -73,7 +73,7 @@ class StoreFiles:
 
     path: str
     store_id: int
-    priorities: Mapping[str, int] = field(default_factory=dict)  # see `Target`
+    priorities: Mapping[str, int] = field(default_factory=dict, kw_only=True)  # see `Target`
 
     def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
         return Reading.whole(self.path, words).read(part)

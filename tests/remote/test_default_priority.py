@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ Txn = Any
 WORDS = "name string"
 
 
-def batch(said: list[int | None], *, rows: bool = False) -> pa.RecordBatch:
+def batch(said: Sequence[int | None], *, rows: bool = False) -> pa.RecordBatch:
     """Messages named by what they say."""
     names, priorities = [str(each) for each in said], pa.array(said, pa.int32())
     if rows:

@@ -111,7 +111,11 @@ def test_what_says_no_priority_gets_that_of_its_queue(store: Any, size: int) -> 
     store.create_queue("five", order="priority", default_priority=5, capacity=1 << 28)
     store.create_queue("zeros", order="priority", default_priority=7, capacity=1 << 28)
     store.create_queue("none", order="priority", capacity=1 << 28)
-    said = {"five": [None, 0, 9] * 20, "zeros": [0] * 60, "none": [None, 0, 9] * 20}
+    said: dict[str, list[int | None]] = {
+        "five": [None, 0, 9] * 20,
+        "zeros": [0] * 60,
+        "none": [None, 0, 9] * 20,
+    }
     queues = [queue for queue, several in said.items() for _ in several]
     priorities = [each for several in said.values() for each in several]
     batch = pa.record_batch(
