@@ -193,7 +193,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
     def put_now(self, queue: str, payload: bytes) -> int:
         """Put a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
-        if len(payload) <= self._light_put_bytes and not target.limits_expiry:
+        if len(payload) <= self._light_put_bytes and not target.grants:
             return as_call(lambda: self._committer.put(target, payload))
         with self.transaction() as transaction:
             transaction.put_timeout = 0.0

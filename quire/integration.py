@@ -57,6 +57,14 @@ class Integration(Protocol):
         `Store.subscribe`.
         """
 
+    @look
+    def put_priorities(self) -> dict[str, int]:
+        """What messages get that are put without a priority, by queue, of those that grant one.
+
+        For blocks and files that a connector makes itself: in a block with a column of priorities
+        each message has its own. Raises StoreClosed.
+        """
+
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.enter`); None: none was."""
 

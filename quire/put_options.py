@@ -17,7 +17,7 @@ class MessageOptions(TypedDict, total=False):
 
     priority: int | None
     """0 to 65535, higher first, in a queue that is read by priority (`order="priority"`). None: the
-    queue's `default_priority`."""
+    queue's `default_priority`, as it is at the put; 0 is 0."""
     group: int
     """The number of a group of readers, for notification: 0 to 65535; 0 is everybody. Quire keeps
     and tells it, and nothing else. (Messages in order are `group_key`.)"""

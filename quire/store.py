@@ -61,7 +61,8 @@ class Store(Protocol):
     def failed(self) -> bool:
         """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
 
-        Opening the store again, by the process that owns it, recovers.
+        Opening the store again, by the process that owns it, recovers. A joined store asks its
+        owner; for asyncio, where nothing may wait, it tells what the calls so far have met.
         """
 
     # By subject

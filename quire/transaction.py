@@ -199,7 +199,7 @@ class Transaction(Protocol):
         """
 
     @step
-    def get_scheduled(
+    def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         """Take a message that is not due yet, of a queue that is timed.
@@ -267,7 +267,7 @@ class Transaction(Protocol):
     # State
 
     @step
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         """A value of a state; None: there is none.
 
         As this transaction has set it, else as it was committed when this transaction read it
@@ -276,7 +276,7 @@ class Transaction(Protocol):
         `name`: as for a queue. `key`: printable, 1 to 1,024 bytes in UTF-8. Raises InvalidArgument.
         """
 
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         """Set a value of a state when this transaction commits; None: delete it.
 
         Where it was not read before, the value of the last commit holds. `value`: up to 1 MiB. All

@@ -88,6 +88,7 @@ class OwnerConnection:
             self.path = field(hello, "path", str)
             self.store_id = field(hello, "store_id", int)
             self.owner_process_id = field(hello, "process_id", int)
+            self.fixed_options = field({"fixed": {}, **hello}, "fixed", dict)
         except BaseException:
             self.close()
             raise

@@ -46,10 +46,13 @@ class FragmentWriter:
         store_id: int,
         env: Env | None = None,
         codec: ltds.Compression = ltds.Compression.NONE,
+        priorities: Mapping[str, int] | None = None,
     ) -> None:
+        """`priorities`: what messages get that say none (`Integration.put_priorities`)."""
         self._path = path
         self._store_id = store_id
         self._codec = codec
+        self._priorities = priorities or {}
         self._env = env or OsEnv()
         self._pending: dict[
             str, BlockBuilder | RowBuilder
@@ -66,7 +69,8 @@ class FragmentWriter:
         """
         if not messages.num_rows:
             return
-        runs = runs_of_shares(messages, list(shares.values()))
+        defaults = [self._priorities.get(queue, 0) for queue in shares]
+        runs = runs_of_shares(messages, list(shares.values()), defaults)
         for queue, run in zip(shares, runs, strict=True):
             builder = self._pending.get(queue)
             if not isinstance(builder, BlockBuilder):

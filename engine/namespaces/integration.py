@@ -65,6 +65,12 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         return found
 
     @open_call
+    def put_priorities(self) -> dict[str, int]:
+        queues = self._state().by_name()
+        found = {queue.name: queue.config.properties.put_priority for queue in queues}
+        return {name: priority for name, priority in found.items() if priority}
+
+    @open_call
     def subscribe_many(
         self,
         subscription: str | None,

@@ -146,7 +146,6 @@ class Columns:
         """For the selection."""
         ranks = self._ranks
         if self._properties.priority:
-            ranks[ranks == 0] = self._properties.default_priority
             ranks = MAX_PRIORITY - ranks
         return SelectionHeaders(
             ranks, self._due, self._expires, self._groups, self._times, self._lives

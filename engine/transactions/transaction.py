@@ -321,7 +321,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 self._gets.unget()
 
     @giving("_give_back_latest")
-    def get_scheduled(
+    def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         check_message_id(message_id)
@@ -394,7 +394,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._entries[key] = version
 
     @call
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         check_state_name(name)
         check_state_key(key)
         with self._lock:
@@ -402,7 +402,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             return self._own_values().get(name, key)
 
     @call
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         check_state_name(name)
         check_state_key(key)
         checked = check_state_value(value)

@@ -46,6 +46,8 @@ def put_back(
     `chosen`: which of them; None: all. `to`: as for `Admin.redrive`.
     """
     queue, subscription = context.state.source(source)
+    if to is not None:
+        context.state.queue(to)  # also where there is nothing to put back
     with queue.lock:
         queue.check_there(subscription)
     context.delivery.look(queue, subscription)

@@ -118,7 +118,7 @@ def _sections(fields: Fields) -> list[bytes]:
     columns = fields.columns
     sections: list[bytes] = []
     if columns & Column.PRIORITY:
-        sections.append(_pack_small(fields.priority))
+        sections.append(_pack_small(fields.priority or 0))
     if columns & Column.GROUP:
         sections.append(_pack_small(fields.group))
     if fields.expires_at is not None:

@@ -32,6 +32,7 @@ from quire.row_schema import check_schema
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.options import quantity_of_bytes
+from quire.spark_graphs.writer import target_at
 from quire.starts import Start, Time
 
 from .backfill import Backfill
@@ -355,5 +356,5 @@ class Graph:
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)
-        store_id = connection.call(self.path, lambda store: store.integration.store_id)
-        return StoreFiles(self.path, store_id)
+        target = target_at(self.path)
+        return StoreFiles(self.path, target.store_id, priorities=target.priorities)

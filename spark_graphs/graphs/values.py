@@ -96,7 +96,7 @@ class KeptValues(MutableMapping[str, Any]):
     def write(self, txn: Transaction, name: str) -> None:
         """Put the changes into a transaction."""
         for key, data in self._changed.items():
-            txn.set_state(name, key, data)
+            txn.set_value(name, key, data)
 
     def committed(self) -> None:
         """The changes stand."""

@@ -33,7 +33,7 @@ def make(env: SimEnv) -> None:
                 store.put(name, b"%d" % number)
         with store.transaction() as txn:
             txn.get_many("topic/s", 3)
-            txn.set_state("step", "gone", b"before")
+            txn.set_value("step", "gone", b"before")
         prepare(store, "before", bytes(9000))
         deliver(store)
 
@@ -43,7 +43,7 @@ def prepare(store: Store, xid: str, payload: bytes) -> None:
     txn = store.transaction()
     txn.put("work", payload, request_id=xid)
     txn.get("work")
-    txn.set_state("step", xid, b"held")
+    txn.set_value("step", xid, b"held")
     txn.enter(xid, 1)
     txn.prepare(xid)
 
@@ -61,8 +61,8 @@ def set_values(store: Store) -> None:
     """One set, one deleted."""
     with store.transaction() as txn:
         txn.put("work", b"asked for", request_id="r")
-        txn.set_state("step", "key", b"value")
-        txn.set_state("step", "gone", None)
+        txn.set_value("step", "key", b"value")
+        txn.set_value("step", "gone", None)
 
 
 def place(store: Store) -> None:

@@ -103,7 +103,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             txn.get_many("topic/a", rng.randrange(1, 8))
             txn.enter("key", number)
             if number % 5 == 0:
-                txn.set_state("step", f"{number % 3}", b"%d" % number)
+                txn.set_value("step", f"{number % 3}", b"%d" % number)
             if number % 9 == 8:
                 txn.seek("topic/b", number)
         with store.transaction() as txn:
@@ -121,7 +121,7 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
             prepared = store.transaction()
             prepared.put_many("work", [bytes(3000)] * 3)
             prepared.get("work")
-            prepared.set_state("held", f"{number}", b"")
+            prepared.set_value("held", f"{number}", b"")
             prepared.prepare(f"x{number}")
             if number % 20 == 9:
                 store.prepared.commit(f"x{number}")
@@ -317,7 +317,7 @@ def test_a_number_is_of_one_record(seed: int) -> None:
         assert before == 1
         with store.transaction() as txn:
             txn.put("q", b"m")
-            txn.set_state("s", "k", b"v")
+            txn.set_value("s", "k", b"v")
         assert told(store)[0] == before + 1
         ids: list[int] = []
         store.together([lambda: ids.append(store.put("q", b"1"))] * 2)
