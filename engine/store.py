@@ -25,14 +25,8 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.redriving import put_back
 from quire.engine.upkeep.started import look_for_orders
 from quire.engine.upkeep.status import status
-from quire.errors import (
-    AlreadyCommitted,
-    QueueFull,
-)
-from quire.info import (
-    QueueInfo,
-    SubscriptionInfo,
-)
+from quire.errors import AlreadyCommitted, QueueFull
+from quire.info import QueueInfo, SubscriptionInfo
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_reader import Stream
@@ -45,7 +39,7 @@ from quire.store import Store
 from quire.transaction import Payload
 from quire.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 
-from .namespaces import EMBEDDED, subscribe
+from .namespaces import EMBEDDED, asked_form
 from .opening import StoreLife, open_call
 
 
@@ -115,7 +109,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        return subscribe(self, holder, subscription, starts, exclusive, durable)
+        asked = asked_form(exclusive, durable)
+        return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
@@ -237,14 +232,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def status(self) -> dict[str, Any]:
-        return status(
-            self._opened,
-            self._context,
-            self._checkpointer,
-            self._maintenance,
-            self._leases,
-            self._schedules,
-        )
+        return status(self._opened, self._context, self._maintenance)
 
 
 if TYPE_CHECKING:

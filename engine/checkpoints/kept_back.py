@@ -27,7 +27,7 @@ from quire.engine.records.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.engine.records.durable_state import DurableQueue
-from quire.engine.records.sections import pack_prepared
+from quire.engine.records.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (

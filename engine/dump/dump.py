@@ -22,7 +22,7 @@ from itertools import chain, islice
 from typing import Final
 
 from quire.arguments import check_first, check_limit
-from quire.dump_items import INDIRECT, Described, Finding, Item
+from quire.dump_items import Described, Finding, Item
 from quire.engine.layout import Layout, no_store
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env
@@ -33,7 +33,7 @@ from quire.limits import DUMP_TRIES
 from .history import History, QueueState, newest_history
 from .log import record_item
 from .pages import Pages, list_files
-from .records import ListedRecords, Owner, check_large_file, find_directories, list_messages
+from .records import ListedRecords, Owner, find_directories, list_messages
 from .source import Source
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
@@ -77,9 +77,8 @@ def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as error:
-        raise StoreFailed(
-            f"the store at {layout.path} cannot be read: {error}; run this as its user"
-        ) from error
+        text = f"the store at {layout.path} cannot be read: {error}; run this as its user"
+        raise StoreFailed(text) from error
     if not {"checkpoint", "journal", "data"} & set(names):
         raise no_store(layout)
     return _unique(_dump(env, layout, choices))
@@ -170,13 +169,8 @@ class _Dump:
                 continue
             record, ref = found
             yield record
-            finding = None
-            if record.name == INDIRECT and ref and record.released < record.messages:
-                finding = check_large_file(source, ref)
-            if finding is not None:
-                yield finding
-            elif chosen.messages and ref is not None:
-                yield from list_messages(source, queue, ref, chosen.start)
+            if ref is not None:
+                yield from list_messages(source, queue, ref, chosen.start, shown=chosen.messages)
 
     def _pages(self) -> Iterator[Item]:
         return self._as_it_was(Pages(self._source, self.history, self._choices.owner).items())
@@ -256,13 +250,12 @@ def _ledger(ledger: dict[str, int], limit: int | None) -> Iterator[Item]:
 
 def _prepared(record: PrepareRecord, history: History) -> Described:
     """A transaction in doubt, as a summary has it."""
+    queue_ids = sorted({part.queue_id for part in record.parts})
     said = {
         "xid": record.xid,
         "prepared_us": record.prepared_us,
         "messages": sum(part.count for part in record.parts),
-        "queues": [
-            history.by_id(i).title for i in sorted({part.queue_id for part in record.parts})
-        ],
+        "queues": [history.by_id(queue_id).title for queue_id in queue_ids],
         "taken": sum(read.end - read.start for read in record.reads[: record.taken]),
     }
     return Described("prepared", said)

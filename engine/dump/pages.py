@@ -174,6 +174,5 @@ def list_files(source: Source, history: History) -> Iterator[Described | Finding
                 size = file.size()
             with source.large(ltds_id) as reader:
                 messages = reader.count
-        name = f"ltds/{ltds_id:016x}.ltds"
-        own = {"file": name, "bytes": size, "messages": messages}
+        own = {"file": f"ltds/{ltds_id:016x}.ltds", "bytes": size, "messages": messages}
         yield Described("file", own | {"queue": queue, "xid": xid})

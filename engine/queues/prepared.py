@@ -29,7 +29,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
 from quire.info import PreparedInfo
 from quire.ltds import is_foreign

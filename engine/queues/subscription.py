@@ -29,7 +29,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from quire.engine.records.durable_state import DurableSubscription
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.order import COMMIT

@@ -17,7 +17,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT

@@ -37,8 +37,11 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Attachment, Held, Stamp, Values, read_sections
-from .sections.section import Row, Verdict
+from .sections.attachment import Attachment
+from .sections.held import Held
+from .sections.kinds import read_sections
+from .sections.section import Row, Stamp, Verdict
+from .sections.values import Values
 
 Said = CommitRecord | list[CatalogChange] | None
 

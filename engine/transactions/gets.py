@@ -23,15 +23,9 @@ from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.records.sections import MovesSection, Seek
+from quire.engine.records.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.limits import (
-    BYTES_LOOKED_UP,
-    EXPIRED_AT_ONCE,
-    PURGED_RUNS,
-    ROWS_LOOKED_UP,
-    RUNS_JOINED,
-)
+from quire.limits import BYTES_LOOKED_UP, EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
 from quire.message import Message, plain_message
 from quire.retry import Retry
 

@@ -47,7 +47,9 @@ from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.records.commit_record import Entry, Read
-from quire.engine.records.sections import Held, MovesSection, ValuesSection
+from quire.engine.records.sections.held import Held
+from quire.engine.records.sections.moves import MovesSection
+from quire.engine.records.sections.values import ValuesSection
 from quire.errors import (
     AlreadyCommitted,
     QueueFull,
@@ -244,7 +246,7 @@ class TransactionLife:
         """What few transactions do: they move subscriptions, and set and read states."""
         gets, own = self._gets, self._values
         moves = gets.moves() if gets is not None and gets.seeks else None
-        if own is None or not (has_changes or moves or own.sets_any):
+        if own is None or not (has_changes or moves or own.sets):
             return moves, None  # one that has only read states commits nothing by that
         return moves, own.section()
 
@@ -442,7 +444,7 @@ class TransactionLife:
     def info(self) -> TransactionInfo:
         """What the store tells of an open transaction."""
         puts, gets = self._puts, self._gets
-        parts = [] if puts is None else list(puts.written)
+        parts = [] if puts is None else list(puts.by_queue.values())
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
         buffered = 0 if puts is None else puts.buffered_bytes
@@ -509,7 +511,7 @@ class TransactionLife:
         puts, gets = self._puts, self._gets
         taken = () if gets is None else gets.to_read()
         passed = () if gets is None else gets.passed()
-        written = () if puts is None else puts.written
+        written = () if puts is None else puts.by_queue.values()
         committer = self._context.committer
         committer.volatile.check_none(written, [*taken, *passed])
         if puts is not None:

@@ -18,7 +18,7 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -73,11 +73,6 @@ class Puts:
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
-
-    @property
-    def written(self) -> Collection[Written]:
-        """Of each queue that was put to."""
-        return self.by_queue.values()
 
     def fill(self) -> TransactionBuffer:
         """Take the full form."""
@@ -219,21 +214,14 @@ class Puts:
         before = builder.charge_bytes
         try:
             count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
-        except BaseException:
-            self.leave_untouched(written.queue)
-            raise
-        charge = builder.charge_bytes - before
-        try:
-            try:
-                check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
-                if written.queue.space.most_bytes is not None:
-                    written.queue.space.check_size(largest_charge(payloads))
-            except BaseException:
-                self.leave_untouched(written.queue)
-                raise
+            charge = builder.charge_bytes - before
+            check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
+            if written.queue.space.most_bytes is not None:
+                written.queue.space.check_size(largest_charge(payloads))
             self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
+            self.leave_untouched(written.queue)
             raise
         index = written.count - count
         try:
@@ -433,18 +421,12 @@ class Puts:
         is_row: bool = False,
     ) -> Written:
         """`largest`: tells the largest charge, where they are more than one."""
+        space = self._context.state.queue(queue).space
+        space.check_form(is_row=is_row)
+        if largest is not None and space.most_bytes is not None:
+            space.check_size(largest())
         written = self.open(queue)
-        if written.queue.space.is_typed is not is_row:
-            self.leave_untouched(written.queue)
-            written.queue.space.check_form(is_row=is_row)
-        if largest is not None and written.queue.space.most_bytes is not None:
-            try:
-                written.queue.space.check_size(largest())
-            except BaseException:
-                self.leave_untouched(written.queue)
-                raise
-        if written.buffer.account.shared.full:
-            self._make_room(written)
+        self._make_room(written)
         self.take_space(written, charge, messages)
         return written
 
@@ -473,9 +455,9 @@ class Puts:
             error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
     def leave_untouched(self, queue: Queue) -> None:
-        """Nothing was put to it: it is as if it had not been opened."""
-        written = self.by_queue[queue]
-        if not written.count:
+        """Where nothing was put to it, it is as if it had not been opened. Twice is once."""
+        written = self.by_queue.get(queue)
+        if written is not None and not written.count:
             self._abandon(written)
             del self.by_queue[queue]
 

@@ -33,7 +33,7 @@ from quire.delivered_slice import Delivered
 from quire.documented import documented_by
 from quire.engine.reading.delivery import Asking
 from quire.engine.reading.finding import place_of
-from quire.engine.records.sections import check_kept
+from quire.engine.records.sections.moves import check_kept
 from quire.errors import QueueFull
 from quire.info import TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES

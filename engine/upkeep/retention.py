@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from quire.engine.queues.queue import Queue
@@ -25,15 +26,14 @@ from quire.uninterrupted import nested
 from .own_transaction import pass_by
 
 
+@dataclass(slots=True)
 class _Kept:
     """How much the keeper holds of a queue, as far as it was counted."""
 
-    __slots__ = ("charge", "due_us", "end", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = self.end = start  # positions
-        self.charge = 0  # bytes
-        self.due_us = 0  # nothing is too old before
+    start: int  # positions
+    end: int
+    charge: int = 0  # bytes
+    due_us: int = 0  # nothing is too old before
 
 
 class Retention:
@@ -113,7 +113,7 @@ class Retention:
     def _note(self, queue: Queue, start: int) -> _Kept:
         kept = self._kept.get(queue)
         if kept is None or kept.start != start:
-            kept = self._kept[queue] = _Kept(start)
+            kept = self._kept[queue] = _Kept(start, start)
         return kept
 
     def _forget(self, queue: Queue, target: int) -> None:

@@ -17,7 +17,7 @@ from quire.engine.records import format
 from quire.engine.records.catalog import STATE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
-from quire.engine.records.sections import pack_sections
+from quire.engine.records.sections.kinds import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.testing import SimEnv, enumerate_crashes

@@ -14,7 +14,7 @@ from quire.engine.pages.places import Places
 from quire.engine.records import state_hash
 from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
 from quire.engine.records.fold import Fold, decode_record
-from quire.engine.records.state_hash import LEFT_OUT, OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
+from quire.engine.records.state_hash import OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
 from quire.engine.upkeep.contents import Contents
 from quire.journal import KIND_GENERATION, Finding, Geometry, scan
 from quire.testing import SimEnv
@@ -34,6 +34,24 @@ PLACES: list[dict[str, Any]] = [
     {"page_size": 4096, "data_files": 3, "inline_limit_bytes": 16, "ltds_compression": "lz4"},
     {"page_size": 16384, "data_files": 2, "inline_limit_bytes": 2000, "write_buffer_bytes": 20_000},
 ]
+
+# Of what the fold keeps: what is not hashed, and why (HS2).
+LEFT_OUT = {
+    "store.ltds": "files by id, and when they go: a machine's business",
+    "store.names": "they are in the catalog",
+    "store.values": "an index of the catalog's entries",
+    "queue.beside": "what takes the effects of changes, if anything",
+    "queue.config": "it is in the catalog",
+    "queue.directory": "where record pages are, which depends on when a checkpoint was made",
+    "queue.ltds": "the store's",
+    "queue.queue_id": "it is the key",
+    "queue.ring": "the subscriptions again, in the order of their latest look",
+    "queue.tail": "where blocks are, and their borders",
+    "subscription.durable": "it is in the catalog",
+    "subscription.exclusive": "it is in the catalog",
+    "subscription.name": "it is in the catalog",
+    "subscription.subscription_id": "it is the key",
+}
 
 
 class Clock(SimEnv):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord, Entry
@@ -24,14 +24,11 @@ _HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 class Held(Section):
     """What the section says; it is the whole record that is folded (see `Fold.take`)."""
 
-    kind: ClassVar[int] = format.HELD
+    kind = format.HELD
+    names = ("PREPARE",)
 
     xid: str
     taken: int  # so many of the reads, the first ones, are in flight
-
-    @property
-    def record_name(self) -> str:
-        return "PREPARE"
 
     def pack(self) -> bytes:
         xid = self.xid.encode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.catalog import STATE, CatalogChange
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 class Values(Section):
     """What the section says."""
 
-    kind: ClassVar[int] = format.VALUES
+    kind = format.VALUES
 
     sets: Sequence[ValueSet]
 
