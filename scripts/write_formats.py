@@ -28,7 +28,7 @@ DELIVERY = ROOT / "docs" / "delivery.md"
 TABLE = ROOT / "engine" / "queues" / "delivery_table.py"
 DELIVERY_HEAD = """# What may be got next
 
-Generated from `engine/queues/delivery_table.py` by `make docs`; change it there.
+Generated from `engine/delivery/delivery_table.py` by `make docs`; change it there.
 
 For one [subscription](glossary.md#subscription) each [position](glossary.md#position) of a queue is
 in exactly one of these states, and goes from one to another only so. Only what is `AVAILABLE` is

@@ -12,11 +12,12 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 import quire
-from quire import aio, codecs
+from quire import aio
 from quire.callbacks import check_callback, check_done, check_function
+from quire.definitions.order_code import register_order
+from quire.definitions.queue_types import register_type
 from quire.errors import InvalidArgument
-from quire.order_code import register_order
-from quire.queue_types import register_type
+from quire.messages import codecs
 
 
 async def coroutine(*_: object) -> None:

@@ -14,15 +14,15 @@ import quire
 from quire import aio, engine, errors, remote
 from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
-from quire.call_table import CallRow
-from quire.deprecated import STORE, TRANSACTION
+from quire.calls.call_table import CallRow
+from quire.calls.deprecated import STORE, TRANSACTION
 from quire.engine.namespaces import EMBEDDED
-from quire.integration import TransactionIntegration
-from quire.remote import calls
-from quire.remote.elected_store import ElectedStore
-from quire.remote.elected_transaction import ElectedTransaction
-from quire.remote.namespaces import MADE
-from quire.remote.shared_store import SharedStore
+from quire.interface.integration import TransactionIntegration
+from quire.remote.client.namespaces import MADE
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.elected_transaction import ElectedTransaction
+from quire.remote.ownership.shared_store import SharedStore
+from quire.remote.wire import named_calls as calls
 
 NAMESPACES: dict[str, type] = dict(calls.NAMESPACES)
 INTERFACES: list[type] = [

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from quire.engine.live_state.live_state import State
+from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.free_space import FreeSpace
-from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import Checkpoint
-from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import decode_record
+from quire.engine.state.durable_state import DurableState
+from quire.engine.state.fold import decode_record
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import StoreCorrupt

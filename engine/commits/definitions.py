@@ -18,10 +18,13 @@ from itertools import count
 from typing import Any
 
 from quire.arguments import NewQueue, check_kind
+from quire.definitions.properties import Properties
+from quire.definitions.queue_types import type_named
+from quire.definitions.row_schema import check_grows
+from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.catalog import (
+from quire.engine.state.catalog import (
     ALIAS,
     QUEUE,
     STATE,
@@ -31,7 +34,7 @@ from quire.engine.records.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.records.durable_state import KEEPER, SHARED, WORK, DurableState
+from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
 from quire.errors import (
     DiskFull,
@@ -44,11 +47,8 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import STATE_DROP_BYTES, TEMPORARY_IDS
-from quire.properties import Properties
-from quire.queue_types import type_named
-from quire.row_schema import check_grows
 
-from . import checks
+from . import definition_checks as checks
 from .committer import Committer
 
 

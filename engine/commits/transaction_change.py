@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import TakenRow
-from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
-from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections.section import PendingSection
+from quire.engine.state.durable_state import OPEN, DurableQueue
+from quire.engine.state.sections.section import PendingSection
 
-from .volatile import MemorySection
+from .memory_section import MemorySection
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 

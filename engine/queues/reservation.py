@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from quire.engine.records.durable_state import QueueConfig
+from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
@@ -296,7 +296,7 @@ class Space:
             )
         if is_row and not self.is_typed:
             raise InvalidArgument(
-                f"queue {self.name!r} holds bytes: encode the value first (quire.codecs), or make "
+                f"queue {self.name!r} holds bytes: encode the value first (quire.messages.codecs), or make "
                 "a queue with a schema"
             )
 

@@ -1,6 +1,6 @@
 """A transaction: puts to and gets from any number of queues, committed as one or not at all.
 
-States (`quire.info.TransactionState`):
+States (`quire.reports.info.TransactionState`):
 
     OPEN -> COMMITTED      commit() returned
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
@@ -41,30 +41,8 @@ from typing import Final, TypeVar, cast
 from weakref import ref
 
 from quire.arguments import check_preparable, check_timeout, check_xid
-from quire.documented import documented_by
-from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.commits.written import Written
-from quire.engine.queues.prepared import PreparedTransaction
-from quire.engine.queues.queue import Queue, TakenRow
-from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.records.sections.held import Held
-from quire.engine.records.sections.moves import MovesSection
-from quire.engine.records.sections.values import ValuesSection
-from quire.errors import (
-    AlreadyCommitted,
-    QueueFull,
-    QuireError,
-    StateConflict,
-    StoreClosed,
-    StoreFailed,
-    TransactionClosed,
-    TransactionError,
-    TransactionNotFound,
-)
-from quire.info import TransactionInfo, TransactionState
-from quire.moments import Duration
-from quire.transaction import Transaction
-from quire.uninterrupted import (
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import (
     CALL_ROOM,
     PUT_ROOM,
     OwnLock,
@@ -77,6 +55,28 @@ from quire.uninterrupted import (
     probe,
     reentrant,
 )
+from quire.engine.commits.transaction_change import TransactionChange
+from quire.engine.commits.written_messages import Written
+from quire.engine.queues.prepared_transactions import PreparedTransaction
+from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.records.commit_record import LedgerEntry, Read
+from quire.engine.state.sections.held import Held
+from quire.engine.state.sections.moves import MovesSection
+from quire.engine.state.sections.values import ValuesSection
+from quire.errors import (
+    AlreadyCommitted,
+    QueueFull,
+    QuireError,
+    StateConflict,
+    StoreClosed,
+    StoreFailed,
+    TransactionClosed,
+    TransactionError,
+    TransactionNotFound,
+)
+from quire.interface.transaction import Transaction
+from quire.moments import Duration
+from quire.reports.info import TransactionInfo, TransactionState
 from quire.writebuffer import WriteBuffer
 
 from .context import Context

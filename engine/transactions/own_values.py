@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from quire.arguments import check_state_bytes, state_bytes
-from quire.engine.queues.state import State
-from quire.engine.queues.state_values import StateEntry
+from quire.engine.live_state.live_state import State
+from quire.engine.live_state.live_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
-from quire.engine.records.sections.values import Setting, ValuesSection
+from quire.engine.state.sections.values import Setting, ValuesSection
 
 
 class OwnValues:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from quire.calls.uninterrupted import as_call, look_around, nested
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -31,10 +32,9 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
-from quire.uninterrupted import as_call, look_around, nested
 
 from .dead_letters import DeadLetters
-from .fragments import sweep_fragments
+from .fragment_files import sweep_fragments
 from .retention import Retention
 from .schedules import Schedules
 from .temporary import Temporary

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from quire import Message, codecs
+from quire import Message
+from quire.messages import codecs
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import order_code
 from quire.block import Block
-from quire.engine.queues import selection, whereabouts
-from quire.engine.queues.delivery_table import RULES, Event, Rule, ways
-from quire.engine.queues.delivery_table import DeliveryState as State
-from quire.engine.queues.groups import Groups
-from quire.engine.queues.selection import Selection
+from quire.definitions import order_code
+from quire.engine.delivery import position_states as whereabouts
+from quire.engine.delivery import selection
+from quire.engine.delivery.delivery_table import RULES, Event, Rule, ways
+from quire.engine.delivery.delivery_table import DeliveryState as State
+from quire.engine.delivery.ordered_groups import Groups
+from quire.engine.delivery.selection import Selection
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import attribute_ranks
-from quire.engine.records.attempts import Attempts
+from quire.engine.state.attempts import Attempts
 from quire.errors import QueueInUse, StoreFailed
 from quire.testing import sim_env
 from tests.engine.delivery_history import BY_CODE, TABLE, by_sender, run_many

@@ -11,7 +11,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, client
+from quire.remote import RemoteStore
+from quire.remote.client import remote_store as client
 from tests.remote.children import join, until
 
 DROPPED = "was dropped while it was"

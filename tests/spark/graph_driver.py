@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quire.spark_graphs import Graph, Run
-from quire.spark_graphs.graphs import Phase, work
-from quire.spark_graphs.graphs.step_commit import StepCommit
+from quire.spark_graphs.graphs import Phase
+from quire.spark_graphs.graphs.functions import step_function as work
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from tests.spark.doubles import Control
 from tests.spark.session import LOCAL, start_session
 

@@ -21,8 +21,9 @@ from quire.errors import (
 )
 from quire.graphs import ask_replay, asked_replays, set_paused
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import Phase, work
-from quire.spark_graphs.graphs.step_commit import StepCommit
+from quire.spark_graphs.graphs import Phase
+from quire.spark_graphs.graphs.functions import step_function as work
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, fill, numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:

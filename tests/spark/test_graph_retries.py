@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import work
+from quire.spark_graphs.graphs.functions import step_function as work
 from tests.spark.doubles import EagerFiles, SteeredFiles
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.errors import InvalidArgument, QueueExists
+from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import work
-from quire.typed_message import ARROW_STREAM, TypedMessage
+from quire.spark_graphs.graphs.functions import step_function as work
 from tests.spark.kit import CHECK, TIMEOUT_SECONDS, eventually, topic
 
 if TYPE_CHECKING:
