@@ -1,4 +1,4 @@
-"""The store of the process that owns it. Its methods are those of the interface `quire.interface.store`."""
+"""The store of the process that owns it. Its methods are those of the interface `Store`."""
 
 from __future__ import annotations
 

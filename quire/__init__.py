@@ -17,7 +17,7 @@
 | connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
-| know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.messages.codecs` |
+| know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
 | keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
 | have messages in another order than that of commits | `QueueOptions.order`, `register_order` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
@@ -30,6 +30,7 @@ Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are p
 methods of a store give. Loggers stand below `quire`.
 """
 
+from quire import codecs
 from quire.batches.delivered_messages import Messages
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.definitions.order_code import OrderCode, register_order
@@ -91,7 +92,6 @@ from quire.interface.schedules import ScheduleChanges, ScheduleOptions
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
-from quire.messages import codecs
 from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message
 from quire.messages.message_id import MessageId, MessageIds, PutId
 from quire.messages.payload_reader import PayloadReader

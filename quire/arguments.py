@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
+from quire.definitions.near_names import did_you_mean
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -29,7 +30,6 @@ from quire.limits import (
     STATE_ENTRY_BYTES,
 )
 from quire.moments import seconds_of
-from quire.nearness import did_you_mean
 
 from .definitions.properties import DEFAULT, NAME, Properties, check_properties
 from .definitions.retry import Retry, check_retry

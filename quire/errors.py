@@ -204,7 +204,7 @@ class StepTimeout(QuireError, TimeoutError):
 
 
 class CodecNotFound(NotFound, KeyError):
-    """No codec of that name, or for that content type (see `quire.messages.codecs`)."""
+    """No codec of that name, or for that content type (see `quire.codecs`)."""
 
 
 class PayloadInvalid(QuireError, ValueError):

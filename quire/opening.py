@@ -5,8 +5,8 @@
   owner.
 - An owner serves others for as long as it has the store open, unless it asked not to.
 - Waiting for an owner that is just starting or just ending is bounded.
-- The store object that `open` gives lives on when the owner ends: see `quire.remote.ownership.election` and
-  `elected_store`.
+- The store object that `open` gives lives on when the owner ends: see `quire.remote.ownership`,
+  its modules `election` and `elected_store`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@
 - A handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and `run`
   raises it: to whoever started the program it does not look like an end that was asked for.
 - WR9: a batch that has failed is taken again one message at a time.
-- A signal handler only sets a flag (see `quire.remote.server.signals`); the thread of `run` reads it.
+- A signal handler only sets a flag (see `quire.remote.server.signals`); the thread of `run` reads
+  it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ A release reads the versions that its formats name and refuses others.
 """
 
 DELIVERY = ROOT / "docs" / "delivery.md"
-TABLE = ROOT / "engine" / "queues" / "delivery_table.py"
+TABLE = ROOT / "engine" / "delivery" / "delivery_table.py"
 DELIVERY_HEAD = """# What may be got next
 
 Generated from `engine/delivery/delivery_table.py` by `make docs`; change it there.

@@ -1,4 +1,4 @@
-"""Values as payloads and back: `quire.messages.codecs`."""
+"""Values as payloads and back: `quire.codecs`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from quire import codecs
+from quire.codecs import Codec
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
-from quire.messages import codecs
-from quire.messages.codecs import Codec
 from quire.messages.message import Message
 from tests.source_tree import ROOT
 
@@ -216,7 +216,7 @@ def test_msgpack_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_quire_does_not_import_msgpack() -> None:
     """It is asked for when it is used."""
-    script = "import sys, quire; print('msgpack' in sys.modules, quire.messages.codecs.codec('json').name)"
+    script = "import sys, quire; print('msgpack' in sys.modules, quire.codecs.codec('json').name)"
     output = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

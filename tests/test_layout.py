@@ -172,7 +172,7 @@ def test_init_re_exports_and_nothing_more(path: Path) -> None:
 PUBLIC = (
     "quire",
     "quire.aio",
-    "quire.messages.codecs",
+    "quire.codecs",
     "quire.coordination",
     "quire.remote",
     "quire.testing",

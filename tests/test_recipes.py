@@ -42,7 +42,7 @@ def test_a_page_begins_with_its_first_recipe(page: str) -> None:
 # Some at a time: they wait for the disk, and some for a moment to come.
 RUNNER = """
 import os, runpy, sys
-import quire.aio, quire.messages.codecs, quire.engine, quire.remote
+import quire.aio, quire.codecs, quire.engine, quire.remote
 
 running = {}
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.source_tree import ROOT, all_sources, module_name
 
-# Calls that reach the disk, the clock or a source of randomness. `quire/env/__init__.py` alone makes them.
+# Calls that reach the disk, the clock or a source of randomness. `quire/env/` alone makes
+# them.
 BANNED_MODULES = frozenset(
     {
         "fcntl",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from quire.arguments import check_name, split_source
+from quire.definitions.near_names import did_you_mean
 from quire.definitions.order import by_sequence
 from quire.definitions.row_schema import check_part
 from quire.engine.pages.block_places import Places
@@ -28,7 +29,6 @@ from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
-from quire.nearness import did_you_mean
 
 from .live_values import StateValues
 

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from quire.calls.uninterrupted import Condition
+from quire.definitions.near_names import did_you_mean
 from quire.definitions.properties import DROP_OLDEST
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
@@ -38,7 +39,6 @@ from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
-from quire.nearness import did_you_mean
 from quire.reports.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.reports.topic_readers import tell_unread
 

@@ -296,7 +296,7 @@ class Space:
             )
         if is_row and not self.is_typed:
             raise InvalidArgument(
-                f"queue {self.name!r} holds bytes: encode the value first (quire.messages.codecs), or make "
+                f"queue {self.name!r} holds bytes: encode the value first (quire.codecs), or make "
                 "a queue with a schema"
             )
 

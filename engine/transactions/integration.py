@@ -1,4 +1,4 @@
-"""What connectors put and read in a transaction of this process: see `quire.interface.integration`."""
+"""What connectors put and read in a transaction of this process: see `interface.integration`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting dead letters back to where they come from, some at a time (see `quire.interface.redriving`).
+"""Putting dead letters back to where they come from, some at a time (`quire.interface.redriving`).
 
 - A letter is in one of the two queues: one commit takes it here and puts it there.
 - Only what goes back is taken, by its position, and it is not delivered: what stays is not counted,

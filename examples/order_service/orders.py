@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from quire import Message
-from quire.messages import codecs
+from quire import Message, codecs
 
 
 @dataclass(frozen=True)

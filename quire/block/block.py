@@ -315,7 +315,7 @@ class Block:
 
 
 class StreamedBlock(Block):
-    """The header of one streamed message. Its payload is elsewhere (see `quire.messages.streamed_message`)."""
+    """The header of one streamed message, whose payload is elsewhere (`streamed_message`)."""
 
     __slots__ = ("read_chunk",)
 

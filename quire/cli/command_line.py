@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 
 from quire import __version__
-from quire.nearness import nearest
+from quire.definitions.near_names import nearest
 
 from .command import Command, ExitStatus
 from .command_table import SUBJECTS, commands

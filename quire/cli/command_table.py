@@ -6,8 +6,8 @@ from functools import cache
 from typing import Final
 
 from .command import Command
-from .commands import aliases as names
 from .commands import (
+    aliases,
     checking,
     getting,
     graphs,
@@ -21,7 +21,7 @@ from .commands import (
 )
 
 SUBJECTS: Final[dict[str, tuple[Command, ...]]] = {
-    "queues": (*queues.COMMANDS, *names.COMMANDS),
+    "queues": (*queues.COMMANDS, *aliases.COMMANDS),
     "subscriptions of topics": subscriptions.COMMANDS,
     "messages": (*putting.COMMANDS, *getting.COMMANDS, *moving.COMMANDS),
     "messages by the clock": schedules.COMMANDS,

@@ -28,8 +28,8 @@ from quire.limits import (
     SCATTERED_BLOCK_BYTES,
 )
 from quire.moments import Duration, seconds_of
-from quire.nearness import did_you_mean
 
+from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
 from .retry import Retry, check_retry
 from .row_schema import check_schema

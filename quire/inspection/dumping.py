@@ -48,9 +48,9 @@ def dump(
     `offline`: an owner is not asked for its open transactions. `limit` bounds
     each list, `start` is where it begins: an LSN, or a position in the queue.
 
-    The items are the values of `quire.reports.dump_items`, whose `as_json` makes plain values of them;
-    `in_words` of `quire.reports.dump_words` makes lines. Damage is an item (`Finding`), never an exception.
-    An owner may go on meanwhile.
+    The items are the values of `quire.reports.dump_items`, whose `as_json` makes plain values of
+    them; `in_words` of `quire.reports.dump_words` makes lines. Damage is an item (`Finding`), never
+    an exception. An owner may go on meanwhile.
 
     Raises StoreNotFound, QueueNotFound, InvalidArgument, and StoreVersion for a checkpoint that a
     newer release wrote.

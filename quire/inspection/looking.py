@@ -1,8 +1,8 @@
 """Looking at a store without owning it.
 
 - An owner that can be reached is asked. Where nobody owns the store, its files are looked at by the
-  engine itself, in an environment that changes nothing (`quire.env.look_env`): also on a medium that
-  cannot be written, and without being in anybody's way.
+  engine itself, in an environment that changes nothing (`quire.env.look_env`): also on a medium
+  that cannot be written, and without being in anybody's way.
 - What was seen in the files counts only if nobody owned the store meanwhile; otherwise the look is
   made again.
 """

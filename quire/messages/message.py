@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from quire import codecs
 from quire.errors import InvalidArgument
 
-from . import codecs
 from .payload_reader import PayloadReader, reader_of
 
 MESSAGE_SCHEMA = pa.schema(
@@ -184,7 +184,7 @@ class Message(_OpenMessage):
         return reader_of(self.payload)
 
     def decode(self, codec: str | None = None) -> Any:
-        """The value of the payload, by its content type or the codec of that name: `quire.messages.codecs`.
+        """The value of the payload, by its content type or the codec of that name: `quire.codecs`.
 
         Raises CodecNotFound, PayloadInvalid.
         """

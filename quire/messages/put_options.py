@@ -28,7 +28,7 @@ class MessageOptions(TypedDict, total=False):
     reply_to: str | None
     """The queue that an answer goes to."""
     content_type: str | None
-    """What the payload is, as "application/json" (see `quire.messages.codecs`)."""
+    """What the payload is, as "application/json" (see `quire.codecs`)."""
     expires_at: Moment | None
     """It is not delivered after this moment: a `datetime` with a time zone, float seconds or int
     microseconds since the epoch. In a queue whose times count (`timed`)."""

@@ -54,7 +54,7 @@ META_FIELDS = tuple(field for field in MESSAGE_SCHEMA if field.name != "payload"
 
 
 class RowBlock(Block):
-    """`count` messages whose payloads are rows. `words`: their schema (see `quire.definitions.row_schema`)."""
+    """`count` messages whose payloads are rows. `words`: their schema (see `row_schema`)."""
 
     __slots__ = ("_offsets", "rows", "words")
 

@@ -196,7 +196,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             words = self._at_store(lambda: self._store.queue(queue).schema)
         if words is None:
             raise InvalidArgument(
-                f"queue {queue!r} holds bytes: encode the value first (quire.messages.codecs), or make a "
+                f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
                 "queue with a schema"
             )
         return rows_of(words)

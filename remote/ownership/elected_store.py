@@ -9,9 +9,10 @@ than without this class.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
 - ES3: one that was sent and not answered is tried again only where twice is as once, as its row
-  says (`quire.calls.call_table`): looks, `alter_queue`, `subscribe`, ...; and a `put` with a request id.
-  A decision by xid is tried again if the next owner still lists the xid, and done if it does not.
-  Any other raises OutcomeUnknown; `create_queue` looks then, where the queue may be there already.
+  says (`quire.calls.call_table`): looks, `alter_queue`, `subscribe`, ...; and a `put` with a
+  request id. A decision by xid is tried again if the next owner still lists the xid, and done if
+  it does not. Any other raises OutcomeUnknown; `create_queue` looks then, where the queue may be
+  there already.
 - ES4: a number of an open transaction means something to one owner only: with the next one
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request

@@ -1,7 +1,7 @@
 """The calls that a client may make, by their names, and how the owner answers them.
 
-The rows are those of the interface (`quire.calls.call_table`): of `Store`, of what it has by subject, and
-of what joined stores need besides.
+The rows are those of the interface (`quire.calls.call_table`): of `Store`, of what it has by
+subject, and of what joined stores need besides.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class StreamClient(Protocol):
 
 
 class RemoteSink:
-    """One message that a client puts as a stream; the interface is `quire.messages.payload_writer.Sink`."""
+    """One message that a client puts as a stream; the interface is that of `payload_writer`."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Values on their way between a store's owner and its clients: MessagePack, by `msgspec`.
 
-What the store tells of its parts (`quire.reports.info`) are maps with the names of their fields. Read is
-what the annotated type of a call's result says: fields that this release does not know are passed
-over, and those that are missing have their defaults.
+What the store tells of its parts (`quire.reports.info`) are maps with the names of their fields.
+Read is what the annotated type of a call's result says: fields that this release does not know are
+passed over, and those that are missing have their defaults.
 
 - VA1: what is read is of the type that is asked for, or RemoteError is raised.
 - VA2: an argument that cannot be sent is told as what it looks like: no kind of argument, so that

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from quire.errors import PositionLost, StoreCorrupt
 from quire.reports.info import Piece
 from quire.rows.row_filter import RowCondition, chosen
-from quire.spark_graphs.fragments import shared_files as sight
+from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.limits import CACHED_ROWS
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
@@ -53,7 +53,7 @@ def read_partition(
     from quire.engine import PieceReader  # heavy, and planners and sinks never come here
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    with sight.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:
+    with shared_files.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]

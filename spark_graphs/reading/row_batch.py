@@ -17,7 +17,7 @@ from quire.errors import PositionLost, StoreCorrupt
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
 from quire.ltds import Compression
 from quire.rows.row_input import rows_of
-from quire.spark_graphs.fragments import shared_files as sight
+from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 
@@ -38,7 +38,7 @@ def read_rows(path: str, pieces: Iterable[QueuePiece], asked: RowQuery) -> Itera
     """
     from quire.engine import PieceReader
 
-    with sight.seen(path), contextlib.closing(PieceReader(path)) as reader:
+    with shared_files.seen(path), contextlib.closing(PieceReader(path)) as reader:
         yield from _gathered(_all(reader, path, pieces, asked))
 
 
@@ -78,7 +78,7 @@ def write_rows(
     """
     writer = FragmentWriter(path, store_id, codec=codec)
     try:
-        with sight.seen(path):
+        with shared_files.seen(path):
             for batch in batches:
                 for rows in rows_of(words, batch):
                     writer.add_rows(queue, rows)

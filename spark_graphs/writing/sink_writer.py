@@ -27,7 +27,7 @@ from quire.errors import InvalidArgument, QuireError
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offset_log import OffsetLog
 from quire.spark_graphs.first_line import first_line
-from quire.spark_graphs.fragments import shared_files as sight
+from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import WriteOptions, local_path
@@ -202,7 +202,7 @@ def write_fragments(
         options.path, target.store_id, codec=options.codec, priorities=target.priorities
     )
     try:
-        with sight.seen(options.path):
+        with shared_files.seen(options.path):
             if routes is not None:
                 for queue, rows in row_sink.routed(
                     batches, options.queue, routes, target.priorities

@@ -9,8 +9,7 @@ from functools import partial, wraps
 from typing import Any
 
 from quire.engine.checkpoints.block_mover import Mover
-from quire.engine.commits import committer, sequencer
-from quire.engine.commits import memory_section as volatile
+from quire.engine.commits import committer, memory_section, sequencer
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.memory_section import MemorySection
 from quire.engine.commits.overflow import Overflow
@@ -190,7 +189,7 @@ CALLED: tuple[tuple[Any, str, str], ...] = (
     (BlockReader, "_ltds_block", "a block from a large transaction's file"),
     (commit_record, "plain_one", "a payload summed in two copies"),
     (commit_record, "checked_one", "a payload summed in one"),
-    (volatile, "split", "a block in memory split"),
+    (memory_section, "split", "a block in memory split"),
     (StreamPut, "finish", "a stream in a file"),
     (StreamPut, "whole", "a stream as a message"),
 )

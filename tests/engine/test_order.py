@@ -21,8 +21,7 @@ import quire
 from quire.definitions import order_code
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.delivery import ready_positions as standing
-from quire.engine.delivery import sequences
+from quire.engine.delivery import ready_positions, sequences
 from quire.engine.delivery.ready_positions import Line
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, Sequences, _split, link_of
@@ -166,8 +165,8 @@ def test_a_line_shows_the_lowest(
 ) -> None:
     """However codes came: one by one, together, in turn, again, short or long, and some read."""
     for name in ("LINE_RUN", "HEAPIFIED", "LANE_SLACK"):
-        monkeypatch.setattr(standing, name, min(limit, getattr(standing, name)))
-    monkeypatch.setattr(standing, "LONGEST_CODE", 1 << 20)
+        monkeypatch.setattr(ready_positions, name, min(limit, getattr(ready_positions, name)))
+    monkeypatch.setattr(ready_positions, "LONGEST_CODE", 1 << 20)
     for number in range(rounds):
         draw_line(random.Random(seed + number))
 

@@ -84,7 +84,8 @@ CALLING = "An error occurred while calling o397.start.\n: "
         (
             PythonException(
                 f"An exception was thrown from the Python worker:\n{FRAMES}"
-                "quire.spark_graphs.graphs.batches.task_store.StoreTrouble: StoreNotFound: the executor on"
+                "quire.spark_graphs.graphs.batches.task_store.StoreTrouble: "
+                "StoreNotFound: the executor on"
             ),
             "StoreNotFound: the executor on",
         ),

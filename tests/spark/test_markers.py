@@ -251,15 +251,14 @@ def test_a_queue_that_was_made_again_is_refused(store: Any) -> None:
 
 def test_too_many_places_are_refused(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no limit but markers is not cut elsewhere."""
-    from quire.spark_graphs.graphs.batches import batch_end as cut
-    from quire.spark_graphs.graphs.batches import batch_planner as planning
+    from quire.spark_graphs.graphs.batches import batch_end, batch_planner
 
     topic(store, "a")
     for _ in range(30):
         store.put("a", b"x")
     mark(store, "1", "a")
-    monkeypatch.setattr(planning, "MARKER_PIECES", 5)
-    monkeypatch.setattr(cut, "FIRST_LOOK_MESSAGES", 10)
+    monkeypatch.setattr(batch_planner, "MARKER_PIECES", 5)
+    monkeypatch.setattr(batch_end, "FIRST_LOOK_MESSAGES", 10)
     plan = planner(store, UNLIMITED, "a")
     with pytest.raises(InvalidArgument, match="give the step a `limit`"):
         plan.plan(store, {"a": 0}, {"a": 31})

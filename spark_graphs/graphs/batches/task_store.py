@@ -19,7 +19,7 @@ import pyarrow as pa
 from quire.errors import InvalidArgument, QuireError
 from quire.ltds import Compression
 from quire.reports.info import Piece
-from quire.spark_graphs.fragments import shared_files as sight
+from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.planning.byte_limit import mean_bytes
@@ -88,7 +88,7 @@ class StoreFiles:
         from quire.engine import PieceReader  # heavy, and most tasks never come here
         from quire.engine.reading.attribute_read import find_attribute
 
-        with sight.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
+        with shared_files.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
             yield from find_attribute(reader, [each.piece for each in pieces], attribute)
 
     def size_bytes(self, piece: Piece) -> int | None:
@@ -96,7 +96,7 @@ class StoreFiles:
         return None if mean is None else max(1, int(mean * (piece.stop - piece.start)))
 
     def check(self) -> None:
-        sight.check(self.path)
+        shared_files.check(self.path)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Values as payloads and back, by a message's content type.
 
-    payload, content_type = quire.messages.codecs.encode({"item": "apple", "count": 3})
+    payload, content_type = quire.codecs.encode({"item": "apple", "count": 3})
     store.put("orders", payload, content_type=content_type)
     order = store.get("orders").decode()
 
