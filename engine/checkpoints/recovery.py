@@ -4,9 +4,9 @@
   and repeated as often as need be (promise 8).
 - Its time depends on the journal since the checkpoint: no data page and no record page is read but
   those that the journal's records touch.
-- What recovery makes stays. So the garbage collector, which would look through all of it again and
-  again, waits until it is done: of a store with 10,000 queues that took two thirds of the processor
-  time.
+- RV3: what recovery makes stays. So the garbage collector, which would look through all of it
+  again and again, waits until it is done: of a store with 10,000 queues that took two thirds of the
+  processor time.
 """
 
 from __future__ import annotations

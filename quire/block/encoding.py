@@ -117,13 +117,13 @@ def run_of_block(block: Block) -> MessageRun:
 
 
 def with_granted(run: MessageRun, granted: Granted) -> MessageRun:
-    """The same messages, with what their queue grants."""
+    """The run, with what the queue grants to its messages."""
     headers = granted_headers(run.headers, run.count, granted)
     return MessageRun(run.lengths, run.pieces, headers, region=run.region)
 
 
 def granted_headers(given: Headers, count: int, granted: Granted) -> Headers:
-    """The same of headers. Where there are priorities, each message has its own, and be it 0."""
+    """Headers with what the queue grants; if any has a priority, each has one, and be it 0."""
     headers = prioritised(given, count, granted.priority)
     if granted.latest is not None:
         own = headers.fixed.get(Column.EXPIRES_AT)
@@ -138,7 +138,7 @@ def granted_headers(given: Headers, count: int, granted: Granted) -> Headers:
 
 
 def prioritised(given: Headers, count: int, priority: int | NDArray[np.int64]) -> Headers:
-    """The same headers, with this priority of each message if they have none."""
+    """Headers with this priority of each message, if they have none."""
     headers = copy(given)
     headers.fixed = dict(given.fixed)
     if Column.PRIORITY not in headers.fixed and np.any(priority):
@@ -147,7 +147,7 @@ def prioritised(given: Headers, count: int, priority: int | NDArray[np.int64]) -
 
 
 def with_no_priority(given: Headers, count: int) -> Headers:
-    """The same of messages that were put before: what says no priority has 0, for good."""
+    """Headers of messages that were put before: without a priority they have 0, for good."""
     headers = copy(given)
     headers.fixed = {Column.PRIORITY: np.zeros(count, "<u2"), **given.fixed}
     return headers

@@ -112,7 +112,7 @@ class Fields:
 
     @classmethod
     def with_granted(cls, given: Fields | None, granted: Granted) -> Fields:
-        """The same of a message that has what its queue grants, too."""
+        """The fields of a message that has what its queue grants, too."""
         fields = cls() if given is None else copy(given)
         if granted.priority:
             if fields.priority is None:

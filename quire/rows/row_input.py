@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         return Rows(self.words, batch, headers, self.sizes[start:stop])
 
     def with_granted(self, granted: Granted) -> Rows:
-        """The same, with what their queue grants."""
+        """The rows, with what their queue grants."""
         return self._replace(headers=granted_headers(self.headers, len(self.sizes), granted))
 
 
