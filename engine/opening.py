@@ -1,6 +1,6 @@
 """Opening a store, and what ends that: its close, its loss, a fork.
 
-`checkpoints.opened` recovers the files, `composition` makes the parts that stand on them.
+`checkpoints.store_files` recovers the files, `composition` makes the parts that stand on them.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ record pages, may be left there, and hold all the free space below them. A check
 
 - Z1: online and bounded. A checkpoint looks at `REORGANISE_RECORD_PAGES` and moves
   `REORGANISE_BYTES` in `REORGANISE_BLOCKS`, from the file's end on, one block in memory at a time;
-  the next one goes on. No queue is locked and no commit waits meanwhile (see `pace`), but for the
-  moment in which a queue takes the new places.
+  the next one goes on. No queue is locked and no commit waits meanwhile (see `background_pace`),
+  but for the moment in which a queue takes the new places.
 - Z2: nothing is overwritten. Copies go to free pages, and so does a record page that names them
   (L2). Until the checkpoint is durable the copies are pending (M2) and the old places in use: a
   crash or a checkpoint that is given up leaves all as it was.

@@ -4,7 +4,7 @@
   thread, and not at all where the record is refused or cannot be written. A transaction of volatile
   queues alone has no record: it writes nothing and syncs nothing.
 - VO2: all commits that concern volatile queues are applied one after another, by the fold of what
-  is in memory only (see `state`), so that each of these queues has them in the same order.
+  is in memory only (see `live_state`), so that each of these queues has them in the same order.
 - VO3: what has failed refuses them too (promise 11), as does an interrupt that came while one was
   applied (C6 of `sequencer`).
 - Ids and positions that an opening of the store gives in volatile queues no other opening gives:

@@ -1,7 +1,7 @@
 """One transaction's change, as the sequencer takes it: a COMMIT record, made and applied.
 
 What a transaction has put, read and entered in the ledger most have; the rest are further sections
-(see `records.sections`), among them its share in volatile queues, of which nothing is in the
+(see `state.sections`), among them its share in volatile queues, of which nothing is in the
 record. See `committer` for the steps that come before.
 """
 

@@ -7,7 +7,7 @@
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.
 - P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits, and
-  removes it slice by slice (see `discarded`).
+  removes it slice by slice (see `discarded_files`).
 - P6: files are written at the same time only where the store may have threads (`parallel`);
   otherwise one after another in the order of their numbers, so that a run can be repeated.
 - P7: after a failed sync of the large files' directory no other one is tried: it could return
@@ -326,7 +326,7 @@ class Places:
         return len(going)
 
     def released(self) -> list[int]:
-        """Files of others that a commit held and that may still be there (see `discarded`, DI5)."""
+        """Files of others that a commit held and that may still be there (DI5)."""
         with self._lock:
             return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
 

@@ -395,7 +395,7 @@ class Queue(QueueEffects):
         """
         freed: list[BlockRef] = []
         for old, new in sealed.moved:
-            if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
+            if old[0].kind == format.DATA:  # moved as it is (see `reorganising`)
                 freed.append(old[0] if self.unreleased(new) else new)
                 continue
             if not self.released.overlaps(new.position, new.end):

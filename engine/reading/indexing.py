@@ -1,4 +1,4 @@
-"""Filling the selections of queues that are not read in commit order: see `queues.selection`.
+"""Filling the selections of queues that are not read in commit order: see `delivery.selection`.
 
 - Messages are looked at without any lock but that of their subscription's indexing, some at a time,
   so that puts, commits and other readers go on meanwhile.

@@ -78,7 +78,7 @@ def attribute_ranks(block: Block, start: int, stop: int, name: str, *, numeric: 
 
 
 def sequence_links(block: Block, start: int, stop: int, name: str) -> Ranks:
-    """Of each message its place in its sender's sequence (see `queues.sequences`)."""
+    """Of each message its place in its sender's sequence (see `delivery.sequences`)."""
     links = np.full(stop - start, NO_SEQUENCE, object)
     attributes = block.headers.attributes
     senders = block.headers.strings.get(Column.SENDER)

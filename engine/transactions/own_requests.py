@@ -1,4 +1,4 @@
-"""The request ids of what an open transaction puts (see `state`, and `requests` of the records).
+"""The request ids of what an open transaction puts (see `live_state` and `state.requests`).
 
 They are checked when a message is put, and again when its commit has its place in the order.
 """

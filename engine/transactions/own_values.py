@@ -1,4 +1,4 @@
-"""What an open transaction has read of states, and what it sets (see `state_values`)."""
+"""What an open transaction has read of states, and what it sets (see `live_values`)."""
 
 from __future__ import annotations
 

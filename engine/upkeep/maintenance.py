@@ -4,7 +4,7 @@ What was committed without a sync is synced when it is `UNSYNCED_SECONDS` old; a
 under way then ends first.
 
 Free space at the data files' ends is given back now and then, and where something is in the way
-that could move, a checkpoint is made for it, the next one soon after (see `reorganise`).
+that could move, a checkpoint is made for it, the next one soon after (see `reorganising`).
 
 With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
 committing thread.

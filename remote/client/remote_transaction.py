@@ -293,7 +293,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._tell_put(queue, wait)
             return ids
 
-    # What connectors put (see `joined_puts`)
+    # What connectors put (see `integration`)
 
     def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
         """Put something into a queue, which `put` is given by its own name."""

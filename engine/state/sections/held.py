@@ -70,7 +70,7 @@ def xid_in(body: memoryview, start: int, length: int) -> str:
 
 
 class Holding(Protocol):
-    """What the store holds for the transaction (see `queues.prepared`)."""
+    """What the store holds for the transaction (see `queues.prepared_transactions`)."""
 
     record: PrepareRecord
     transaction_id: int

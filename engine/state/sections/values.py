@@ -80,7 +80,7 @@ def _rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, in
 
 
 class StateOrder(Protocol):
-    """What is committed, and is to be committed next, of states (see `state_values`)."""
+    """What is committed, and is to be committed next, of states (see `live_values`)."""
 
     @property
     def changing(self) -> AbstractContextManager[Any]:
