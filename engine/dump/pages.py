@@ -47,8 +47,7 @@ class Pages:
             try:
                 total = source.data_pages(number)
             except UNREADABLE as error:
-                lost = "all blocks and record pages in it"
-                yield Finding.of(f"data/{number}.dat", 0, error, lost)
+                yield Finding.of(f"data/{number}.dat", 0, error, "all blocks and record pages in it")
                 continue
             yield from self._of_file(number, total)
 
