@@ -47,7 +47,8 @@ class Pages:
             try:
                 total = source.data_pages(number)
             except UNREADABLE as error:
-                yield Finding.of(f"data/{number}.dat", 0, error, "all blocks and record pages in it")
+                lost = "all blocks and record pages in it"
+                yield Finding.of(f"data/{number}.dat", 0, error, lost)
                 continue
             yield from self._of_file(number, total)
 
@@ -105,10 +106,9 @@ class Pages:
 
     def _of_file(self, number: int, total: int) -> Iterator[PagesItem | Finding]:
         yield _pages(number, 0, 1, "header")
-        file, page, uses = f"data/{number}.dat", 1, self._uses[number]
-        for use in sorted(
-            [*uses, *self._unused(number, uses, total)], key=attrgetter("first", "pages")
-        ):
+        file, page, known = f"data/{number}.dat", 1, self._uses[number]
+        uses = [*known, *self._unused(number, known, total)]
+        for use in sorted(uses, key=attrgetter("first", "pages")):
             first, end = use.first, use.first + use.pages
             if first < page:
                 text = f"page {first} has two owners"
