@@ -106,10 +106,9 @@ class Pages:
 
     def _of_file(self, number: int, total: int) -> Iterator[PagesItem | Finding]:
         yield _pages(number, 0, 1, "header")
-        file, page, uses = f"data/{number}.dat", 1, self._uses[number]
-        for use in sorted(
-            [*uses, *self._unused(number, uses, total)], key=attrgetter("first", "pages")
-        ):
+        file, page, known = f"data/{number}.dat", 1, self._uses[number]
+        uses = [*known, *self._unused(number, known, total)]
+        for use in sorted(uses, key=attrgetter("first", "pages")):
             first, end = use.first, use.first + use.pages
             if first < page:
                 text = f"page {first} has two owners"
