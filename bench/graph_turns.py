@@ -15,6 +15,8 @@ from typing import Any
 import quire
 from bench import two_checkouts
 from bench.figure import Result, Setting
+from bench.graph_sides import Sides, quire_query, quire_step
+from bench.spark_session import start_session
 
 __all__ = ["run", "session"]
 
@@ -36,8 +38,6 @@ def run(setting: Setting) -> list[Result]:
 
 def session(folder: Path, batches: int, seed: int) -> two_checkouts.Session:
     """One side's: a store, and a Spark session."""
-    from bench.spark import start_session
-
     return _Session(start_session(), folder, batches)
 
 
@@ -45,13 +45,11 @@ class _Session:
     """The operations in one Spark session."""
 
     def __init__(self, spark: Any, folder: Path, batches: int) -> None:
-        from bench import graph as measured
-
         self._spark = spark
-        self._sides = sides = measured.Sides(spark, folder, batches, None)
+        self._sides = sides = Sides(spark, folder, batches, None)
         self.operations: dict[str, Callable[[], float]] = {
-            "step": lambda: median(measured.quire_step(sides)) / 1_000,
-            "query": lambda: median(measured.quire_query(sides)) / 1_000,
+            "step": lambda: median(quire_step(sides)) / 1_000,
+            "query": lambda: median(quire_query(sides)) / 1_000,
             "start": self._start,
         }
 

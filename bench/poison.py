@@ -18,7 +18,7 @@ from typing import Any
 
 import quire
 from bench.figure import Result, Setting, Table
-from bench.spark import start_session
+from bench.spark_session import start_session
 
 __all__ = ["run"]
 

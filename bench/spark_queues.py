@@ -15,7 +15,7 @@ from typing import Any
 import quire
 from bench.figure import Figure, Setting, at_most
 from bench.processor_time import processor_seconds
-from bench.spark import start_session
+from bench.spark_session import start_session
 
 __all__ = ["run"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import quire
 from bench.figure import Figure, Result, Setting, Table, at_most
-from bench.spark import Durations, from_memory, run_query, start_session
+from bench.spark_session import Durations, from_memory, run_query, start_session
 
 __all__ = ["run"]
 

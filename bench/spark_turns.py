@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import quire
-from bench import two_checkouts
+from bench import spark_session, two_checkouts
 from bench.figure import Result, Setting
 
 __all__ = ["run", "session"]
@@ -35,13 +35,11 @@ def run(setting: Setting) -> list[Result]:
 
 def session(folder: Path, rows: int, seed: int) -> two_checkouts.Session:
     """One side's: a store with the rows, and a Spark session."""
-    from bench import spark as measured
-
     path = folder / "store"
-    measured.fill(path, rows, seed)
+    spark_session.fill(path, rows, seed)
     with quire.open(str(path)) as store:
         store.create_queue("few", kind="topic")
-    return _Session(measured.start_session(), path, rows, seed)
+    return _Session(spark_session.start_session(), path, rows, seed)
 
 
 class _Session:
@@ -69,19 +67,15 @@ class _Session:
 
     def _write(self) -> float:
         """Seconds of a whole micro-batch after the first."""
-        from bench import spark as measured
-
-        source = measured.from_memory(self._spark, self._rows, 2, self._seed)
-        durations, _ = measured.run_query(source, "quire", self._path, "sink")
+        source = spark_session.from_memory(self._spark, self._rows, 2, self._seed)
+        durations, _ = spark_session.run_query(source, "quire", self._path, "sink")
         return durations[-1]["triggerExecution"] / 1_000
 
     def _start(self) -> float:
         """Seconds outside the micro-batches of a query that has one."""
-        from bench import spark as measured
-
         with quire.open(str(self._path)) as store, store.transaction() as transaction:
             transaction.put_many("few", [b"x" * 100] * START_ROWS)
         source = self._spark.readStream.format("quire").option("queue", "few")
         source = source.option("subscription", "start").load(str(self._path)).select("payload")
-        durations, seconds = measured.run_query(source, "quire", self._path, "sink")
+        durations, seconds = spark_session.run_query(source, "quire", self._path, "sink")
         return seconds - sum(each["triggerExecution"] for each in durations) / 1_000

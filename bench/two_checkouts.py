@@ -47,9 +47,10 @@ class Session(Protocol):
 def program(module: str) -> list[str]:
     """A command that runs the `main` of a module of this package.
 
-    Quire comes from the checkout that PYTHONPATH names first, the measurement from this one.
+    Quire comes from the checkout that PYTHONPATH names first, also in the processes that it starts
+    with its own path; the measurement comes from this one.
     """
-    start = f"import sys, quire; sys.path.insert(0, {str(ROOT)!r})"
+    start = f"import sys, quire; sys.path.insert(0, {str(ROOT)!r}); import bench; del sys.path[0]"
     return [sys.executable, "-P", "-c", f"{start}; from bench.{module} import main; main()"]
 
 

@@ -33,7 +33,7 @@ from bench.row_sides import (
     Side,
     TypedQueue,
 )
-from bench.spark import start_session
+from bench.spark_session import start_session
 from demo import flights
 
 __all__ = ["run"]

@@ -42,7 +42,8 @@ from .xid import Xid
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quire.message import Message, Messages
+    from quire.delivered_messages import Messages
+    from quire.message import Message
     from quire.message_id import MessageId, MessageIds
     from quire.put_options import PutOptions
     from quire.store import Store

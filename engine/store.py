@@ -19,6 +19,7 @@ from quire.arguments import (
     check_transaction,
     split_source,
 )
+from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.redriving import put_back
@@ -32,7 +33,6 @@ from quire.info import (
     QueueInfo,
     SubscriptionInfo,
 )
-from quire.message import Messages
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_reader import Stream

@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.block import (
-    HEADER_BYTES,
-    Block,
-    RowBlock,
-    StoredBlock,
-    StreamedBlock,
-    head_bytes,
-    read_head,
-)
+from quire.block import HEADER_BYTES, Block, StreamedBlock
+from quire.block.row_block import RowBlock, head_bytes, read_head
+from quire.block.row_opening import verified_block
+from quire.block.row_part import StoredBlock
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
@@ -113,14 +108,14 @@ class LtdsReader:
         self,
         number: int,
         stored: memoryview,
-        parse: Callable[[memoryview, str], Block] = Block.parse,
+        parse: Callable[[memoryview, str], Block] = verified_block,
     ) -> tuple[Block, int]:
         """What `stored` gave, verified, and the index of its first message; the file may be closed.
 
-        `parse`: by `Block.opened` some of it later. Raises StoreCorrupt.
+        `parse`: by `open_block` some of it later. Raises StoreCorrupt.
         """
-        _, first_index, length, count, expected, *compressed = self._entries[number].item()
-        where = self._where(number)
+        offset, first_index, length, count, expected, *compressed = self._entries[number].item()
+        where = f"{self.path}: block {number} at {offset}"
         if compressed:
             length = compressed[0]
             stored = self._plain(number, stored)

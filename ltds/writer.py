@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.arguments import Bytes
-from quire.block import BlockBuilder, EncodedBlock, RowBuilder
+from quire.block import BlockBuilder, EncodedBlock
+from quire.block.row_builder import RowBuilder
 from quire.checksum import checksum
 from quire.env import Env, File
 from quire.errors import InvalidArgument

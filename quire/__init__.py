@@ -32,6 +32,7 @@ methods of a store give. Loggers stand below `quire`.
 
 from quire import codecs
 from quire.consumer import Consumer
+from quire.delivered_messages import Messages
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
@@ -93,7 +94,7 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.integration import Integration, TransactionIntegration
-from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
+from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message
 from quire.message_id import MessageId, MessageIds, PutId
 from quire.moments import Duration, Moment
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States

@@ -26,8 +26,9 @@ from typing import (
     overload,
 )
 
+from quire.delivered_messages import Messages
 from quire.errors import InvalidArgument
-from quire.message import Message, Messages
+from quire.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)

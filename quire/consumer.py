@@ -23,12 +23,13 @@ from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from quire.arguments import Acknowledge, check_ack, check_max_messages, check_source, check_wait
+from quire.delivered_messages import Messages
 from quire.env import OsEnv
 from quire.errand import Errand
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.integration import Integration
 from quire.limits import OWNERS_LOST
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.moments import Duration
 from quire.transaction import Transaction
 

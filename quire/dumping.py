@@ -13,8 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyarrow import ArrowException
+
 from quire.env import Env, OsEnv
 from quire.errors import QueueNotFound, QuireError, RemoteError
+from quire.limits import MOST_TOLD_RECORDS
+from quire.opening import checked_path
 
 if TYPE_CHECKING:
     from quire.dump_items import Item
@@ -52,7 +56,6 @@ def dump(
     newer release wrote.
     """
     from quire.engine.dump import Choices, dump_files
-    from quire.opening import checked_path
 
     path = checked_path(path)
     machine = OsEnv() if env is None else env
@@ -64,8 +67,6 @@ def dump(
 
 def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
     """What the owner tells; None if there is none, or none that answers."""
-    from pyarrow import ArrowException
-
     from quire.engine.dump import Owner
     from quire.remote import join
 
@@ -83,8 +84,6 @@ def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
 
 def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[QueueRecord]]:
     """Of the queue that is asked for, and of those in whose pages open transactions have some."""
-    from quire.limits import MOST_TOLD_RECORDS
-
     names = set() if choices.queue is None else {choices.queue}
     if choices.queue is not None and choices.queue.startswith("#"):
         names = {queue.name for queue in store.queues()}  # it does not tell their numbers

@@ -381,6 +381,7 @@ INTERVALS_CHUNK = 1024  # intervals of a set that stand together: a change moves
 INDEXED_AT_ONCE = 65536  # messages whose headers are looked at together
 GROUPED_AT_ONCE = 4096  # the same where they are grouped: each takes a microsecond of the lock
 GROUP_NUMBER_BYTES = 32  # an int, in a dictionary of groups
+GROUPS_PAGE, GROUPS_PAGE_BYTES = 32, 368  # positions whose groups stand together; what they take
 GROUP_NUMBERS = (1 << 60) - 1  # the largest of those
 POSITION_BITS = 47  # of a place in a queue's order: its rank is above them
 POSITIONS = (1 << POSITION_BITS) - 1
@@ -413,6 +414,8 @@ APART_BITS = 11
 MIDDLE = 1 << APART_BITS - 1
 LAST_RANK = 1 << 8 * ORDERED_TEXT_BYTES
 LONGEST_CODE = (1 << 63) - 1  # of a place in an order, as an array holds them
+LINE_RUN = 8192  # of them that are sorted together: some 3 ms
+RUN_BYTES = 176  # what those take beside their codes: a list, a tuple, and the lowest code
 # Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 # Where each message is that is not read in commit order: a byte, in pages of so many, and what a

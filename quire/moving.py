@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from quire.arguments import split_source
+from quire.delivered_messages import Messages
 from quire.errors import InvalidArgument
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
-from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, Messages, check_message
+from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, check_message
 from quire.payload_writer import PayloadWriter, Sink, pieces_of
 from quire.row_schema import META
 from quire.streamed import StreamedMessage

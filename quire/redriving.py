@@ -22,10 +22,11 @@ from quire.arguments import (
 )
 from quire.call_table import change
 from quire.callbacks import check_done, check_function
+from quire.delivered_messages import Messages
 from quire.errors import InvalidArgument, QuireError
 from quire.integration import Integration
 from quire.limits import MAX_MESSAGE_ID, REDRIVEN_AT_ONCE
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.moving import QUEUE
 
 

@@ -32,7 +32,7 @@ from quire.arguments import (
     check_timeout,
     count_of,
 )
-from quire.block import with_payloads
+from quire.delivered_messages import Messages, with_payloads
 from quire.deprecated import STORE, TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import (
@@ -45,7 +45,7 @@ from quire.errors import (
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 from quire.integration import Integration, TransactionIntegration
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
-from quire.message import SETTABLE, Message, Messages
+from quire.message import SETTABLE, Message
 from quire.message_id import MessageId, PutId
 from quire.moments import Duration, Moment, check_moment
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States

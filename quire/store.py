@@ -8,10 +8,11 @@ from typing import Any, Literal, Protocol, Self, Unpack, overload
 
 from quire.arguments import Acknowledge, QueueKind
 from quire.call_table import change, look
+from quire.delivered_messages import Messages
 from quire.info import QueueInfo, SubscriptionInfo
 from quire.integration import Integration
 from quire.limits import DEFAULT_CAPACITY_BYTES
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.moments import Duration
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.payload_writer import Source

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.call_table import step
+from quire.delivered_messages import Messages
 from quire.integration import TransactionIntegration
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.message_id import MessageId, MessageIds
 from quire.moments import Duration
 from quire.payload_writer import PayloadWriter, Source

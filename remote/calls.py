@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from quire.call_table import CallRow, calls_of, change
+from quire.delivered_messages import Messages
 from quire.errors import QueueInUse, RemoteError
 from quire.info import SubscriptionInfo
 from quire.integration import Integration, TransactionIntegration
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.payload_reader import ReadChunk
 from quire.redriving import Redrives

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quire.arguments import Bytes, is_int
-from quire.block import Block, BlockSlice, StreamedBlock, pack
+from quire.block import StreamedBlock
+from quire.block.pack import BlockSlice, pack
+from quire.block.row_opening import verified_block
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.errors import RemoteError
 from quire.limits import CHUNK_BYTES
-from quire.message import Delivered, Message, Messages
+from quire.message import Message
 from quire.payload_reader import ReadChunk, Stream
 from quire.streamed import StreamedMessage
 from quire.typed_message import TypedMessage, row_of_payload
@@ -144,7 +148,7 @@ def read_messages(frames: Sequence[Frame], read_chunk: ReadChunk) -> Messages:
         if missing is not None:
             missing = field(frame.header, "missing", int)
         for body in frame.bodies:
-            block = Block.parse(body, "messages from the owner")
+            block = verified_block(body, "messages from the owner")
             if (stream := frame.header.get("stream")) is not None:
                 block = StreamedBlock.of(block, stream_of(stream), read_chunk)
             slices.append(Delivered(block, 0, block.count, 0, 0, count, failed, missing))

@@ -43,6 +43,7 @@ from quire.arguments import (
     count_of,
 )
 from quire.call_table import CallRow, by_row
+from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.errand import current
 from quire.errors import (
@@ -61,7 +62,7 @@ from quire.limits import (
     JOIN_POLL_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.moments import Duration
 from quire.put_options import StorePutOptions
 from quire.redriving import Redrives

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from quire.arguments import Bytes, check_blocks
 from quire.call_table import CallRow, by_row
@@ -14,9 +14,20 @@ from quire.single_calls import Namespace
 from quire.uninterrupted import call
 
 from .limits import TELL_BYTES
+from .put_buffer import PutBuffer
 
-if TYPE_CHECKING:
-    from .remote_transaction import RemoteTransaction
+
+class JoinedSteps(Protocol):
+    """A joined transaction, as far as this is concerned."""
+
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        """What the owner answers to a step."""
+
+    def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
+        """Put something into a queue, which `put` is given by its own name."""
+
+    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks, each into its queue, and tell of them together."""
 
 
 @documented_by(TransactionIntegration)
@@ -24,7 +35,7 @@ class JoinedTransactionIntegration(Namespace):
     """Of a `RemoteTransaction`."""
 
     __slots__ = ()
-    _of: RemoteTransaction
+    _of: JoinedSteps
 
     read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
 
@@ -33,36 +44,18 @@ class JoinedTransactionIntegration(Namespace):
 
     @call
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
-        with self._of._lock:
-            queue = self._of._check_put(queue)
-            ids = self._of._puts.put_block(queue, data)
-            if not self._of._puts.knows(queue):
-                self._of._announce(queue)
-            return ids
+        return self._of.putting(queue, lambda puts, name: puts.put_block(name, data))
 
     @call
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
         for some in _some_at_once(check_blocks(blocks)):
-            with self._of._lock:
-                self._of._check_open()
-                names = self._of._own_names([queue for queue, _ in some])
-                self._of._check_streams(names.values())
-                for queue, data in some:
-                    self._of._check_full()
-                    made.append(self._of._puts.put_block(names[queue], data))
-                if self._of._puts.waits:
-                    self._of._announce(None)
+            made += self._of.put_blocks(some)
         return made
 
     @call
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        with self._of._lock:
-            queue = self._of._check_put(queue)
-            ids = self._of._puts.adopt(queue, ltds_id)
-            if not self._of._puts.knows(queue):
-                self._of._announce(queue)
-            return ids
+        return self._of.putting(queue, lambda puts, name: puts.adopt(name, ltds_id))
 
 
 def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:

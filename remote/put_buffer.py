@@ -16,7 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from quire.arguments import Bytes
-from quire.block import BlockBuilder, RowBuilder, Rows, check_block
+from quire.block import BlockBuilder
+from quire.block.given import check_block
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows
 from quire.errors import RemoteError, TransactionError
 from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign

@@ -17,9 +17,10 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from quire.arguments import (
     Bytes,
@@ -36,12 +37,14 @@ from quire.errors import (
     TransactionClosed,
     TransactionTimeout,
 )
-from quire.info import TransactionState
+from quire.info import QueueInfo, TransactionState
 from quire.moments import Duration
+from quire.payload_reader import ReadChunk
 from quire.transaction import Transaction
 from quire.uninterrupted import OwnLock, call, nested
 
 from .channel import Channel, StreamEnded
+from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
 from .limits import ROLLBACK_SECONDS
 from .protocol import (
@@ -64,9 +67,6 @@ from .protocol import (
 )
 from .put_buffer import PutBuffer
 
-if TYPE_CHECKING:
-    from .client import RemoteStore
-
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
 _PREPARED: Final = TransactionState.PREPARED
@@ -80,13 +80,44 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class JoinedStore(Protocol):
+    """The store whose transaction it is, as far as that is concerned."""
+
+    @property
+    def connection(self) -> OwnerConnection:
+        """To its owner."""
+
+    @property
+    def own_prepared(self) -> WeakValueDictionary[int, RemoteLife]:
+        """Those of this object that are prepared, by the number that the owner gave them."""
+
+    @property
+    def read_chunk(self) -> ReadChunk:
+        """Reads a part of a streamed message's payload."""
+
+    def own_name(self, name: str) -> str:
+        """Of a queue, by its name or an alias. Raises QueueNotFound."""
+
+    def own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The same for many, by the names given."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """As `Store.queue`."""
+
+    def schema_of(self, name: str) -> str | None:
+        """Of the queue of this name, no alias, as it was when it was asked for last."""
+
+    def forget_queues(self) -> None:
+        """What is known of them may be so no more."""
+
+
 @documented_by(Transaction)
 class RemoteLife:
     """What its user puts and gets is its subclass's."""
 
     def __init__(
         self,
-        store: RemoteStore,
+        store: JoinedStore,
         number: int,
         *,
         timeout: float | None,

@@ -42,15 +42,15 @@ from quire.arguments import (
     count_of,
     state_bytes,
 )
-from quire.block import BlockBuilder, RowBuilder, Rows, is_row, one_row, rows_of
+from quire.block import BlockBuilder
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows, is_row, one_row, rows_of
 from quire.call_table import CallRow, by_row, call_of
 from quire.documented import documented_by
 from quire.errors import (
     InvalidArgument,
     QuireError,
-    TransactionAborted,
     TransactionError,
-    TransactionTimeout,
 )
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
@@ -82,21 +82,13 @@ from .protocol import (
     decode_call,
     field,
 )
+from .put_buffer import PutBuffer
 from .remote_life import RemoteLife
 from .streams import ABANDON, RemoteSink
 from .values import ready
 
-if TYPE_CHECKING:
-    pass
-
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
-_PREPARED: Final = TransactionState.PREPARED
-_COMMITTED: Final = TransactionState.COMMITTED
-_IN_DOUBT: Final = TransactionState.IN_DOUBT
-
-_FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
-
 _GET_STATE: Final = call_of(Transaction.get_state)
 
 A = TypeVar("A")
@@ -300,6 +292,30 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids
+
+    # What connectors put (see `joined_puts`)
+
+    def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
+        """Put something into a queue, which `put` is given by its own name."""
+        with self._lock:
+            queue = self._check_put(queue)
+            ids = put(self._puts, queue)
+            self._tell_put(queue, None)
+            return ids
+
+    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks, each into its queue, and tell of them together."""
+        made = []
+        with self._lock:
+            self._check_open()
+            names = self._own_names([queue for queue, _ in blocks])
+            self._check_streams(names.values())
+            for queue, data in blocks:
+                self._check_full()
+                made.append(self._puts.put_block(names[queue], data))
+            if self._puts.waits:
+                self._announce(None)
+        return made
 
     # A message that is put as a stream (RT6)
 

@@ -30,8 +30,10 @@ from quire.arguments import (
     check_timeout,
     check_xid,
 )
-from quire.block import check_block
+from quire.block.given import check_block
 from quire.call_table import CallRow
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.errors import (
     QueueFull,
     QuireError,
@@ -41,7 +43,7 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.info import TransactionState
-from quire.message import SETTABLE, Delivered, Message, Messages
+from quire.message import SETTABLE, Message
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.store import Store

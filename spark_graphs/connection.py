@@ -22,6 +22,7 @@ from quire.errors import (
     StoreLocked,
     StoreNotFound,
 )
+from quire.opening import open_or_serve
 
 from .limits import PATIENCE_SECONDS
 from .worker_garbage import leave_out_modules
@@ -49,8 +50,6 @@ def store_at(path: str) -> RemoteStore:
 
 
 def _open(path: str) -> RemoteStore:
-    from quire.opening import open_or_serve  # heavy, and most executors never come here
-
     if not OsEnv().exists(path):
         raise StoreNotFound(
             f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
@@ -61,8 +60,6 @@ def _open(path: str) -> RemoteStore:
 
 def make(path: str) -> None:
     """Make the store at the path, if there is none. Raises what `quire.open` raises."""
-    from quire.opening import open_or_serve
-
     key = (os.getpid(), path)
     with _opening:
         if key not in _stores:

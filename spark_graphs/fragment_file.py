@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from quire import ltds
-from quire.block import BlockBuilder, RowBuilder, Rows, runs_of_shares
+from quire.block import BlockBuilder, runs_of_shares
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows
 from quire.env import Env, OsEnv
 from quire.limits import MAX_BLOCK_BYTES
 

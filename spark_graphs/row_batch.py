@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quire.block import rows_of
+from quire.block.row_input import rows_of
 from quire.errors import PositionLost, StoreCorrupt
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
 from quire.ltds import Compression

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from quire.errors import InvalidArgument
+from quire.message import MESSAGE_SCHEMA
 from quire.row_filter import RowCondition, bound, parse
 from quire.row_schema import META, schema_of_words
 
@@ -215,7 +216,5 @@ def plain_where(where: str | None) -> RowCondition | None:
 
 def meta_types() -> dict[str, pa.DataType]:
     """The Arrow types of the header's columns."""
-    from quire.message import MESSAGE_SCHEMA
-
     types = {field.name: field.type for field in MESSAGE_SCHEMA if field.name != "payload"}
     return {"queue": pa.string(), "position": pa.int64(), **types}

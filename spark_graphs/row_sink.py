@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.block import Rows, rows_of
+from quire.block.row_input import Rows, rows_of
 from quire.errors import InvalidArgument
 from quire.message import SETTABLE
 from quire.row_schema import META

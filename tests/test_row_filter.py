@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.block import RowBuilder, reaches_of, rows_of
+from quire.block.row_block import reaches_of
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import rows_of
 from quire.errors import InvalidArgument
 from quire.limits import STATISTICS_ROWS
 from quire.row_filter import bound, chosen, parse

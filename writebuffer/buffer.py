@@ -18,7 +18,9 @@ from functools import partial
 
 from sortedcontainers import SortedDict
 
-from quire.block import BlockBuilder, EncodedBlock, RowBuilder, Rows
+from quire.block import BlockBuilder, EncodedBlock
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows
 from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.block import Block, BlockSlice, pack
+from quire.block import Block
+from quire.block.pack import BlockSlice, pack
 from quire.engine.pages.data_file import PageData
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.io_worker import JobGroup

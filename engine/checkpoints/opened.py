@@ -54,7 +54,7 @@ from quire.limits import KEPT_BACK_SEGMENTS
 from quire.loggers import logger
 
 from .kept_back import KeptBack
-from .recovery import RecoveredRecords, new_state, replay, restore
+from .recovery import RecoveredRecords, new_state, replay, restore, uncollected
 from .snapshot import Snapshot
 
 
@@ -237,6 +237,7 @@ def _make_anew(env: Env, directory: str) -> None:
     env.make_directory(directory)
 
 
+@uncollected()
 def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int) -> Opened:
     env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)

@@ -4,11 +4,16 @@
   off and repeated as often as need be (promise 8).
 - RV2: its time depends on the journal since the checkpoint: no data page and no record page is read
   but those that the journal's records touch.
+- RV3: what recovery makes stays. So the garbage collector, which would look through all of it
+  again and again, waits until it is done: of a store with 10,000 queues that took two thirds of the
+  processor time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from quire.engine.pages.data_files import DataFiles
@@ -34,6 +39,18 @@ class RecoveredRecords(NamedTuple):
 
     number: int  # of the latest record (see `Sequencer.number`)
     cut: str  # off the journal's end, in words; empty: nothing
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """The garbage collector waits, of all threads (RV3); one that is off stays so."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def new_state(

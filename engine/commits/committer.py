@@ -49,6 +49,7 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
+from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
@@ -202,7 +203,7 @@ class Committer:
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: list[Extent] = []
-        packed: Packed | None = None
+        packed: Packed[DurableQueue] | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
@@ -244,7 +245,7 @@ class Committer:
         held: Held | None,
         reserved: list[Queue],
         extents: list[Extent],
-    ) -> tuple[Packed | None, Sequence[PendingSection]]:
+    ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
         """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
         groups: Pieces = []
         if memory is not None and memory.written:  # which stays there
@@ -342,7 +343,7 @@ class Committer:
 
     def _record(self, *sections: PendingSection, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
-        packed: Packed = pack(0, (), (), (), pack_sections(sections))
+        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections(sections))
         self.sequencer.submit(
             TransactionChange(
                 self._state, self._reader, 0, packed, durable=durable, sections=sections
@@ -376,7 +377,7 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed | None = None
+        packed: Packed[DurableQueue] | None = None
         sections: Sequence[MemorySection] = ()
         if queue.puts_are_plain:
             packed = pack_lone(0, queue.durable, payload, None, charge)

@@ -14,7 +14,7 @@ from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
-from quire.engine.records.durable_state import OPEN
+from quire.engine.records.durable_state import OPEN, DurableQueue
 from quire.engine.records.sections import PendingSection
 from quire.journal import WholeRecord
 
@@ -43,7 +43,7 @@ class TransactionChange:
         state: State,
         reader: BlockReader,
         transaction_id: int,
-        packed: Packed | None,
+        packed: Packed[DurableQueue] | None,
         reads: Sequence[Read | TakenRow] = (),
         entries: Sequence[LedgerEntry] = (),
         durable: bool = True,
@@ -138,4 +138,4 @@ class TransactionChange:
                 section.apply(address)
 
 
-_NOTHING: Packed = b"", bytearray(), (), (), 0
+_NOTHING: Packed[DurableQueue] = b"", bytearray(), (), (), 0

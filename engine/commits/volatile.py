@@ -17,7 +17,8 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from quire.block import EncodedBlock, split
+from quire.block import EncodedBlock
+from quire.block.pack import split
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.state import State

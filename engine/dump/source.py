@@ -13,6 +13,7 @@ from typing import Final
 
 from quire.arguments import Bytes
 from quire.block import Block
+from quire.block.row_opening import verified_block
 from quire.dump_items import Finding, Place
 from quire.engine.layout import Layout
 from quire.engine.pages.data_file import HEADER_BYTES, check_header
@@ -91,7 +92,7 @@ class DumpSource:
         else:
             journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
             data = read_at(self.env, journal, segment_bytes, ref.address, ref.length)
-        block = Block.parse(data, self.place(ref).file)
+        block = verified_block(data, self.place(ref).file)
         if block.checksum != ref.checksum or block.count != ref.count:
             raise PositionLost("another block is at this place")
         return block

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quire.arguments import check_max_messages
+from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.engine.opening import open_call
-from quire.message import Messages
 from quire.namespaces import Delayed
 from quire.single_calls import DelayedCalls
 

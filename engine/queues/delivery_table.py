@@ -162,15 +162,36 @@ def ways(rules: Iterable[Rule]) -> dict[Event, dict[int, Way]]:
 WAYS: Final = ways(RULES)
 
 
+_MANY: Final = (Event.PICK, Event.READ, Event.ALTER, Event.MOVE, Event.OPEN)
+
+
 def lines() -> Iterator[str]:
-    """The table for the documents: a row for each state and what happens to it."""
-    yield "| state | | what happens | what it is then | if |"
-    yield "|---|---|---|---|---|"
+    """For the documents: the states, what happens to what is in one, and in any of many."""
+    yield "| state | |\n|---|---|"
     for state in DeliveryState:
-        told = [f"`{state.name}`", state.value]
-        for event in Event:
-            for rule in RULES:
-                if rule.event is event and state in rule.before:
-                    after = ", ".join(f"`{each.name}`" for each in rule.after)
-                    yield f"| {' | '.join(told)} | {event.value} | {after} | {rule.needs} |"
-                    told = ["", ""]
+        yield f"| `{state.name}` | {state.value} |"
+    yield "\n## From one state to another\n"
+    yield "| state | what happens | what it is then | if |\n|---|---|---|---|"
+    for state in DeliveryState:
+        name = f"`{state.name}`"
+        for rule in _in_turn():
+            if state in rule.before and rule.event not in _MANY:
+                yield f"| {name} | {rule.event.value} | {_names(rule.after)} | {rule.needs} |"
+                name = ""
+    yield "\n## From many states\n"
+    yield "| what happens | states | what it is then | if |\n|---|---|---|---|"
+    for rule in _in_turn():
+        if rule.event in _MANY:
+            others = [state for state in DeliveryState if state not in rule.before]
+            states = _names(rule.before)
+            if len(others) < 3:
+                states = f"all but {_names(others)}" if others else "all"
+            yield f"| {rule.event.value} | {states} | {_names(rule.after)} | {rule.needs} |"
+
+
+def _in_turn() -> list[Rule]:
+    return [rule for event in Event for rule in RULES if rule.event is event]
+
+
+def _names(states: Iterable[DeliveryState]) -> str:
+    return ", ".join(f"`{each.name}`" for each in states)

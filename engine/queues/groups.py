@@ -12,19 +12,27 @@ it alone.
   but not by who is to change it.
 - OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
   group, which is in order too.
-- OG4: a group of one message takes two entries of dictionaries, a message that waits behind another
-  one 8 bytes (56 where it came back, or by priority).
+- OG4: a group of one message takes an entry of a dictionary, and 13 bytes of a page where its
+  position is among others; a message that waits behind another one 8 bytes (56 where it came back,
+  or by priority).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from sys import getsizeof
 from typing import Final
 
 from quire.checksum import checksum
 from quire.intervals import IntervalSet
-from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, POSITIONS
+from quire.limits import (
+    GROUP_NUMBER_BYTES,
+    GROUP_NUMBERS,
+    GROUPS_PAGE,
+    GROUPS_PAGE_BYTES,
+    POSITIONS,
+)
 
 from .standing import Line, Standing
 
@@ -68,6 +76,55 @@ class _MessageGroup:
             self.shown = -1
 
 
+class _Shown:
+    """The groups of what is or was shown, by position, in small pages; 0: none."""
+
+    __slots__ = ("_pages", "count")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+        self.count = 0
+
+    def of(self, position: int) -> int:
+        page = self._pages.get(position // GROUPS_PAGE)
+        return 0 if page is None else page[position % GROUPS_PAGE]
+
+    def note(self, position: int, number: int) -> None:
+        """It is of this group, which is not 0."""
+        index, at = divmod(position, GROUPS_PAGE)
+        page = self._pages.get(index)
+        if page is None:
+            page = self._pages[index] = array("q", _EMPTY_PAGE)
+        self.count += not page[at]
+        page[at] = number
+
+    def pop(self, position: int) -> int:
+        """Its group, which is not known any more."""
+        index, at = divmod(position, GROUPS_PAGE)
+        page = self._pages.get(index)
+        if page is None or not page[at]:
+            return 0
+        number, page[at] = page[at], 0
+        self.count -= 1
+        if page == _EMPTY_PAGE:
+            del self._pages[index]
+        return number
+
+    def __iter__(self) -> Iterator[int]:
+        """The positions."""
+        for index, page in list(self._pages.items()):
+            for at in range(GROUPS_PAGE):
+                if page[at]:
+                    yield index * GROUPS_PAGE + at
+
+    @property
+    def memory_bytes(self) -> int:
+        return getsizeof(self._pages) + GROUPS_PAGE_BYTES * len(self._pages)
+
+
+_EMPTY_PAGE: Final = array("q", [0] * GROUPS_PAGE)
+
+
 class Groups:
     """See the module. The queue's lock covers it."""
 
@@ -86,7 +143,7 @@ class Groups:
         self.held: dict[int, int] = {}  # the groups of what is in flight, by position
         # By the group's number. A code is one of a group whose only message waits.
         self._groups: dict[int, int | _MessageGroup] = {}
-        self._shown: dict[int, int] = {}  # the groups of what is or was shown, by position
+        self._shown = _Shown()
         self._holders: dict[object, _Holder] = {}
 
     # What is available
@@ -99,7 +156,7 @@ class Groups:
             self._add(self._group(number), number, code)
         else:
             self._groups[number] = code
-            self._shown[code & POSITIONS] = number
+            self._shown.note(code & POSITIONS, number)
             self._standing.add(code)
 
     def _group(self, number: int) -> _MessageGroup:
@@ -126,7 +183,7 @@ class Groups:
             return False
         group.waiting.pop()
         group.shown = code
-        self._shown[code & POSITIONS] = number
+        self._shown.note(code & POSITIONS, number)
         (self._standing if group.holder is None else group.holder.shown).add(code)
         return group.holder is None
 
@@ -143,7 +200,7 @@ class Groups:
         """The same of what is shown to the holder; None: to everybody."""
         while (code := standing.first()) >= 0:
             position = code & POSITIONS
-            number = self._shown.get(position, 0)
+            number = self._shown.of(position)
             known = self._groups.get(number)
             shown, shown_to = known, None
             if isinstance(known, _MessageGroup):
@@ -158,7 +215,7 @@ class Groups:
 
     def pass_over(self, position: int) -> None:
         """What was shown is not available after all: the next one of its group is."""
-        number = self._shown.pop(position, 0)
+        number = self._shown.pop(position)
         group = self._groups.get(number)
         if isinstance(group, _MessageGroup):
             if group.shown >= 0 and group.shown & POSITIONS == position:
@@ -172,7 +229,7 @@ class Groups:
     def take(self, position: int, taker: object) -> None:
         """What `first` has shown is in flight now."""
         self._at.pop()
-        number = self._shown.pop(position, 0)
+        number = self._shown.pop(position)
         if number:
             group = self._group(number)
             group.shown = -1
@@ -227,7 +284,7 @@ class Groups:
             group.hide()  # from its reader
         if code < 0:
             return self._show(group, number)
-        self._shown[position] = number  # it may stand there still: so it is no message without
+        self._shown.note(position, number)  # it may stand there still: so it is no message without
         return self._add(group, number, code)
 
     def _hand(self, group: _MessageGroup, holder: _Holder | None) -> None:
@@ -255,13 +312,13 @@ class Groups:
     def waiting(self) -> int:
         """How many messages of groups are not in flight, about."""
         groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
-        return len(self._shown) + sum(len(group.waiting) for group in groups)
+        return self._shown.count + sum(len(group.waiting) for group in groups)
 
     @property
     def memory_bytes(self) -> int:
         """What it takes (OG4)."""
-        tables = sum(map(getsizeof, (self._groups, self._shown, self.held)))
-        numbers = len(self._groups) + len(self._shown) + len(self.held)
+        tables = getsizeof(self._groups) + getsizeof(self.held) + self._shown.memory_bytes
         groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
+        numbers = 2 * len(self._groups) - len(groups) + len(self.held)  # a code is one, too
         several = sum(getsizeof(group) + group.waiting.memory_bytes for group in groups)
         return tables + GROUP_NUMBER_BYTES * numbers + several

@@ -55,7 +55,16 @@ class RecordList:
         The list must not change meanwhile.
         """
         if start >= end:
-            return
+            return iter(())
+        directory = self.directory
+        if not directory or start >= directory[-1].end:
+            return self.tail.overlapping(start, end)
+        index = bisect_right(self._starts, start) - 1
+        if index >= 0 and end <= directory[index].end:
+            return self._load(directory[index]).overlapping(start, end)
+        return self._over_pages(start, end)
+
+    def _over_pages(self, start: int, end: int) -> Iterator[BlockRef]:
         for entry in self._entries(start, end):
             yield from self._load(entry).overlapping(start, end)
         yield from self.tail.overlapping(start, end)

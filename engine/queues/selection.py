@@ -270,22 +270,28 @@ class Selection:
         if sequences is not None and not self.is_behind(end):  # else it may be there
             is_any |= self._let_through(sequences.overdue(clock_us))
         for heap, now in ((self._expiring, now_us), (self._aging, clock_us)):
+            unseen: list[tuple[int, int]] = []  # what is looked at again has its time all the same
             while heap and heap[0][0] <= now:
-                self._expire(heappop(heap)[1])
+                row = heappop(heap)
+                if not self._expire(row[1]):
+                    unseen.append(row)
+            push(heap, unseen)
         return is_any
 
-    def _expire(self, position: int) -> None:
+    def _expire(self, position: int) -> bool:
+        """Its time is over; False: it is to be looked at first."""
         state = self.where.of(position)
         if state == IN_FLIGHT:
             self.where.move(position, position + 1, WAYS[Event.EXPIRE][LATE])
         elif state in (WAITING, SCHEDULED, AVAILABLE, REJECTED):
             self.expired.add(position, position + 1)
             self.where.move(position, position + 1, WAYS[Event.EXPIRE][EXPIRED])
-        else:  # it is over; or of what is looked at again it is learned then
-            return
+        else:  # it is over
+            return state != UNSEEN
         self._out.pop(position, None)
         if state == REJECTED and self.groups is not None:
             self.groups.let_go(position)
+        return True
 
     def next_scheduled(self, most: int) -> list[int]:
         """The positions of what is due next, in that order, up to `most` of them."""

@@ -19,6 +19,8 @@ from collections.abc import Callable
 
 from quire.arguments import Bytes
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
+from quire.block.row_opening import open_block, verified_block
+from quire.delivered_slice import Delivered
 from quire.engine.pages.block_cache import BlockKey
 from quire.engine.pages.places import Places
 from quire.engine.queues.read_structure import Pointer
@@ -30,7 +32,6 @@ from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
 from quire.limits import BLOCK_CACHE_BYTES, LTDS_READERS
 from quire.ltds import LtdsReader
-from quire.message import Delivered
 from quire.payload_reader import Stream
 
 
@@ -96,7 +97,7 @@ class BlockReader:
         cached = self._blocks.get(key)
         if cached is not None:
             return cached[0]
-        block = self._verified(ref, Block.opened)[0]
+        block = self._verified(ref, open_block)[0]
         self._keep(key, block, 0)
         return block
 
@@ -109,7 +110,7 @@ class BlockReader:
         return self._verified(ref)[1]
 
     def _verified(
-        self, ref: BlockRef, parse: Callable[[Bytes, str], Block] = Block.parse
+        self, ref: BlockRef, parse: Callable[[Bytes, str], Block] = verified_block
     ) -> tuple[Block, Bytes]:
         where = self.where(ref)
         try:
@@ -164,7 +165,7 @@ class BlockReader:
                 return cached
             stored = reader.stored(number)
         # Other threads need not wait for this, and may close the reader meanwhile.
-        block, first = reader.parse(number, stored, Block.opened)
+        block, first = reader.parse(number, stored, open_block)
         if isinstance(block, StreamedBlock):
             block.read_chunk = self.chunk
         else:

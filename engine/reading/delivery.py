@@ -9,7 +9,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from quire.arguments import Bytes
-from quire.block import RowBlock, StreamedBlock
+from quire.block import StreamedBlock
+from quire.block.row_block import RowBlock
+from quire.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import clock_us
@@ -19,7 +21,6 @@ from quire.engine.records.sections import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
-from quire.message import Delivered
 from quire.payload_reader import Stream
 from quire.retry import Retry
 

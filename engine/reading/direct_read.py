@@ -15,7 +15,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quire.block import Block, StoredBlock, StreamedBlock, slices_to_arrow
+from quire.arrow_batch import slices_to_arrow
+from quire.block import Block, StreamedBlock
+from quire.block.row_opening import verified_block
+from quire.block.row_part import StoredBlock
+from quire.delivered_slice import Delivered
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
@@ -25,7 +29,6 @@ from quire.info import Piece
 from quire.journal import segment_path
 from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
-from quire.message import Delivered
 
 
 class PieceBlock(NamedTuple):
@@ -156,7 +159,7 @@ class PieceReader:
         except FileNotFoundError as error:
             raise _lost(where, error) from error
         try:
-            block = Block.parse(data, where)
+            block = verified_block(data, where)
         except StoreCorrupt as error:
             raise _lost(where, error) from error
         if block.checksum != piece.checksum or block.count < piece.stop:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.format import DATA
 from quire.errors import InvalidArgument, PositionLost
-from quire.message import Delivered
 from quire.starts import id_of, time_of
 
 from .delivery import Delivery

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from quire.block.format import ABSENT_TIME, Column
+from quire.delivered_slice import Delivered
 from quire.engine.queues.groups import group_number
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
@@ -31,7 +32,7 @@ from quire.limits import (
     NEVER_US,
     ORDERED_AT_ONCE,
 )
-from quire.message import GROUP_KEY, Delivered
+from quire.message import GROUP_KEY
 from quire.order import BUILT_IN, PRIORITY, by_code, by_sequence
 from quire.order_code import order_named
 from quire.properties import Properties

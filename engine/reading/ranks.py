@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from quire.block import Block, to_header_batch
 from quire.block.format import Column
+from quire.delivered_slice import Delivered
 from quire.engine.queues.groups import group_number
 from quire.engine.queues.sequences import NO_SEQUENCE, link_of
 from quire.engine.queues.standing import Ranks
@@ -28,7 +29,6 @@ from quire.limits import (
     ORDERED_TEXT_BYTES,
     SIGN,
 )
-from quire.message import Delivered
 from quire.order_code import OrderCode
 
 _NOBODY: Final = group_number(b"")

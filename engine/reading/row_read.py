@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, header_arrays_of, reaches_of
+from quire.block import HEADER_BYTES, Block
+from quire.block.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of
+from quire.delivered_slice import Delivered
 from quire.errors import StoreCorrupt
 from quire.info import Piece
 from quire.limits import HEADED_BYTES
-from quire.message import Delivered
 from quire.row_filter import RowCondition, chosen
 from quire.row_schema import META, nulls, schema_of_words
 

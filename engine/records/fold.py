@@ -37,8 +37,8 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Attachment, Decides, Held, Stamp, Values, read_sections
-from .sections.section import Row
+from .sections import Attachment, Held, Stamp, Values, read_sections
+from .sections.section import Row, Verdict
 
 Said = CommitRecord | list[CatalogChange] | None
 
@@ -254,7 +254,7 @@ class Fold:
             queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
 
-    def decide(self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
+    def decide(self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
         """A prepared transaction is committed, or rolled back."""
         state, commit = self.state, decision.commit
         record = state.prepared.get(decision.xid)

@@ -73,10 +73,14 @@ class PackedRecords:
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order."""
         starts = self.starts
-        first = max(bisect_right(starts, start) - 1, 0)
-        if first < len(starts) and self[first].end <= start:
-            first += 1
-        return self.between(first, bisect_left(starts, end))
+        first, stop = max(bisect_right(starts, start) - 1, 0), bisect_left(starts, end)
+        if first < len(starts):
+            ref = self[first]
+            if ref.end <= start:
+                first += 1
+            elif stop - first == 1:  # as of one message, which may be anywhere
+                return iter((ref,))
+        return self.between(first, stop)
 
     def between(self, first: int, stop: int) -> Iterator[BlockRef]:
         """The records of these indices."""

@@ -13,8 +13,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from quire.arguments import count_of
-from quire.block import BlockBuilder, Rows, check_block
+from quire.block import BlockBuilder
 from quire.block.columns import Headers
+from quire.block.given import check_block
+from quire.block.row_input import Rows
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,

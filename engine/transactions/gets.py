@@ -13,6 +13,8 @@ from typing import Final, cast
 import numpy as np
 
 from quire.block import Block
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
@@ -30,7 +32,7 @@ from quire.limits import (
     ROWS_LOOKED_UP,
     RUNS_JOINED,
 )
-from quire.message import Delivered, Message, Messages, plain_message
+from quire.message import Message, plain_message
 from quire.retry import Retry
 
 from .context import Context

@@ -23,16 +23,10 @@ from functools import partial
 from typing import Any
 
 from quire.arguments import Bytes, check_name
-from quire.block import (
-    EncodedBlock,
-    RowBlock,
-    Rows,
-    check_block,
-    one_row,
-    rows_of,
-    rows_of_block,
-    run_of_block,
-)
+from quire.block import EncodedBlock, run_of_block
+from quire.block.given import check_block
+from quire.block.row_block import RowBlock
+from quire.block.row_input import Rows, one_row, rows_of, rows_of_block
 from quire.engine.commits.written import Written, written_to
 from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue

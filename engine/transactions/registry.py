@@ -11,16 +11,12 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import ref
 
 from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
-
-if TYPE_CHECKING:
-    from .life import TransactionLife
-    from .puts import Puts
 
 _LATE: Final = (
     "the transaction was open for too long and has been rolled back: begin anew, or give "
@@ -31,22 +27,53 @@ _ABORTED: Final = (
 )
 
 
+class BufferUser(Protocol):
+    """What has messages in a write buffer."""
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Leave it (None: all of them); whether there was anything."""
+
+
+class OpenTransaction(BufferUser, Protocol):
+    """A transaction, as far as others than its user see it (see `life`)."""
+
+    opened: float  # as of the monotonic clock
+    deadline: float
+    put_timeout: float | None  # seconds that its user lets puts wait
+
+    @property
+    def state(self) -> str:
+        """As of a transaction."""
+
+    def info(self) -> TransactionInfo:
+        """What is told of it."""
+
+    def give_up(self) -> None:
+        """Roll back, but not what is prepared."""
+
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        """Roll back for another reason than its user's; whether that was done."""
+
+    def abandon(self, reason: str) -> None:
+        """It cannot be used any more, and nothing is undone."""
+
+
 class Registry:
     """See the module. Thread-safe."""
 
     def __init__(self) -> None:
-        self.open: dict[int, ref[TransactionLife]] = {}
+        self.open: dict[int, ref[OpenTransaction]] = {}
         self.new_id = itertools.count(1).__next__
-        self.dropped: deque[TransactionLife] = deque()
+        self.dropped: deque[OpenTransaction] = deque()
 
-    def __iter__(self) -> Iterator[TransactionLife]:
+    def __iter__(self) -> Iterator[OpenTransaction]:
         """The open transactions, the oldest first."""
         for reference in list(self.open.values()):
             transaction = reference()
             if transaction is not None:
                 yield transaction
 
-    def drop(self, transaction: TransactionLife) -> None:
+    def drop(self, transaction: OpenTransaction) -> None:
         """Nobody holds the open transaction any more (RG1)."""
         self.dropped.append(transaction)
 
@@ -67,7 +94,7 @@ class Registry:
             found = True
         return found
 
-    def get(self, transaction_id: int) -> TransactionLife | None:
+    def get(self, transaction_id: int) -> OpenTransaction | None:
         """By its number."""
         reference = self.open.get(transaction_id)
         return None if reference is None else reference()
@@ -106,7 +133,7 @@ class Registry:
             if transaction.opened < before:
                 transaction.leave(None)
 
-    def relieve(self, buffer: WriteBuffer, asking: int, own: Puts) -> None:
+    def relieve(self, buffer: WriteBuffer, asking: int, own: BufferUser) -> None:
         """Have transactions leave a write buffer until there is room (OV1), the asking one too."""
         index = 0
         while buffer.full:

@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
@@ -31,8 +32,17 @@ from quire.payload_reader import Stream
 from .context import Context
 from .puts import Puts
 
-if TYPE_CHECKING:
-    from .transaction import EmbeddedTransaction
+R = TypeVar("R")
+
+
+class StreamOwner(Protocol):
+    """The transaction, as far as this is concerned."""
+
+    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+        """Put something."""
+
+    def if_open(self, action: Callable[[Puts], None]) -> None:
+        """Do something with what it has put, if it is open."""
 
 
 @dataclass(eq=False)
@@ -43,7 +53,7 @@ class StreamPut:
     """
 
     _context: Context
-    _transaction: EmbeddedTransaction
+    _transaction: StreamOwner
     _queue: str
     _fields: Fields | None
     _is_moved: bool  # it is there already, and its header is taken as it is

@@ -27,7 +27,9 @@ from quire.arguments import (
     check_wait,
     count_of,
 )
-from quire.block import is_row
+from quire.block.row_input import is_row
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.documented import documented_by
 from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.reading.finding import place_of
@@ -35,7 +37,7 @@ from quire.engine.records.sections import check_kept
 from quire.errors import QueueFull
 from quire.info import TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Delivered, Message, Messages, check_message
+from quire.message import Message, check_message
 from quire.message_fields import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds
 from quire.moments import Duration

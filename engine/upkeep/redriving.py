@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from quire.delivered_messages import Messages
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import places_of
@@ -21,7 +22,7 @@ from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull
 from quire.limits import REDRIVEN_AT_ONCE
-from quire.message import GROUP_KEY, SETTABLE, Message, Messages
+from quire.message import GROUP_KEY, SETTABLE, Message
 from quire.moving import OWN_PREFIX, put_again
 from quire.redriving import Chosen, Redriven, target_of
 from quire.row_schema import schema_of_words

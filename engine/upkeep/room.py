@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from quire.delivered_messages import Messages
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.obeyed import TIMED
 from quire.engine.queues.queue import Queue
@@ -32,7 +33,6 @@ from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
-from quire.message import Messages
 from quire.properties import DEAD_LETTER, GIVING_WAY
 
 from .dead_letters import put_letter

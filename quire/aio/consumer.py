@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
 from quire.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
+from quire.delivered_messages import Messages
 from quire.documented import documented_by
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.store import Store
 from quire.transaction import Transaction
 

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from quire.arguments import Bytes
-from quire.block import with_payloads
+from quire.delivered_messages import Messages, with_payloads
 from quire.documented import documented_by
 from quire.limits import CHUNK_BYTES
-from quire.message import Message, Messages, check_message
+from quire.message import Message, check_message
 from quire.message_id import MessageId
 from quire.payload_writer import PayloadWriter, Source, pieces_of
 from quire.streamed import StreamedMessage

@@ -17,11 +17,12 @@ from quire.arguments import (
     check_wait,
 )
 from quire.consumer import ConsumerOptions
+from quire.delivered_messages import Messages
 from quire.deprecated import STORE, with_old_names
 from quire.documented import documented_by
 from quire.errors import StoreClosed
 from quire.limits import AIO_THREADS
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_writer import Source

@@ -12,11 +12,12 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
+from quire.delivered_messages import Messages
 from quire.deprecated import TRANSACTION, with_old_names
 from quire.documented import documented_by
 from quire.errors import QueueFull
 from quire.integration import TransactionIntegration
-from quire.message import Message, Messages
+from quire.message import Message
 from quire.message_id import MessageId
 from quire.moments import Duration
 from quire.payload_writer import Source

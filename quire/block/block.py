@@ -1,16 +1,17 @@
 """Blocks as read: verified views over their bytes.
 
-BL1. `Block.parse` accepts only bytes whose checksum, lengths, offsets and UTF-8 all agree; whatever
-    a block returns afterwards lies within its buffer. `Block.opened` verifies the checksum, and the
-    rest when it is looked at: of one message alone, or of all.
+BL1. Only bytes whose checksum, lengths, offsets and UTF-8 all agree are a block; whatever it
+    returns lies within its buffer. `Block.opened` verifies the checksum, and the rest is verified
+    when it is looked at: of one message alone, or of all.
 BL2. A block never copies its buffer; what is handed out as `bytes` or by `to_arrow(copy=True)` does
     not refer to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,10 @@ _HEADERS_BYTES = 320
 _SECTION_BYTES = 230
 
 
+OfRows: TypeAlias = "Callable[[memoryview, int, int, int, int, str], Block]"
+"""Makes a block of rows: of its view, columns, count, length, size of the rows, and where it is."""
+
+
 class Block:
     """`count` messages; the payload of message `i` lies at `offsets[i]` to `offsets[i + 1]`."""
 
@@ -74,18 +79,13 @@ class Block:
     unread: Unread | None  # its offsets and headers are there when they are asked for
 
     @classmethod
-    def parse(cls, buffer: Buffer, where: str) -> Block:
-        """The block at the beginning of the buffer, verified; bytes beyond its length are ignored.
+    def opened(cls, buffer: Buffer, where: str, of_rows: OfRows) -> Block:
+        """The block at the beginning of the buffer; bytes beyond its length are ignored.
 
-        Raises `StoreCorrupt` or `StoreVersion`, whose message names `where`.
+        Its checksum is verified; offsets and headers are when somebody looks at them (BL1).
+        `of_rows` makes it where its messages are rows. Raises `StoreCorrupt` or `StoreVersion`,
+        whose message names `where`.
         """
-        block = cls.opened(buffer, where)
-        block.look()
-        return block
-
-    @classmethod
-    def opened(cls, buffer: Buffer, where: str) -> Block:
-        """The same; offsets and headers are verified when somebody looks at them (BL1)."""
         view = memoryview(buffer)
         if view.nbytes < HEADER_BYTES:
             raise StoreCorrupt(f"{where}: {view.nbytes} bytes are too few for a block")
@@ -102,9 +102,7 @@ class Block:
             raise StoreCorrupt(f"{where}: the block's checksum does not match its bytes")
         if version != VERSION or flags or columns & ~ALL_COLUMNS:
             if version in ROWS_VERSIONS and not flags and not columns & ~ALL_COLUMNS:
-                from .row_block import RowBlock  # which is a block, too
-
-                rows = RowBlock.of_rows(view, columns, count, length, payload_bytes, where)
+                rows = of_rows(view, columns, count, length, payload_bytes, where)
                 rows.checksum = stored_checksum
                 return rows
             raise StoreVersion(

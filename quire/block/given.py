@@ -5,6 +5,7 @@ from __future__ import annotations
 from quire.errors import InvalidArgument, StoreCorrupt
 
 from .block import Block, StreamedBlock
+from .row_opening import verified_block
 
 
 def check_block(data: object) -> Block:
@@ -18,7 +19,7 @@ def check_block(data: object) -> Block:
             f"a block must be bytes, bytearray or memoryview, not {type(data).__name__}"
         )
     try:
-        block = Block.parse(data, "put_block")
+        block = verified_block(data, "put_block")
     except StoreCorrupt as error:
         raise InvalidArgument(f"{error}: give the bytes of one block, all of them") from None
     if isinstance(block, StreamedBlock):

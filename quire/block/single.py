@@ -63,7 +63,7 @@ def plain_one(payload: bytes) -> tuple[int, bytes]:
 
 
 def payload_of_one(data: bytes | bytearray | memoryview, expected_checksum: int) -> bytes | None:
-    """The payload of a plain block of one message, verified as `Block.parse` does it.
+    """The payload of a plain block of one message, verified as a whole block is.
 
     None for any other block, and for one that is damaged or has another checksum.
     """

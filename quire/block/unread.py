@@ -8,8 +8,10 @@ taken from them lies in them and is UTF-8.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate
-from struct import Struct, unpack_from
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,12 @@ _OFFSET_BYTES = _OFFSETS.itemsize
 def sections_of(columns: int, count: int) -> int:
     """Where the sections of the columns begin in a block of so many messages."""
     return _offsets_of(columns) + padded(_OFFSET_BYTES * (count + 1))
+
+
+@lru_cache(maxsize=64)
+def _table_of(columns: int) -> Callable[[memoryview, int], tuple[int, ...]]:
+    """Reads the lengths of a block's sections."""
+    return Struct(f"<{section_count(columns)}Q").unpack_from
 
 
 def _offsets_of(columns: int) -> int:
@@ -78,7 +86,7 @@ class Unread:
     def row(self, row: int, payload_bytes: int) -> tuple[bytes, dict[int, Any]]:
         """Its payload, and by column what its header says."""
         view, count, columns = self.view, self._count, self._columns
-        lengths = unpack_from(f"<{section_count(columns)}Q", view, HEADER_BYTES)
+        lengths = _table_of(columns)(view, HEADER_BYTES)
         offsets_at = HEADER_BYTES + TABLE_ENTRY_BYTES * len(lengths)
         first = offsets_at + (_OFFSET_BYTES * (count + 1) + 7 & ~7)
         places = list(accumulate([length + 7 & ~7 for length in lengths], initial=first))
@@ -108,15 +116,24 @@ class Unread:
         return payload, found
 
     def _attributes(self, index: int, row: int) -> dict[str, str]:
+        view, places, lengths = self.view, self._places, self._lengths
         self._check(index, _OFFSET_BYTES * (self._count + 1))
-        first, last = _BOUNDS(self.view, self._places[index] + _OFFSET_BYTES * row)
-        pairs = self._lengths[index + 1] // _OFFSET_BYTES - 1
+        first, last = _BOUNDS(view, places[index] + _OFFSET_BYTES * row)
+        pairs = lengths[index + 1] // _OFFSET_BYTES - 1
         if not 0 <= first <= last <= pairs:
             raise self._wrong("have offsets that fall")
-        return {
-            self._text(index + 1, pair, pairs): self._text(index + 3, pair, pairs)
-            for pair in range(first, last)
-        }
+        self._check(index + 1, _OFFSET_BYTES * (pairs + 1))
+        self._check(index + 3, _OFFSET_BYTES * (pairs + 1))
+        _, keys_at, keys, values_at, values = places[index : index + 5]
+        found: dict[str, str] = {}
+        for at in range(_OFFSET_BYTES * first, _OFFSET_BYTES * last, _OFFSET_BYTES):
+            lo, hi = _BOUNDS(view, keys_at + at)
+            low, high = _BOUNDS(view, values_at + at)
+            if not (0 <= lo <= hi <= lengths[index + 2] and 0 <= low <= high <= lengths[index + 4]):
+                raise self._outside()
+            name = str(view[keys + lo : keys + hi], "utf-8")
+            found[name] = str(view[values + low : values + high], "utf-8")
+        return found
 
     def _text(self, index: int, row: int, count: int) -> str:
         """Of the rows whose offsets are in a section, and whose bytes are in the next one."""
@@ -127,12 +144,15 @@ class Unread:
     def _cut(self, offsets_at: int, row: int, place: int, size: int) -> memoryview:
         lo, hi = _BOUNDS(self.view, offsets_at + _OFFSET_BYTES * row)
         if not 0 <= lo <= hi <= size:
-            raise StoreCorrupt(f"{self.where}: a block's offsets do not span its bytes")
+            raise self._outside()
         return self.view[place + lo : place + hi]
 
     def _check(self, index: int, length: int) -> None:
         if self._lengths[index] != length:
             raise self._wrong("have a wrong length")
+
+    def _outside(self) -> StoreCorrupt:
+        return StoreCorrupt(f"{self.where}: a block's offsets do not span its bytes")
 
     def _wrong(self, what: str) -> StoreCorrupt:
         return StoreCorrupt(f"{self.where}: the sections of the block {what}")

@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any
 
 from .command import Command
+from .line import CommandParser
+from .table import commands
 
 _CALL = re.compile(r"\b((?:store\.)?(?:[a-z_]+\.)?[a-z_]+)\(([^()]*)\)")
 _WORD = re.compile(r"\b(?:store\.([a-z]+\.[a-z_]+)|([a-z]+_[a-z_]+))\b(?![=(.])")
@@ -27,8 +29,6 @@ def in_commands(text: str, path: str) -> str:
 
 @cache
 def _by_call() -> dict[str, Command]:
-    from .table import commands
-
     return {call: command for command in commands().values() for call in command.calls}
 
 
@@ -65,8 +65,6 @@ def _value(node: ast.expr) -> Any:
 
 def _named_words(command: Command, named: dict[str, Any]) -> list[str]:
     """As options, where the command has them; else as NAME=VALUE."""
-    from .line import CommandParser
-
     options = CommandParser(command).option_names()
     words = []
     for name, value in named.items():

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 
+from quire import __version__
 from quire.nearness import nearest
 
 from .command import Command, ExitStatus
@@ -132,8 +133,6 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
         if at == 0:
             _wrong(words[0], [*known, *groups])
     if "--version" in words:
-        from quire import __version__
-
         print(f"quire {__version__}")
         sys.exit(0)
     if {"-h", "--help"} & {*words}:

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from quire.opening import open as open_store
+
 T = TypeVar("T")
 
 
 def opened(options: argparse.Namespace) -> Any:
     """The store, to be changed: owned, or joined. It must be there."""
-    from quire.opening import open as open_store
-
     return open_store(options.path, create=False)
 
 

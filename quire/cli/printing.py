@@ -7,9 +7,13 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from quire.limits import PAYLOAD_START_BYTES
+from quire.message import MESSAGE_SCHEMA
+from quire.typed_message import value_json
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -38,15 +42,11 @@ def print_json(value: Any) -> None:
 
 def print_infos(infos: Iterable[Any]) -> None:
     """Values that a store tells, as one JSON list."""
-    from dataclasses import asdict
-
     print_json([asdict(info) for info in infos])
 
 
 def moment_text(time_us: int | None) -> str:
     """In UTC."""
-    from datetime import UTC, datetime
-
     if time_us is None:
         return "-"
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -83,8 +83,6 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
 
 def print_message(message: Any, options: argparse.Namespace) -> None:
     """In the form that was asked for; a payload, or a row's columns, are a line by default."""
-    from quire.typed_message import value_json
-
     if options.json:
         print_json(_message_json(message))
         return
@@ -100,9 +98,6 @@ def print_message(message: Any, options: argparse.Namespace) -> None:
 
 
 def _message_json(message: Any) -> dict[str, Any]:
-    from quire.message import MESSAGE_SCHEMA
-    from quire.typed_message import value_json
-
     shown = {
         "queue": message.queue,
         **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},

@@ -7,7 +7,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
+from quire.arguments import check_queue
 from quire.errors import InvalidArgument
+from quire.opening import open as open_store
 
 from .command import Command
 from .opened import creation, opened, seen, source_parts
@@ -35,9 +37,6 @@ FILES_HELP: Final = "how many data files a new store has"
 
 
 def _create(options: argparse.Namespace) -> None:
-    from quire.arguments import check_queue
-    from quire.opening import open as open_store
-
     own = ("kind", "capacity", "max_messages")
     given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
     check_queue(options.name, **given)  # first, or a store would be made for nothing

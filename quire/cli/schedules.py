@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
+from quire.schedules import check_schedule
+
 from .command import Command
 from .opened import opened, seen
 from .printing import moment_text, print_infos, print_table
@@ -62,8 +64,6 @@ def _alter(options: argparse.Namespace) -> None:
 
 def _changes(given: Iterable[str]) -> dict[str, Any]:
     """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
-    from quire.schedules import check_schedule
-
     changes = {name: value(text) for name, text in pairs(given)}
     changes |= {name: os.fsencode(text) for name, text in pairs(given) if name == "payload"}
     check_schedule(changes)

@@ -6,6 +6,8 @@ import argparse
 import os
 from typing import Final
 
+from quire.opening import serve
+
 from .command import Command
 from .opened import creation, opened, seen
 from .printing import print_json, print_tree
@@ -24,8 +26,6 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    from quire.opening import serve
-
     print(f"process {os.getpid()} opens {options.path}", flush=True)
     serve(
         options.path,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from quire.arguments import check_changes
 from quire.errors import InvalidArgument
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -127,8 +128,6 @@ def value(text: str) -> Any:
 
 def properties(given: Iterable[str]) -> dict[str, Any]:
     """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument."""
-    from quire.arguments import check_changes
-
     found = {}
     for name, text in pairs(given):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")

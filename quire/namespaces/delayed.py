@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from quire.call_table import look
-from quire.message import Messages
+from quire.delivered_messages import Messages
 from quire.moments import Duration, Moment
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from random import Random
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,17 +14,46 @@ from quire.env import File
 from quire.errors import InvalidArgument
 from quire.limits import MAPPED_READ_BYTES
 from quire.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
+from quire.testing.sim_calls import Call, Fault
 from quire.testing.sim_inode import FileChange, SimInode, pages_of
 
-if TYPE_CHECKING:
-    from quire.testing.sim_env import SimEnv
+
+class SimMachine(Protocol):
+    """The machine that has the file, as far as its handles ask it (see `SimEnv`)."""
+
+    random: Random
+    clock_us: int
+
+    @property
+    def guard(self) -> AbstractContextManager[Any]:
+        """Held while anything of it changes, or is looked at."""
+
+    def check_alive(self) -> None: ...
+
+    def begin(self, kind: str, path: str, offset: int = 0, length: int = 0) -> Call: ...
+
+    def strike(self, call: Call) -> Fault | None: ...
+
+    def raise_fault(self, call: Call) -> None: ...
+
+    def landed(self, fault: Fault, length: int) -> int: ...
+
+    def crash_point(self, call: Call) -> None: ...
+
+    def check_room(self, inode: SimInode, offset: int, length: int) -> None: ...
+
+    def forbids_overwrite(self, path: str) -> bool: ...
+
+    def check_in_use(self, kind: str, inode: SimInode, offset: int, length: int) -> None: ...
+
+    def check_overwrite(self, inode: SimInode, offset: int, data: bytes) -> None: ...
 
 
 @documented_by(File)
 class SimFile:
     """An open file of a `SimEnv`; dead with its environment."""
 
-    def __init__(self, env: SimEnv, inode: SimInode, path: str, read_only: bool, direct: bool):
+    def __init__(self, env: SimMachine, inode: SimInode, path: str, read_only: bool, direct: bool):
         self.path = path
         self.direct = direct
         self._env = env

@@ -22,7 +22,7 @@ from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.offsets import Positions
 from quire.starts import Time, check_time
 
-from .definition import GraphQueue, Step
+from .definition import GraphPlace, GraphQueue, Step
 from .job import described
 from .planning import Batch, Planner, release
 from .preparing import check_no_aliases, prepare
@@ -36,8 +36,6 @@ from .work import StepWork, whole
 if TYPE_CHECKING:
     from quire.store import Store
 
-    from .graph import Graph
-
 Bound = int | Time | Mapping[str, int] | None
 
 
@@ -46,7 +44,8 @@ class Backfill:
 
     def __init__(
         self,
-        graph: Graph,
+        place: GraphPlace,
+        queues: Mapping[str, GraphQueue],
         step: Step,
         tasks: StoreFiles,
         name: str | None,
@@ -67,7 +66,8 @@ class Backfill:
             raise InvalidArgument(
                 f"step '{step.name}' reads '{read[0]}': have the backfill write to another queue"
             )
-        self._graph = graph
+        self._place = place
+        self._queues = queues
         self._name = None if name is None else check_name(name, "backfill")
         self._to = to
         self._step = step
@@ -76,24 +76,24 @@ class Backfill:
 
     def run(self, start: Bound, end: Bound) -> int:
         """All of the range; how many messages of it were done here."""
-        step, path = self._step, self._graph.path
+        step, path = self._step, self._place.path
         store_of = connection.call
         outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
         store_of(path, lambda store: check_no_aliases(store, (*step.inputs, *outputs.writes)))
-        schemas = store_of(path, lambda store: schemas_of(store, self._graph.queues))
+        schemas = store_of(path, lambda store: schemas_of(store, self._queues))
         # What takes the place of a typed output, and is not there, is made with the same columns.
         made = {
             new: GraphQueue(new, {"schema": schemas.get(old)})
             for old, new in self._to.items()
             if new not in schemas
         }
-        queues = {**made, **self._graph.queues}
+        queues = {**made, **self._queues}
         found = store_of(
             path,
-            lambda store: prepare(store, self._graph.name, [outputs], queues, subscribe=False),
+            lambda store: prepare(store, self._place.name, [outputs], queues, subscribe=False),
         )
         places = {old: found[new].schema for old, new in self._to.items()}
-        self._work = StepWork(step, self._graph.spark, self._tasks, schemas | places)
+        self._work = StepWork(step, self._place.spark, self._tasks, schemas | places)
         created_us = {queue: found[queue].created_us for queue in step.inputs}
         begins = store_of(path, lambda store: self._bounds(store, start, first=True))
         ends = store_of(path, lambda store: self._bounds(store, end, first=False))
@@ -105,7 +105,7 @@ class Backfill:
             )
         name = self._name or _digest(start, end, begins, ends, self._to)
         identity = f"{step.name}/backfill/{name}"
-        keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
+        keys = {queue: f"{ledger_key(self._place.name, identity)}/{queue}" for queue in begins}
         planner = Planner(created_us, step.limit, self._tasks, schemas, step.marker)
         done = number = 0
         while True:
@@ -122,9 +122,9 @@ class Backfill:
                 number += 1
 
     def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
-        step, path = self._step, self._graph.path
+        step, path = self._step, self._place.path
         values: list[KeptValues] = []
-        name = state_name(self._graph.name, identity.replace("/", "."))
+        name = state_name(self._place.name, identity.replace("/", "."))
 
         def kept() -> KeptValues:
             if not values:
@@ -133,7 +133,7 @@ class Backfill:
             return values[0]
 
         try:
-            with described(self._graph.spark, self._graph.name, identity, number, restore=True):
+            with described(self._place.spark, self._place.name, identity, number, restore=True):
                 fragments = self._work.run(batch.inputs, whole(batch.inputs), number, kept)
             moved = {
                 keys[queue]: end for queue, end in batch.ends.items() if end > batch.begins[queue]
@@ -164,7 +164,7 @@ class Backfill:
                 if self._step.when_full == "fail":
                     raise
                 commit.refuse_too_large()
-            if has_ended(self._graph.spark):
+            if has_ended(self._place.spark):
                 raise ended()
             pause = next(pauses, pause)
             self._env.sleep(pause)

@@ -25,13 +25,23 @@ from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 from quire.starts import Start, check_start
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     Outputs = DataFrame | Mapping[str, DataFrame] | None
     Function = Callable[..., Any]
 
 WhenFull = Literal["wait", "fail"]
 StepKind = Literal["step", "streaming", "terminal"]
+
+
+@dataclass(frozen=True)
+class GraphPlace:
+    """What a graph is called, and where it runs."""
+
+    name: str
+    spark: SparkSession
+    path: str  # of the store
+    checkpoints: str  # the directory, or its URL, for what Spark keeps of streaming steps
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHA
 from quire.spark_graphs.options import quantity_of_bytes
 from quire.starts import Start, Time
 
+from .backfill import Backfill
 from .definition import (
+    GraphPlace,
     GraphQueue,
     Step,
     WhenFull,
@@ -274,7 +276,7 @@ class Graph:
         for each in connection.call(self.path, lambda store: left_subscriptions(store, definition)):
             _log.warning("graph %s: %s", self.name, each)
         with contextlib.ExitStack() as undo:
-            run = Run(self, works, found, restart)
+            run = Run(self._place(), works, found, restart)
             undo.callback(run.stop)
             run.begin()
             undo.pop_all()
@@ -301,10 +303,9 @@ class Graph:
         one that was cut short goes on. Raises PositionLost where messages of the range are not kept
         any more, QueueNotFound, InvalidArgument, QueueFull, and what Spark and the function raise.
         """
-        from .backfill import Backfill
-
         found = self._named(step)
-        return Backfill(self, found, self._tasks(), name, to or {}).run(start, end)
+        fill = Backfill(self._place(), self.queues, found, self._tasks(), name, to or {})
+        return fill.run(start, end)
 
     def explain(self) -> str:
         """The graph in words: steps, queues, where batches end, what each commits.
@@ -348,6 +349,9 @@ class Graph:
                 f"{', '.join(self.steps) or 'none'}"
             )
         return self.steps[step]
+
+    def _place(self) -> GraphPlace:
+        return GraphPlace(self.name, self.spark, self.path, self.checkpoints)
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)

@@ -11,22 +11,20 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.limits import LOOK_SECONDS
 
 from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
+from .step_life import StepLife
 from .tally import StepTally
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
     from quire.store import Store
 
-    from .graph import Graph
-    from .run import Runner
+
+def look(name: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
+    """The status of a run of the graph of that name."""
+    return connection.call(path, lambda store: _look(store, name, path, runners))
 
 
-def look(graph: Graph, runners: Mapping[str, Runner]) -> RunStatus:
-    """The status of a run."""
-    return connection.call(graph.path, lambda store: _look(store, graph, runners))
-
-
-def _look(store: Store, graph: Graph, runners: Mapping[str, Runner]) -> RunStatus:
+def _look(store: Store, graph: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
     steps = {name: runner.step for name, runner in runners.items()}
     names = dict.fromkeys(
         queue
@@ -38,8 +36,8 @@ def _look(store: Store, graph: Graph, runners: Mapping[str, Runner]) -> RunStatu
     told = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
     full = {queue for step in told.values() for queue in step.full}
     return RunStatus(
-        graph.name,
-        graph.path,
+        graph,
+        path,
         now_us,
         told,
         {name: _queue(info, name in full) for name, info in queues.items()},
@@ -54,7 +52,9 @@ def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
         return [info for info in store.queues() if info.name in names]
 
 
-def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us: int) -> StepStatus:
+def _step(
+    store: Store, runner: StepLife, queues: Mapping[str, QueueInfo], now_us: int
+) -> StepStatus:
     step, tally = runner.step, runner.tally
     by_queue: dict[str, list[str]] = {}
     for queue, subscription in step.sources(runner.graph):

@@ -23,8 +23,10 @@ from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
 
+from .definition import GraphPlace
 from .job import cancel
 from .looking import look
+from .replay import replay
 from .runner import StepRunner
 from .session import ended, has_ended
 from .status import Phase, RunStatus
@@ -35,8 +37,6 @@ from .work import StepWork
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
-
-    from .graph import Graph
 
 Runner = StepRunner | StreamRunner
 Ends = dict[str, dict[str, int]]  # by step, and by queue that it reads
@@ -53,12 +53,12 @@ class Run:
 
     def __init__(
         self,
-        graph: Graph,
+        place: GraphPlace,
         works: Mapping[str, StepWork],
         queues: Mapping[str, QueueInfo],
         restart: Restart,
     ) -> None:
-        self.graph = graph
+        self._place = place
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._spark_has_ended = False
@@ -69,12 +69,12 @@ class Run:
         self._holds = {name: StepHold(runner) for name, runner in self.runners.items()}
 
     def _runner(self, work: StepWork, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
-        graph, step = self.graph, work.step
+        place, step = self._place, work.step
         run = OfRun(
-            graph=graph.name, path=graph.path, spark=graph.spark, restart=restart, told=self._tell
+            graph=place.name, path=place.path, spark=place.spark, restart=restart, told=self._tell
         )
         if step.kind == "streaming":
-            return StreamRunner(work, f"{graph.checkpoints}/{graph.name}/{step.name}", **run)
+            return StreamRunner(work, f"{place.checkpoints}/{place.name}/{step.name}", **run)
         return StepRunner(work, {queue: queues[queue].created_us for queue in step.inputs}, **run)
 
     def begin(self) -> None:
@@ -105,7 +105,7 @@ class Run:
 
     def status(self) -> RunStatus:
         """How it is with all steps and queues now. Raises what reaching the store raises."""
-        return look(self.graph, self.runners)
+        return look(self._place.name, self._place.path, self.runners)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every step has been stopped or has failed; False: the time is over.
@@ -160,7 +160,7 @@ class Run:
         for name in names:
             self.runners[name].stop()
             if isinstance(self.runners[name], StepRunner):
-                cancel(self.graph.spark, self.graph.name, name)
+                cancel(self._place.spark, self._place.name, name)
         for name in names:
             self._join(name)
         if step is None:
@@ -189,8 +189,6 @@ class Run:
         InvalidArgument, QueueNotFound, QueueFull, QueueInUse where another run works on the step,
         and what Spark raises.
         """
-        from .replay import replay
-
         if max_messages is not None:
             check_max_messages(max_messages)
         runner = self.runners[self._checked(step)]
@@ -236,7 +234,7 @@ class Run:
         runner = self.runners[name]
         while not runner.join(WATCH_SECONDS):
             if isinstance(runner, StepRunner):  # a job that began since
-                cancel(self.graph.spark, self.graph.name, name)
+                cancel(self._place.spark, self._place.name, name)
             if self._spark_has_ended:
                 return  # it has failed; what its function still does counts once, as ever
             if env.monotonic() > deadline:
@@ -274,27 +272,27 @@ class Run:
     def _thread(self, target: Callable[[], None]) -> threading.Thread:
         from pyspark import InheritableThread
 
-        thread = InheritableThread(target, session=self.graph.spark)
+        thread = InheritableThread(target, session=self._place.spark)
         thread.daemon = True
         return thread
 
     def _paused(self) -> set[str]:
         """The steps that somebody has told to pause, with or without a run."""
-        name = self.graph.name
-        return connection.call(self.graph.path, lambda store: paused_steps(store, name))
+        name = self._place.name
+        return connection.call(self._place.path, lambda store: paused_steps(store, name))
 
     def _asked(self) -> dict[str, int | None]:
         """The steps whose dead letters somebody wants to be put back (`quire graph replay`)."""
-        name = self.graph.name
-        found = connection.call(self.graph.path, lambda store: asked_replays(store, name))
+        name = self._place.name
+        found = connection.call(self._place.path, lambda store: asked_replays(store, name))
         return {step: most for step, most in found.items() if step in self.runners}
 
     def _watch_spark(self) -> None:
         """Have all steps fail when Spark has ended: those at rest would never see it."""
         while not self._ending.wait(WATCH_SECONDS):
-            if has_ended(self.graph.spark):
+            if has_ended(self._place.spark):
                 self._spark_has_ended = True
-                _log.error("graph %s: Spark has ended, and with it this run", self.graph.name)
+                _log.error("graph %s: Spark has ended, and with it this run", self._place.name)
                 for runner in self.runners.values():
                     if runner.is_alive:
                         runner.fail(ended())
@@ -308,13 +306,13 @@ class Run:
                 before, paused = paused, self._paused()
                 asked = self._asked()
             except Exception as error:  # noqa: BLE001 - or nobody would see a pause any more
-                _log.debug("graph %s: %s", self.graph.name, error)
+                _log.debug("graph %s: %s", self._place.name, error)
                 continue
             for name, runner in self.runners.items():
                 if (name in paused) != (name in before):
                     _log.info(
                         "graph %s, step %s: %s",
-                        self.graph.name,
+                        self._place.name,
                         name,
                         "told to pause" if name in paused else "told to go on",
                     )
@@ -326,11 +324,11 @@ class Run:
 
     def _answer(self, step: str, max_messages: int | None) -> None:
         """Put dead letters back, as somebody has asked for, and say how many they were."""
-        graph = self.graph
+        place = self._place
         try:
-            dead = graph.steps[step].dead or ""
+            dead = self.runners[step].step.dead or ""
             done = self.replay(dead, step, max_messages)
-            _log.info("graph %s, step %s: %d dead letters put back", graph.name, step, done)
+            _log.info("graph %s, step %s: %d dead letters put back", place.name, step, done)
         except Exception:  # noqa: BLE001 whatever the step's function raises; it is not asked for again
-            _log.exception("graph %s, step %s: dead letters not put back", graph.name, step)
-        connection.call(graph.path, lambda store: take_replay(store, graph.name, step))
+            _log.exception("graph %s, step %s: dead letters not put back", place.name, step)
+        connection.call(place.path, lambda store: take_replay(store, place.name, step))

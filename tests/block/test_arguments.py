@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.block import BlockBuilder, pack
+from quire.block import BlockBuilder
+from quire.block.pack import pack
 from quire.errors import InvalidArgument
 from quire.limits import MAX_TIME_US
 from quire.message import Message

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from quire.block import Block, BlockBuilder, encode_one
+from quire.block import BlockBuilder, encode_one
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, section_count
+from quire.block.row_opening import open_block, verified_block
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.message import Message
@@ -49,12 +50,12 @@ def forged(data: bytes, offset: int, change: bytes) -> bytes:
 @pytest.mark.parametrize("data", [bytes(encode_one(b"payload")), rich_block()], ids=["one", "rich"])
 def test_every_flipped_bit_is_found(data: bytes) -> None:
     """No single flipped bit of a block goes unseen, padding included."""
-    Block.parse(data, "here")
+    verified_block(data, "here")
     for place in range(8 * len(data)):
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
         with pytest.raises(StoreCorrupt, match="over there"):
-            Block.parse(damaged, "over there")
+            verified_block(damaged, "over there")
 
 
 @pytest.mark.promise(10)
@@ -63,12 +64,12 @@ def test_every_cut_is_found() -> None:
     data = rich_block()
     for length in range(len(data)):
         with pytest.raises(StoreCorrupt, match="over there"):
-            Block.parse(data[:length], "over there")
+            verified_block(data[:length], "over there")
 
 
 def test_bytes_after_the_block_are_ignored() -> None:
     """A block knows its own length."""
-    block = Block.parse(encode_one(b"payload") + b"more", "here")
+    block = verified_block(encode_one(b"payload") + b"more", "here")
     assert block.payloads() == [b"payload"]
 
 
@@ -89,7 +90,7 @@ def test_forged_blocks_never_read_out_of_bounds(rng: Random, rounds: int) -> Non
         )
         candidate = forged(data, offset, change)[: len(data)]
         try:
-            block = Block.parse(candidate, "forged")
+            block = verified_block(candidate, "forged")
         except (StoreCorrupt, StoreVersion):
             continue
         for row in range(block.count):
@@ -110,7 +111,7 @@ def test_one_message_of_a_forged_block_is_refused_or_read_as_it_is_there(
         )
         candidate = forged(data, offset, change)[: len(data)] if turn else data
         said: list[object] = []
-        for parse in (Block.parse, Block.opened):
+        for parse in (verified_block, open_block):
             try:
                 whole = parse(candidate, "forged")
                 row = turn % whole.count
@@ -121,9 +122,7 @@ def test_one_message_of_a_forged_block_is_refused_or_read_as_it_is_there(
         if isinstance(said[0], Message):
             assert said[0] == said[1]
         elif isinstance(said[1], Message):
-            block = Block.opened(
-                candidate, "forged"
-            )  # another message, or what is between, is wrong
+            block = open_block(candidate, "forged")  # another message, or what is between, is wrong
             with pytest.raises((StoreCorrupt, StoreVersion)):
                 block.look()
 
@@ -131,15 +130,15 @@ def test_one_message_of_a_forged_block_is_refused_or_read_as_it_is_there(
 def test_what_is_looked_at_later_is_refused_then() -> None:
     """BL1: an opened block whose offsets fall is refused when they are asked for."""
     data = rich_block()
-    block = Block.opened(data, "here")
-    whole = Block.parse(data, "here")
+    block = open_block(data, "here")
+    whole = verified_block(data, "here")
     assert block.headers.fixed.keys() == whole.headers.fixed.keys()
     assert block.offsets.tolist() == whole.offsets.tolist()
     assert block.payloads() == whole.payloads()
     with pytest.raises(AttributeError):
         _ = block.nothing
     sections = 64 + 8 * section_count(whole.columns)
-    wrong = Block.opened(forged(data, sections, struct.pack("<i", 99))[: len(data)], "there")
+    wrong = open_block(forged(data, sections, struct.pack("<i", 99))[: len(data)], "there")
     with pytest.raises(StoreCorrupt, match="there"):
         wrong.payloads()
     with pytest.raises(StoreCorrupt, match="there"):
@@ -152,4 +151,4 @@ def test_what_is_looked_at_later_is_refused_then() -> None:
 def test_newer_blocks_are_refused_as_such(offset: int, change: bytes) -> None:
     """An unknown version, flag or column is not damage: the message asks for a newer release."""
     with pytest.raises(StoreVersion, match=r"here.*newer"):
-        Block.parse(forged(bytes(encode_one(b"payload")), offset, change), "here")
+        verified_block(forged(bytes(encode_one(b"payload")), offset, change), "here")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from quire.block import Block, BlockBuilder, BlockSlice, encode_one, pack
+from quire.block import BlockBuilder, encode_one
 from quire.block.format import COLUMN_NAMES, Column
+from quire.block.pack import BlockSlice, pack
+from quire.block.row_opening import verified_block
 from quire.message_fields import Fields
 
 PLAIN = (
@@ -66,7 +68,7 @@ def test_block_with_all_columns() -> None:
 
 def test_packed_block() -> None:
     """Ids and times as columns."""
-    parts = [BlockSlice(Block.parse(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
+    parts = [BlockSlice(verified_block(encode_one(p), ""), 0, 1, 5, 6) for p in (b"a", b"", b"bc")]
     assert bytes(pack(parts).data).hex() == PACKED
 
 

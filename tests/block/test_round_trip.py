@@ -10,18 +10,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.block import (
-    Block,
-    BlockBuilder,
-    BlockSlice,
-    EncodedBlock,
-    encode_one,
-    pack,
-    runs_of_shares,
-    split,
-)
+from quire.block import Block, BlockBuilder, EncodedBlock, encode_one, runs_of_shares
+from quire.block.pack import BlockSlice, pack, split
+from quire.block.row_opening import verified_block
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
-from quire.message import MESSAGE_SCHEMA, Delivered, Message, Messages
+from quire.message import MESSAGE_SCHEMA, Message
 from quire.message_fields import Fields
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_000_000
@@ -125,7 +120,7 @@ def parse_all(blocks: list[EncodedBlock]) -> list[tuple[Block, int]]:
     parsed = []
     first_id = FIRST_ID
     for number, encoded in enumerate(blocks):
-        block = Block.parse(encoded.data, f"block {number}")
+        block = verified_block(encoded.data, f"block {number}")
         assert (block.count, block.charge_bytes) == (encoded.count, encoded.charge_bytes)
         assert block.payload_bytes == encoded.payload_bytes
         assert block.length == len(encoded.data)
@@ -189,7 +184,7 @@ def test_slices_agree_in_every_form(rows: list[Row], data: st.DataObject) -> Non
     """Messages, payloads, ids, charge and Arrow, copied or not, are those of the slice's rows."""
     builder = BlockBuilder()
     put(builder, "add", rows)
-    block = Block.parse(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
+    block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))
     delivery_count = data.draw(st.integers(1, 3))
@@ -248,7 +243,7 @@ def test_packing_keeps_messages_ids_and_times(groups: list[list[Row]], data: st.
     for number, group in enumerate(groups):
         builder = BlockBuilder()
         put(builder, "add", group)
-        block = Block.parse(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
+        block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
         start = data.draw(st.integers(0, len(group) - 1))
         stop = data.draw(st.integers(start + (number == 0), len(group)))
         parts.append(BlockSlice(block, start, stop, 100 * number, number))
@@ -256,7 +251,7 @@ def test_packing_keeps_messages_ids_and_times(groups: list[list[Row]], data: st.
         charge_bytes += sum(row.charge_bytes for row in group[start:stop])
     packed = pack(parts)
     assert (packed.count, packed.charge_bytes) == (len(expected), charge_bytes)
-    block = Block.parse(packed.data, "packed")
+    block = verified_block(packed.data, "packed")
     assert messages_of(block, -1) == expected
     again = pack([BlockSlice(block, 0, 1, -1, -1), BlockSlice(block, 1, block.count, -1, -1)])
     assert again.data == packed.data
@@ -289,7 +284,7 @@ def test_messages_are_a_sequence_over_slices(groups: list[list[Row]], data: st.D
     for number, group in enumerate(groups):
         builder = BlockBuilder()
         put(builder, "add", group)
-        block = Block.parse(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
+        block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
         start = data.draw(st.integers(0, len(group)))
         slices.append(Delivered(block, start, len(group), 100 * number, number, 1 + number % 2))
         expected += [
@@ -310,7 +305,7 @@ def test_messages_are_a_sequence_over_slices(groups: list[list[Row]], data: st.D
 
 def test_times_are_shown_as_datetimes() -> None:
     """A batch's times are timestamps in UTC."""
-    block = Block.parse(encode_one(b"", Fields(expires_at=1)), "block")
+    block = verified_block(encode_one(b"", Fields(expires_at=1)), "block")
     batch = block.to_arrow(queue="q", first_id=1, time_us=0, delivery_count=1)
     moment = batch["expires_at"][0].as_py()
     assert moment == datetime.fromisoformat("1970-01-01T00:00:00.000001+00:00")
@@ -322,9 +317,9 @@ def test_a_copied_batch_outlives_its_block() -> None:
     rows = [Row(b"x", row), Row(b"yz")]
     builder = BlockBuilder()
     put(builder, "add", rows)
-    block = Block.parse(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
+    block = verified_block(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
     buffer = bytearray(pack([BlockSlice(block, 0, 2, FIRST_ID, TIME_US)]).data)
-    packed = Block.parse(buffer, "packed")
+    packed = verified_block(buffer, "packed")
     messages = Messages("q", [Delivered(packed, 0, 2, -1, -1, 1)])
     batch, payloads = messages.to_arrow(), messages.payloads()
     expected = list(messages)

@@ -9,8 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.block import Block, RowBlock, RowBuilder, head_bytes, read_columns, rows_of
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
+from quire.block.row_block import RowBlock, head_bytes
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import rows_of
+from quire.block.row_opening import verified_block
+from quire.block.row_part import read_columns
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt
 from quire.row_schema import schema_of_words
@@ -70,7 +74,7 @@ def data() -> bytes:
 @pytest.mark.parametrize("name", schema_of_words(WORDS).names)
 def test_a_column_is_read_alone(data: bytes, name: str) -> None:
     """With the values that the whole block has, and few bytes of it."""
-    whole = Block.parse(data, "here")
+    whole = verified_block(data, "here")
     assert isinstance(whole, RowBlock)
     reads = Reads(data)
     block = reads.columns([name])
@@ -104,7 +108,7 @@ def test_damage_where_is_read_is_found(data: bytes, request: pytest.FixtureReque
         damaged = bytearray(data)
         damaged[place] ^= 1 << rng.randrange(8)
         with pytest.raises(StoreCorrupt):
-            Block.parse(damaged, "here")
+            verified_block(damaged, "here")
         found = Reads(bytes(damaged))
         found.head = memoryview(damaged)[: len(reads.head)]
         again = found.columns(["name"])

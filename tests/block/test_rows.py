@@ -13,26 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.block import (
-    Block,
-    BlockSlice,
-    EncodedBlock,
-    RowBlock,
-    RowBuilder,
-    Rows,
-    check_block,
-    one_row,
-    pack,
-    reaches_of,
-    rows_of,
-    slices_to_arrow,
-    split,
-)
+from quire.arrow_batch import slices_to_arrow
+from quire.block import Block, EncodedBlock
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
-from quire.block.row_block import head_bytes
+from quire.block.given import check_block
+from quire.block.pack import BlockSlice, pack, split
+from quire.block.row_block import RowBlock, head_bytes, reaches_of
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import Rows, one_row, rows_of
+from quire.block.row_opening import verified_block
 from quire.checksum import checksum
+from quire.delivered_slice import Delivered
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
-from quire.message import Delivered, Message
+from quire.message import Message
 from quire.message_fields import Fields
 from quire.row_schema import check_schema
 from quire.typed_message import TypedMessage, row_of_payload
@@ -69,7 +62,7 @@ def built(*rows: Rows, max_block_bytes: int = 1 << 20) -> list[EncodedBlock]:
 
 def parsed(block: EncodedBlock) -> RowBlock:
     """A block read."""
-    found = Block.parse(block.data, "here")
+    found = verified_block(block.data, "here")
     assert isinstance(found, RowBlock)
     return found
 
@@ -278,10 +271,10 @@ def test_every_flipped_bit_of_rows_is_found() -> None:
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
         with pytest.raises((StoreCorrupt, StoreVersion), match="over there"):
-            Block.parse(damaged, "over there")
+            verified_block(damaged, "over there")
     for length in range(0, len(data), 8):
         with pytest.raises(StoreCorrupt, match="over there"):
-            Block.parse(data[:length], "over there")
+            verified_block(data[:length], "over there")
 
 
 @pytest.mark.promise(10)
@@ -320,7 +313,7 @@ def test_rows_of_another_form_are_refused() -> None:
     for rows in (schema, whole[len(schema) :], nulls.serialize().to_pybytes()):
         padded = (rows + bytes(block.payload_bytes))[: block.payload_bytes]
         with pytest.raises(StoreCorrupt, match="cannot be read"):
-            Block.parse(forged(bytes(block.data), place, padded), "here")
+            verified_block(forged(bytes(block.data), place, padded), "here")
 
 
 def test_the_schema_is_checked_once_for_all() -> None:

@@ -361,8 +361,13 @@ class History:
             model.alter(dict(self.rules))
 
     def alter_dead(self) -> None:
-        self.is_dead_open = self.rng.random() < 0.6
-        self.store.alter_queue("dead", puts=self.is_dead_open)
+        self.open_dead(self.rng.random() < 0.6)
+
+    def open_dead(self, is_open: bool) -> None:
+        """Or shut it, where it is not so already."""
+        if is_open != self.is_dead_open:
+            self.store.alter_queue("dead", puts=is_open)
+            self.is_dead_open = is_open
 
     def advance(self) -> None:
         self.machine.env.advance(self.rng.choice([0.1, 0.3, 0.7, 2.0]))
@@ -473,7 +478,7 @@ class History:
         for xid in self.prepared:
             self.store.prepared.rollback(xid)
         self.store.drop_queue(self.name)
-        self.store.alter_queue("dead", puts=True)
+        self.open_dead(True)
 
 
 CHOICES: dict[str, list[Any]] = {

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.block import Block, encode_one
+from quire.block import encode_one
+from quire.block.row_opening import verified_block
 from quire.engine import EmbeddedStore as Store
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.reading.block_reader import BlockReader
@@ -77,7 +78,7 @@ def test_verified_blocks_are_counted_as_what_they_take(size: int, chosen: tuple[
 
         def fill() -> None:
             for number in range(2000):
-                block = Block.parse(copy_of(encoded), "here")
+                block = verified_block(copy_of(encoded), "here")
                 reader._blocks.add((0, (1 << 40) + 4096 * number, (1 << 63) + number), (block, 0))
 
         held = allocated(fill)
@@ -260,7 +261,7 @@ def test_many_small_verified_blocks_stay_below_the_bound(store: Store, topic: st
     reader = reader_of(store)
     encoded = encode_one(b"x")
     for number in range(BLOCK_CACHE_BYTES // 1000 + 1000):
-        reader._keep((0, number, 0), Block.parse(encoded, "here"), 0)
+        reader._keep((0, number, 0), verified_block(encoded, "here"), 0)
     assert len(reader._blocks) == 0
     with store.transaction() as txn:
         txn.put_many(topic, [b"x", b"y"])

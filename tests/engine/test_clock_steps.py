@@ -131,6 +131,26 @@ def test_a_message_in_flight_expires_in_time(env: SimEnv, step: float) -> None:
 
 
 @pytest.mark.parametrize("step", BACK)
+@pytest.mark.parametrize("looks", [True, False])
+def test_what_is_looked_at_again_lives_no_longer(env: SimEnv, step: float, looks: bool) -> None:
+    """Taken before it was due and rejected: it comes back when its life is over already."""
+    with open_store(env) as store:
+        store.create_queue("q", kind="work", timed=True, max_ttl=60.0, retry={"delay": 30.0})
+        store.put("q", b"later", delay=50.0)
+        [listed] = store.delayed.list("q")
+        with store.transaction(timeout=HOUR) as txn:
+            assert txn.get_scheduled("q", listed.id) is not None
+            env.jump_wall_clock(step)
+            txn.rollback()
+        env.advance(61)
+        if looks:
+            store._maintenance.step()
+        assert store.delayed.list("q") == []
+        store._maintenance.step()
+        assert store.queue("q").messages == 0
+
+
+@pytest.mark.parametrize("step", BACK)
 def test_after_a_restart_a_ttl_is_as_long_at_most(env: SimEnv, step: float) -> None:
     """Once more, and not as long as the step."""
     with open_store(env) as store:

@@ -69,8 +69,9 @@ def waits_not(_: Groups, __: int) -> None:
     """A group let go early: it goes on though one of it was rejected, and comes later."""
 
 
-def expires_not(_: Selection, __: int) -> None:
+def expires_not(_: Selection, __: int) -> bool:
     """What has expired is delivered."""
+    return True
 
 
 def hidden_no_more(_: Subscription) -> list[tuple[int, int, int]]:

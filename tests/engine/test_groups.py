@@ -264,7 +264,8 @@ def test_memory_of_groups(kind: str) -> None:
         done.add(*run)
     groups = selection.groups
     assert groups is not None
-    assert (groups._groups, groups._shown, groups.held, groups._holders) == ({}, {}, {}, {})
+    assert (groups._groups, groups._shown._pages, groups.held, groups._holders) == ({}, {}, {}, {})
+    assert groups._shown.count == 0
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

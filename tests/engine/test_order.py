@@ -20,9 +20,10 @@ import pytest
 import quire
 from quire import order_code
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues import sequences
+from quire.engine.queues import sequences, standing
 from quire.engine.queues.selection import Selection, SelectionHeaders
 from quire.engine.queues.sequences import NO_SEQUENCE, Sequences, _split, link_of
+from quire.engine.queues.standing import Line
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import _ranks_of, number_rank, text_rank
 from quire.engine.records.attempts import Attempts
@@ -152,6 +153,52 @@ def test_memory_of_orders(kind: str) -> None:
     left = 200_000 if "sender" not in kind else count * 200  # who is known stays so
     assert selection.memory_bytes < left
     assert sys.getsizeof(selection) < 1000
+
+
+# Lines against a plain list
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("limit", [1, 4, 8192])
+def test_a_line_shows_the_lowest(
+    seed: int, rounds: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However codes came: one by one, together, in turn, again, short or long, and some read."""
+    for name in ("LINE_RUN", "HEAPIFIED", "LANE_SLACK"):
+        monkeypatch.setattr(standing, name, min(limit, getattr(standing, name)))
+    monkeypatch.setattr(standing, "LONGEST_CODE", 1 << 20)
+    for number in range(rounds):
+        draw_line(random.Random(seed + number))
+
+
+def draw_line(rng: random.Random) -> None:
+    """One of them, and what it shows after each change."""
+    line, said = Line(), list[int]()
+    for _ in range(300):
+        way = rng.choice(["pop", "pop", "add", "push", "extend", "next", "drop"])
+        if way == "pop" and said:
+            assert line.first() == said[0]
+            line.pop()
+            del said[0]
+        elif way == "drop" and rng.random() < 0.2:
+            done = IntervalSet.from_list([(code, code + 1) for code in said if rng.random() < 0.3])
+            line.drop(done)
+            said = [code for code in said if not done.contains(code)]
+        elif way in ("add", "next"):
+            code = rng.randrange(1 << 21) if way == "add" else said[-1] + 1 if said else 0
+            line.add(code)
+            said.append(code)
+        elif way in ("push", "extend"):
+            codes = rng.sample(range(1 << (21 if way == "push" else 20)), rng.randrange(1, 12))
+            said += codes
+            if way == "push":
+                line.learn(np.array(codes), np.zeros(len(codes), object))
+            else:
+                line.extend(np.array(sorted(codes)))
+        said.sort()
+        assert (len(line), bool(line)) == (len(said), bool(said))
+        assert line.first() == (said[0] if said else -1)
+        assert sorted(line.codes()) == said
 
 
 # Sequences against a plain model

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from quire.block import Block
+from quire.block.row_opening import verified_block
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.queues.queue import Queue
@@ -89,7 +89,7 @@ class Figure:
 
 def payloads(data: bytes) -> list[str]:
     """Of an encoded block."""
-    block = Block.parse(data, "a block")
+    block = verified_block(data, "a block")
     return [payload.decode() for payload in block.payloads()]
 
 

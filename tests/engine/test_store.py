@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.checkpoints import recovery
 from quire.errors import (
     InvalidArgument,
     StoreClosed,
+    StoreCorrupt,
     StoreLocked,
     StoreNotFound,
 )
@@ -81,6 +84,31 @@ def test_everything_is_there_after_a_reopening(store_path: str, checkpoint: bool
         assert take(store, "w") == [b"y" * 1000] * 1400
         assert store.put("t", b"5") > last
         assert store.admin.verify().ok
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_garbage_collector_waits_for_recovery(
+    store_path: str, is_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is then as it was before, though recovery fails."""
+    Store.open(store_path).close()
+    seen: list[bool] = []
+
+    def load(*_: object) -> None:
+        seen.append(gc.isenabled())
+        raise ValueError("it fails")
+
+    try:
+        (gc.enable if is_on else gc.disable)()
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "load", load)
+            with pytest.raises(StoreCorrupt, match="it fails"):
+                Store.open(store_path)
+        assert (seen, gc.isenabled()) == ([False], is_on)
+        Store.open(store_path).close()
+        assert gc.isenabled() == is_on
+    finally:
+        gc.enable()
 
 
 def test_an_open_store_without_changes_is_reopened_unchanged(store_path: str) -> None:

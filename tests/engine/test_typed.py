@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.block import RowBuilder, one_row, rows_of
+from quire.block.row_builder import RowBuilder
+from quire.block.row_input import one_row, rows_of
 from quire.dump_items import told
 from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store

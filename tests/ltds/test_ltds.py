@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from quire.block import Block, BlockBuilder
+from quire.block import BlockBuilder
+from quire.block.row_opening import verified_block
 from quire.env import Env, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import (
@@ -76,7 +77,7 @@ def read(env: Env, directory: str, ltds_id: int = LTDS_ID) -> list[bytes]:
             payloads += block.payloads()
         assert reader.count == len(payloads)
         contents = list(reader.contents(range(reader.block_count)))
-    blocks = (Block.parse(content, "content") for content in contents)
+    blocks = (verified_block(content, "content") for content in contents)
     assert [payload for block in blocks for payload in block.payloads()] == payloads
     return payloads
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from quire.block import Block, encode_one
+from quire.block.row_opening import verified_block
+from quire.delivered_messages import Messages
+from quire.delivered_slice import Delivered
 from quire.errors import QueueNotFound, QuireError, StoreClosed, TransactionClosed
 from quire.info import QueueInfo
-from quire.message import Delivered, Message, Messages
+from quire.message import Message
 from quire.message_id import KnownId, MessageIds
 from quire.remote.session import ServedStore
 
@@ -33,7 +36,7 @@ class PlainTransaction:
     def put_block(self, queue: str, data: bytes) -> MessageIds:
         """The ids are filled in at the commit."""
         self._store.check(queue)
-        block = Block.parse(bytes(data), "a test")
+        block = verified_block(bytes(data), "a test")
         self._puts.append((queue, block))
         self._ids.append(KnownId(0))
         return MessageIds(self._ids[-1], 0, block.count)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quire
-from quire.block import Block
+from quire.block.row_opening import verified_block
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, PositionLost
 from quire.info import Piece
@@ -143,7 +143,7 @@ def test_small_fragments_travel_in_the_message(writer: FragmentWriter, tmp_path:
     writer.add(payloads(5, 100), {"small": 5})
     found = {fragment.queue: fragment for fragment in writer.finish()}
     assert found["small"].block is not None
-    assert Block.parse(found["small"].block, "test").count == found["small"].messages == 15
+    assert verified_block(found["small"].block, "test").count == found["small"].messages == 15
     ltds_id = found["large"].ltds_id
     assert ltds_id is not None
     assert list_ids(OsEnv(), str(tmp_path / "ltds")) == [ltds_id]

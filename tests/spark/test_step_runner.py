@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,11 +336,10 @@ def test_a_queue_that_somebody_has_renamed(store: Any) -> None:
     """The status tells what there is, and why the step does not go on."""
     topic(store, "in", "out")
     with running(store, step(doubled)) as runner:
-        graph: Any = SimpleNamespace(name="g", path=store.path)
         eventually(lambda: runner.tally.phase is Phase.IDLE)
         store.admin.rename_queue("in", "other")
         eventually(lambda: runner.tally.phase is Phase.RETRYING)
-        found = look(graph, {"s": runner})
+        found = look("g", store.path, {"s": runner})
         assert list(found.queues) == ["out"]
         assert found.steps["s"].inputs == ()
         assert "no queue 'in'" in str(found)

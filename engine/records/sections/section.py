@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from quire.engine.records.durable_state import DurableQueue
     from quire.engine.records.prepared_record import PrepareRecord
 
-    from .decides import Decides
-
 Row = TypeVar("Row", bound=tuple[int, *tuple[int, ...]])  # which begins with the id of a queue
 
 
@@ -21,6 +19,20 @@ class Stamp(NamedTuple):
     address: int
     first_id: int  # of the messages that come with it
     time_us: int
+
+
+class Verdict(Protocol):
+    """What is decided of a prepared transaction, as the fold takes it."""
+
+    @property
+    def xid(self) -> str: ...
+
+    @property
+    def commit(self) -> bool: ...
+
+    @property
+    def messages(self) -> int:
+        """In all parts of it."""
 
 
 class Folding(Protocol):
@@ -37,7 +49,7 @@ class Folding(Protocol):
     def prepare(self, record: PrepareRecord, where: str) -> None: ...
 
     def decide(
-        self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0
+        self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0
     ) -> None: ...
 
 
