@@ -36,7 +36,7 @@ class Client(Protocol):
         """`BATCH` messages into the first queue, as a list of bytes."""
 
     def get_batch(self) -> object:
-        """The same out of it."""
+        """`BATCH` messages out of the first queue."""
 
     def close(self) -> None: ...
 

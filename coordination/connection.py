@@ -123,7 +123,7 @@ class Connection:
     def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
-        """The same as one batch."""
+        """Take up to `max_messages` as one Arrow batch."""
         with self._current("get_arrow") as transaction:
             return transaction.get_arrow(source, max_messages, timeout)
 

@@ -6,7 +6,7 @@ The calls come in this order, for all managers of a transaction in the order of 
     failure   abort of those that have not voted, then tpc_abort of all
     abort     abort
 
-- CM1: a vote that returned is durable: the second phase cannot fail for want of space.
+- A vote that returned is durable: the second phase cannot fail for want of space.
 - CM2: it sorts first. So it has voted before a database that cannot prepare commits in its vote
   (the one-phase manager of `zope.sqlalchemy`, which sorts last for that reason), and a tpc_abort
   that comes before it was told to finish comes before anybody else was.

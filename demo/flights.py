@@ -5,12 +5,13 @@ import parses every table. What this module guarantees:
 
 FL1. `load` gives every flight once, in the order of its scheduled departure; flights of one minute
     stay in the order of the file. `flight_id` is the flight's line in the file, from 0.
-FL2. `delay` is the larger of departure and arrival delay in minutes, null where neither is known.
-    A flight is *late* when `delay` exceeds 15, *very late* when it exceeds 120, and *cancelled*
-    when it never departed (a flight that departed may still have been diverted).
 FL3. The keys that Spark joins on are unique, so that no join can multiply a flight (`reference`
     raises ValueError otherwise). For weather that is (origin, time_hour); the local hour is not
     unique, since one hour of November happens twice.
+
+`delay` is the larger of departure and arrival delay in minutes, null where neither is known. A
+flight is *late* when `delay` exceeds 15, *very late* when it exceeds 120, and *cancelled* when it
+never departed (a flight that departed may still have been diverted).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from quire.uninterrupted import call, look_around, made, nested, waiting
 
 from .composition import Parts, compose
 from .layout import Layout
-from .options import Options
+from .options import FIXED, Options
 
 Opening = TypeVar("Opening", bound="HasState")
 P = ParamSpec("P")
@@ -105,6 +105,7 @@ class StoreLife:
         self._store_id = opened.store_id
         self.recovered = opened.recovered
         self.commit_timeout = opened.options.commit_timeout  # seconds
+        self.fixed_options = {name: getattr(opened.options, name) for name in FIXED}
         self._env = opened.ownership.env.machine
         self._lock = opened.ownership
         self._committer = context.committer

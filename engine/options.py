@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
@@ -79,3 +80,13 @@ def _check_number(name: str, value: Any, *, fractions: bool) -> None:
         raise InvalidArgument(f"option {name} = {value!r}: give {what} above 0")
     if name == "data_files" and value > limits.MAX_DATA_FILES:
         raise InvalidArgument(f"option data_files = {value!r}: give 1 to {limits.MAX_DATA_FILES}")
+
+
+def check_fixed(given: Mapping[str, object], settings: Mapping[str, int]) -> None:
+    """Raises InvalidArgument where a store is opened with other fixed options than it has."""
+    for name in FIXED:
+        if name in given and name in settings and given[name] != settings[name]:
+            raise InvalidArgument(
+                f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
+                "the option out"
+            )

@@ -25,14 +25,8 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.redriving import put_back
 from quire.engine.upkeep.started import look_for_orders
 from quire.engine.upkeep.status import status
-from quire.errors import (
-    AlreadyCommitted,
-    QueueFull,
-)
-from quire.info import (
-    QueueInfo,
-    SubscriptionInfo,
-)
+from quire.errors import AlreadyCommitted, QueueFull
+from quire.info import QueueInfo, SubscriptionInfo
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_reader import Stream
@@ -45,7 +39,7 @@ from quire.store import Store
 from quire.transaction import Payload
 from quire.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 
-from .namespaces import EMBEDDED, subscribe
+from .namespaces import EMBEDDED, asked_form
 from .opening import StoreLife, open_call
 
 
@@ -115,7 +109,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         durable: bool | None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        return subscribe(self, holder, subscription, starts, exclusive, durable)
+        asked = asked_form(exclusive, durable)
+        return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
@@ -123,7 +118,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         self._temporary.claim(holder, check_held(names))
 
     def claim(self, names: Iterable[tuple[str, str]]) -> None:
-        """The same for the process that owns the store now."""
+        """The process that owns the store has such subscriptions from the owner before."""
         self.claim_for(self._temporary, names)
 
     @call
@@ -196,9 +191,9 @@ class EmbeddedStore(StoreLife, SingleCalls):
                 continue
 
     def put_now(self, queue: str, payload: bytes) -> int:
-        """The same of a message alone, by a thread that must not wait for room."""
+        """Put a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
-        if len(payload) <= self._light_put_bytes and not target.limits_expiry:
+        if len(payload) <= self._light_put_bytes and not target.grants:
             return as_call(lambda: self._committer.put(target, payload))
         with self.transaction() as transaction:
             transaction.put_timeout = 0.0
@@ -237,14 +232,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def status(self) -> dict[str, Any]:
-        return status(
-            self._opened,
-            self._context,
-            self._checkpointer,
-            self._maintenance,
-            self._leases,
-            self._schedules,
-        )
+        return status(self._opened, self._context, self._maintenance)
 
 
 if TYPE_CHECKING:

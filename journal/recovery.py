@@ -2,18 +2,19 @@
 
 Invariants:
 
-JV1  Nothing is written before the chain was read, its end judged (JS2) and the report given.
+Nothing is written before the chain was read, its end judged (JS2) and the report given.
+
 JV2  Nothing is built on what may be in memory only. What a failed write or sync left reads back
     until the power fails, and may be gone then, whatever was synced later (E3); a process that died
     leaves the same. Every group but the last one is durable: the next one is written only when its
     sync has returned, or when this module had written it again; or the next one says that it is not
     (`unsynced`). So the last one, and those that it says were not synced, are written again, byte
     for byte as they were verified, and synced, before anything else.
-JV3  The same for names. That of a segment with groups was durable before its first one (JG1). A
-    segment that was made ready holds none: it becomes a spare, and so is the first one made again
-    if it holds none. A spare gets another name, durably, before it is used and before any segment
-    is retired, so that no earlier name of the file comes back: one that leaves a gap in the
-    numbers, or one that its new header does not belong to.
+JV3  Names are made durable in the same way. The name of a segment with groups was durable before
+    its first group (JG1). A segment that was made ready holds none: it becomes a spare, and so is
+    the first one made again if it holds none. A spare gets another name, durably, before it is used
+    and before any segment is retired, so that no earlier name of the file comes back: one that
+    leaves a gap in the numbers, or one that its new header does not belong to.
 """
 
 from __future__ import annotations

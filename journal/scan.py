@@ -10,7 +10,8 @@ JS2  Where the chain ends and a later group of the same or a newer generation is
     is damaged: StoreCorrupt. So it is where the last group itself shows that it was whole once
     (`torn_or_damaged`). Otherwise what is at the end was never acknowledged as durable, or it is
     the very last group and cannot be told from such: it is cut, and reported.
-JS3  Nothing of a group is shown before the whole group was verified.
+
+Nothing of a group is shown before the whole group was verified.
 
 Why an intact later group proves damage: groups are written one at a time, and each is synced before
 the next is written, unless the next says that it was not (`unsynced`). So a group that is not whole

@@ -1,7 +1,7 @@
 """Compressing the blocks of large transactions' files, by Arrow's codecs.
 
 - LC1: what is decompressed was verified before, and its size is bounded by what lies on the disk.
-- LC2: neither way holds the interpreter's lock, so that other threads go on meanwhile.
+- Neither way holds the interpreter's lock, so that other threads go on meanwhile.
 """
 
 from __future__ import annotations

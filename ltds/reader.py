@@ -133,7 +133,7 @@ class LtdsReader:
         return self.parse_chunk(stream, number, self.stored(number))
 
     def parse_chunk(self, stream: Stream, number: int, stored: memoryview) -> memoryview:
-        """The same of what `stored` gave; the file may be closed."""
+        """The bytes of a chunk as `stored` gave them, verified; the file may be closed."""
         if not 0 <= number < self.chunk_count:
             raise StoreCorrupt(f"{self.path}: it has no chunk {number}")
         plain = self._plain(number, stored)

@@ -204,7 +204,7 @@ class LtdsWriter:
             remove(self._env, self._directory, self.id)
 
     def leave(self) -> bool:
-        """The same, but the file stays for others to remove; whether there is one."""
+        """End, and leave the file for others to remove; returns whether there is one."""
         if self._closed:
             return False
         self._closed = True

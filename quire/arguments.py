@@ -234,7 +234,7 @@ def check_timeout(timeout: object) -> float:
 
 
 def check_wait(timeout: object) -> float:
-    """The same of one who may wait for ever: None."""
+    """How long to wait, as a wait can take it; None waits for ever."""
     return threading.TIMEOUT_MAX if timeout is None else check_timeout(timeout)
 
 

@@ -64,13 +64,13 @@ def _rows_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
 
 
 def with_payload(part: Delivered) -> Delivered:
-    """The same with its payload in memory. Raises InvalidArgument above 1 GiB."""
+    """The message with its payload in memory. Raises InvalidArgument above 1 GiB."""
     block = part.block
     return part._replace(block=block.whole()) if isinstance(block, StreamedBlock) else part
 
 
 def _plain_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
-    """The same for payloads without any headers: a few array operations for all slices together."""
+    """A batch of payloads without any headers: a few array operations for all slices together."""
     counts = np.array([part.stop - part.start for part in slices])
     rows = int(counts.sum())
     before = np.cumsum(counts) - counts

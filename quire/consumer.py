@@ -1,14 +1,14 @@
 """A loop over the messages of a source, each in a transaction that ends with its turn.
 
-- LM1: a message is yielded with its transaction open, and that ends when the loop comes for the
-  next one (commit), or when the body raises or leaves (rollback): a message is done with, or there
-  again for somebody else.
+- A message is yielded with its transaction open, and that ends when the loop comes for the next one
+  (commit), or when the body raises or leaves (rollback): a message is done with, or there again for
+  somebody else.
 - LM2: a loop that waits holds no transaction, no thread of the owner, and no lock. The transaction
   begins when there is something to get, so the whole of its time is the body's. (With
   `ack="session"` the one transaction stays open meanwhile.)
 - LM3: an owner that is lost before anything was taken is no matter to the loop: it goes on with the
   next one. One that is lost later ends the transaction, and the loop with ConnectionLost.
-- LM4: `stop` may be called by any thread: the loop ends before it takes anything more.
+- `stop` may be called by any thread: the loop ends before it takes anything more.
 - LM5: one that is dropped with its transaction open rolls that back. A finaliser can run anywhere,
   also in the midst of a call of the store that holds a lock: there it leaves the transaction to
   that one's own finaliser, which takes none.
@@ -88,7 +88,7 @@ def get(asked: ConsumerOptions, transaction: Transaction) -> Message | Messages 
 
 
 def take(store: Begins, asked: ConsumerOptions) -> ConsumedMessages | None:
-    """The same in a new transaction, which is left open; None if nothing is there (LM3)."""
+    """The next of them in a new transaction, which is left open; None if none is there (LM3)."""
     owners_lost = 0
     while True:
         # This waits for the next owner. If it has waited in vain, it says so.

@@ -1,8 +1,8 @@
 """When schedules are due: the times that a cron text names, in a time zone.
 
-- CR1: what a text names is what Debian's cron makes of it, at the change to summer time and back
-  too: what is at a time of day that is left out is due right after, what is at one that comes twice
-  is due the first time; what is due in every hour, or every so many minutes, is due as time passes.
+- What a text names is what Debian's cron makes of it, at the change to summer time and back too:
+  what is at a time of day that is left out is due right after, what is at one that comes twice is
+  due the first time; what is due in every hour, or every so many minutes, is due as time passes.
 - CR2: times ascend, and none comes twice. Looked for from anywhere, they are the same: they are
   always looked for forwards.
 """

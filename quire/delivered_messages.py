@@ -115,7 +115,7 @@ class Messages(Sequence[Message]):
 
 
 def with_payloads(messages: Messages) -> Messages:
-    """The same where all payloads are in memory. Raises InvalidArgument above 1 GiB."""
+    """The messages with all payloads in memory. Raises InvalidArgument above 1 GiB."""
     if any(isinstance(part.block, StreamedBlock) for part in messages.slices):
         return Messages(messages.queue, list(map(with_payload, messages.slices)), messages.schema)
     return messages

@@ -60,6 +60,9 @@ STORE: Final[Mapping[str, str]] = {
 }
 TRANSACTION: Final[Mapping[str, str]] = {
     "record": "enter",
+    "get_state": "get_value",
+    "set_state": "set_value",
+    "get_scheduled": "get_delayed",
     "put_block": "integration.put_block",
     "put_blocks": "integration.put_blocks",
     "adopt": "integration.adopt",

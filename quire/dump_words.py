@@ -1,7 +1,7 @@
 """A dump's items in words: a line each, and below it one for each member of a list that it has.
 
 - DW1: whatever names, keys and payloads hold, only printable characters come out.
-- DW2: a line is made of the names and values of fields, whatever has them: a name says its unit
+- A line is made of the names and values of fields, whatever has them: a name says its unit
   (`..._us`, `..._bytes`, `..._lsn`, a plural that counts). What that does not say well is in the
   tables below; a new item, or a new record of the journal, needs no row there.
 """

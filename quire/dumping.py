@@ -1,9 +1,9 @@
 """What a store's files say, in words: for people and programs, whatever state the store is in.
 
-- DU1: the owner, where there is one that can be reached, is asked for what is not in the files:
-  where its journal ends, so that a group that it is just writing is not taken for a torn one,
-  which transactions are open, and how their records stand in a queue. Without it the files alone
-  are told.
+- The owner, where there is one that can be reached, is asked for what is not in the files: where
+  its journal ends, so that a group that it is just writing is not taken for a torn one, which
+  transactions are open, and how their records stand in a queue. Without it the files alone are
+  told.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Integration(Protocol):
 
     @look
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The same of many queues, by name, as they are at one point of the commit order.
+        """The positions of many queues, by name, at one point of the commit order.
 
         So of a transaction that has put to several of them either all its messages are before the
         ends, or none. Raises QueueNotFound, InvalidArgument.
@@ -55,6 +55,14 @@ class Integration(Protocol):
         with None for its name, by "queue/subscription", for subscriptions of several names. One
         that is there already stays as it is. Their order is that of the answer. Raises as
         `Store.subscribe`.
+        """
+
+    @look
+    def put_priorities(self) -> dict[str, int]:
+        """What messages get that are put without a priority, by queue, of those that grant one.
+
+        For blocks and files that a connector makes itself: in a block with a column of priorities
+        each message has its own. Raises StoreClosed.
         """
 
     def ledger(self, key: str) -> int | None:

@@ -1,10 +1,10 @@
 """An environment in which a store can be opened for looking: what is written stays in memory.
 
-- LO1: nothing of the machine is changed: files are opened to read only, no directory is made, no
-  lock is taken. So it works on a medium that cannot be written, and takes a store from nobody.
-- LO2: whatever is written, renamed or removed is seen by this environment alone, and goes with it.
-  A page of 4 KiB takes memory once something is written into it.
-- LO3: a file that gets shorter under the look gives fewer bytes.
+- Nothing of the machine is changed: files are opened to read only, no directory is made, no lock is
+  taken. So it works on a medium that cannot be written, and takes a store from nobody.
+- Whatever is written, renamed or removed is seen by this environment alone, and goes with it. A
+  page of 4 KiB takes memory once something is written into it.
+- A file that gets shorter under the look gives fewer bytes.
 
 The engine recovers a store in it as ever; whoever looks sees what an opening would find.
 """

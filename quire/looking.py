@@ -1,10 +1,10 @@
 """Looking at a store without owning it.
 
-- LK1: an owner that can be reached is asked. Where nobody owns the store, its files are looked at
-  by the engine itself, in an environment that changes nothing (`quire.look_env`): also on
-  a medium that cannot be written, and without being in anybody's way.
-- LK2: what was seen in the files counts only if nobody owned the store meanwhile; otherwise the
-  look is made again.
+- An owner that can be reached is asked. Where nobody owns the store, its files are looked at by the
+  engine itself, in an environment that changes nothing (`quire.look_env`): also on a medium that
+  cannot be written, and without being in anybody's way.
+- What was seen in the files counts only if nobody owned the store meanwhile; otherwise the look is
+  made again.
 """
 
 from __future__ import annotations

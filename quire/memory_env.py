@@ -1,8 +1,8 @@
 """An environment whose files are in memory: of a store that has no directory
 (`quire.open(":memory:")`).
 
-- MY1: nothing of it is on any disk, and all of it is gone with the object.
-- MY2: memory is taken for what was written, by the page: space that was only allocated takes none.
+- Nothing of it is on any disk, and all of it is gone with the object.
+- Memory is taken for what was written, by the page: space that was only allocated takes none.
 
 Clocks and randomness are the machine's. Nothing of it survives a failure, so a sync has nothing to
 do.

@@ -163,7 +163,7 @@ class Message(_OpenMessage):
 
     @property
     def group_key(self) -> str | None:
-        """The ordered group that it is of (see docs/messages.md); None: of none."""
+        """The ordered group that it is of (see docs/order.md); None: of none."""
         return self.attributes.get(GROUP_KEY)
 
     @property

@@ -22,7 +22,7 @@ from quire.message import GROUP_KEY, NO_ATTRIBUTES, SETTABLE
 from quire.moments import check_moment, seconds_of
 
 if TYPE_CHECKING:
-    from quire.properties import Expiry
+    from quire.properties import Granted
 
 _STRINGS = {"sender": 64, "correlation_id": 128, "reply_to": 256, "content_type": 512}
 
@@ -62,7 +62,10 @@ class Fields:
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
     ) -> None:
-        self.priority = 0 if priority is None else _check_int("priority", priority, MAX_PRIORITY)
+        # None: the put says none, and its queue may grant one; 0 is one.
+        self.priority = priority
+        if priority is not None:
+            _check_int("priority", priority, MAX_PRIORITY)
         self.group = _check_int("group", group, MAX_GROUP)
         self.expires_at = _check_time("expires_at", expires_at)
         self.deliver_at = _check_time("deliver_at", deliver_at)
@@ -95,7 +98,7 @@ class Fields:
 
     @classmethod
     def of(cls, **values: Any) -> Fields | None:
-        """The fields given, or None when none differs from its absent value."""
+        """The fields given, or None when they say nothing. A priority of 0 is said."""
         try:
             fields = cls(**values)
         except TypeError:
@@ -104,15 +107,20 @@ class Fields:
             raise InvalidArgument(
                 f"a put cannot set {unknown}: it may set {', '.join(known)}"
             ) from None
-        return fields if fields.columns else None
+        return fields if fields.columns or fields.priority is not None else None
 
     @classmethod
-    def expiring(cls, given: Fields | None, expiry: Expiry) -> Fields:
-        """The same of a message that expires when its queue says, or sooner."""
-        own = None if given is None else given.expires_at
+    def with_granted(cls, given: Fields | None, granted: Granted) -> Fields:
+        """The same of a message that has what its queue grants, too."""
         fields = cls() if given is None else copy(given)
-        fields.expires_at = expiry.unsaid if own is None else min(own, expiry.latest)
-        fields.columns |= 4
+        if granted.priority:
+            if fields.priority is None:
+                fields.priority = granted.priority
+            fields.columns |= 1  # also of 0: a block without priorities is granted the queue's
+        if granted.latest is not None:
+            own = fields.expires_at
+            fields.expires_at = granted.expires_at if own is None else min(own, granted.latest)
+            fields.columns |= 4
         return fields
 
 

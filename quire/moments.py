@@ -4,7 +4,7 @@
   microseconds since the epoch. An int that would be before `EARLIEST_INT_US` is refused: it is
   seconds or milliseconds, as `int(time.time())` gives them.
 - MO2: a span of time is a `timedelta`, or a number of seconds.
-- MO3: inside, a moment is an int of microseconds since the epoch, and a span is a float of seconds.
+- Inside, a moment is an int of microseconds since the epoch, and a span is a float of seconds.
 
 No clock is read here: what is so long from now is for who knows the time.
 """

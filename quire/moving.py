@@ -159,7 +159,7 @@ def _rows(messages: list[Message], kept: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
-    """The same where some are streamed; with an error after the first, all is rolled back."""
+    """Put messages of which some are streamed; an error after the first rolls all back."""
     count = 0
     try:
         for message in messages:

@@ -1,12 +1,12 @@
 """Opening a store: owning it, or joining the process that owns it.
 
-- OP1: one process owns a store at a time, by the lock in its directory; any other that opens it
-  joins the owner over the store's socket, with the same methods, or gets `StoreLocked`, which names
-  the owner.
-- OP2: an owner serves others for as long as it has the store open, unless it asked not to.
-- OP3: waiting for an owner that is just starting or just ending is bounded.
-- OP4: the store object that `open` gives lives on when the owner ends: see `quire.remote.election`
-  and `elected_store`.
+- One process owns a store at a time, by the lock in its directory; any other that opens it joins
+  the owner over the store's socket, with the same methods, or gets `StoreLocked`, which names the
+  owner.
+- An owner serves others for as long as it has the store open, unless it asked not to.
+- Waiting for an owner that is just starting or just ending is bounded.
+- The store object that `open` gives lives on when the owner ends: see `quire.remote.election` and
+  `elected_store`.
 """
 
 from __future__ import annotations

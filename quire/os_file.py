@@ -2,17 +2,17 @@
 
 Guarantees (with those that `quire.env` states for every environment):
 
-O1. A direct file is opened `O_DIRECT | O_DSYNC`: whatever changes it (write, allocate, punch,
-    truncate) is durable when the call returns, so `sync` has nothing left to do, unless
-    `write_cached` was called: that goes through the page cache, and `sync` is fdatasync then.
+- A direct file is opened `O_DIRECT | O_DSYNC`: whatever changes it (write, allocate, punch,
+  truncate) is durable when the call returns, so `sync` has nothing left to do, unless
+  `write_cached` was called: that goes through the page cache, and `sync` is fdatasync then.
 O2. A file system that refuses direct writes gives a plain file: `direct` is False, `sync` is
     fdatasync. The caller reads `direct` once, after opening.
 O3. A descriptor is closed when the last call that uses it has returned, so that a `close` on one
     thread never makes a call on another thread hit a file that got the same number meanwhile.
-O4. A file is read by position and never mapped: what a medium does not give, or somebody has cut
-    off, is an error of the call (`unreadable`) or fewer bytes, where a mapping is SIGBUS, the
-    process's end. What is mapped is memory without a file: buffers of direct writes, and what large
-    blocks are read into.
+- A file is read by position and never mapped: what a medium does not give, or somebody has cut off,
+  is an error of the call (`unreadable`) or fewer bytes, where a mapping is SIGBUS, the process's
+  end. What is mapped is memory without a file: buffers of direct writes, and what large blocks are
+  read into.
 """
 
 from __future__ import annotations

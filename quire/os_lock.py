@@ -1,23 +1,23 @@
 """The lock that makes one process the owner of a store.
 
-OL1. At most one holder at a time, over all processes and over all threads of one process.
-OL2. The lock ends with its process, however that ends, and is not inherited by a fork.
-OL3. The file holds the owner's process id and description while the lock is held, and whoever is
-    refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
-    obstacle; where it has none and there is no room, the lock is held without a name.
-OL4. Names that are locked in one file have OL1 and OL2 each for itself.
-OL5. A file that is guarded has OL1 and OL2 too, and nothing is written to it for that.
-OL6. A holder can tell that its file is not at its path any more: then OL1 holds no longer for the
-    path, as somebody else can lock what is there now.
+- At most one holder at a time, over all processes and over all threads of one process.
+- OL2: the lock ends with its process, however that ends, and is not inherited by a fork.
+- The file holds the owner's process id and description while the lock is held, and whoever is
+  refused reads them in the error. It keeps its block meanwhile, so that a full disk is no obstacle;
+  where it has none and there is no room, the lock is held without a name.
+- A lock of a name in a file, and of a guarded file (OL5), keep to the first two rules as well.
+- OL5: nothing is written to a file that is guarded.
+- A holder can tell that its file is not at its path any more. Then somebody else can lock what is
+  at the path now.
 
-A lock of the open file (flock) gives OL1: unlike a POSIX record lock it is not dropped when the
-process closes some other descriptor of the file, as copying a store's directory does. A forked
+A lock of the open file (flock) has one holder: unlike a POSIX record lock it is not dropped when
+the process closes some other descriptor of the file, as copying a store's directory does. A forked
 child shares it, so the child closes its descriptor at once (OL2); one that is forked without
 Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
 device and inode lets the error say that it is this process that holds the lock.
 
-A name's lock is that of one byte of the open file, where the name's hash says (OL4): one descriptor
-for thousands of names, and no file for each that nobody would remove. Two names that have one byte,
+A name's lock is that of one byte of the open file, where the name's hash says: one descriptor for
+thousands of names, and no file for each that nobody would remove. Two names that have one byte,
 once in 2^62, exclude each other.
 """
 

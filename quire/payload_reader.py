@@ -1,8 +1,8 @@
 """Reading a payload piece by piece, with one chunk of it in memory.
 
-- PAY1: what is returned was verified by its chunk's checksum before (promise 10).
-- PAY2: a reader holds one chunk, however large the payload is.
-- PAY3: where the message is not there any more, a reader raises PositionLost; other bytes than the
+- What is returned was verified by its chunk's checksum before (promise 10).
+- A reader holds one chunk, however large the payload is.
+- Where the message is not there any more, a reader raises PositionLost; other bytes than the
   message's are never returned.
 """
 

@@ -1,8 +1,8 @@
 """Putting one message whose payload comes piece by piece.
 
-- PW1: a payload of up to one chunk is put as any other; a longer one goes to a file as it comes.
-- PW2: memory holds what is short of one chunk, and the chunk that is being put.
-- PW3: an error leaves nothing of the message, and the transaction as it was before.
+- A payload of up to one chunk is put as any other; a longer one goes to a file as it comes.
+- Memory holds what is short of one chunk, and the chunk that is being put.
+- An error leaves nothing of the message, and the transaction as it was before.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from quire.limits import (
 )
 from quire.moments import Duration, seconds_of
 from quire.nearness import did_you_mean
-from quire.order import COMMIT, PRIORITY, Order, by_key, by_sequence, check_order
+from quire.order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
 from quire.retry import Retry, check_retry
 from quire.row_schema import check_schema
 
@@ -64,9 +64,11 @@ class QueueOptions(TypedDict, total=False):
     sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
     (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
     priority: bool
-    """The same as `order="priority"`; False: as "commit", if it was True."""
+    """True says `order="priority"`; False says "commit", if it was True."""
     default_priority: int
-    """The priority of messages that are put without one (or with 0): 0 to 65535."""
+    """The priority that messages get which are put without one: 0 to 65535, in a queue that is read
+    by priority. A put says it for good: a message keeps the number that was the default when its
+    transaction first put to the queue."""
     puts: bool
     """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
     gets: bool
@@ -116,7 +118,7 @@ class QueueOptions(TypedDict, total=False):
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
     max_stream_bytes: int | None
-    """The same of a message that is put as a stream (`put_stream`): up to 256 GiB. None: as
+    """How large a message that is put as a stream (`put_stream`) may be: up to 256 GiB. None: as
     `max_message_bytes` says, and where that is None too, 256 GiB."""
     dedup_count: int | None
     """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
@@ -146,11 +148,12 @@ class QueueChanges(QueueOptions, total=False):
     """How many messages it may hold, as for `create_queue`."""
 
 
-class Expiry(NamedTuple):
-    """When messages expire, in microseconds since the epoch."""
+class Granted(NamedTuple):
+    """What a queue gives to messages that are put now. Times in microseconds since the epoch."""
 
-    unsaid: int  # those that say nothing of it
-    latest: int  # all others, at the latest
+    priority: int  # of those that say none; 0: they have none
+    expires_at: int | None  # of those that say nothing of it
+    latest: int | None  # when all others expire, at the latest; None: when they say
 
 
 class Properties(NamedTuple):
@@ -248,7 +251,7 @@ class Properties(NamedTuple):
         if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
         times = bool(self.timed), self.ttl, self.max_ttl
-        return self.order, *times, self.default_priority, self.grouped
+        return self.order, *times, self.grouped
 
     @property
     def limits_expiry(self) -> bool:
@@ -261,10 +264,22 @@ class Properties(NamedTuple):
         given = [seconds for seconds in (self.ttl, self.max_ttl) if seconds is not None]
         return min(given, default=None)
 
-    def expiry(self, now_us: int) -> Expiry:
-        """What messages are granted that are put now, where `limits_expiry`."""
+    @property
+    def put_priority(self) -> int:
+        """What messages get that are put without a priority; 0: they have none."""
+        return priority_of_puts(self.order, self.default_priority)
+
+    @property
+    def grants(self) -> bool:
+        """Whether messages get more by their put than it says."""
+        return self.limits_expiry or self.put_priority > 0
+
+    def granted(self, now_us: int) -> Granted:
+        """What that is."""
+        if not self.limits_expiry:
+            return Granted(self.put_priority, None, None)
         unsaid, latest = (now_us + int((s or 0.0) * 1e6) for s in (self.default_ttl, self.max_ttl))
-        return Expiry(unsaid, latest)
+        return Granted(self.put_priority, unsaid, latest)
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -284,6 +299,11 @@ class Properties(NamedTuple):
 
 DEFAULT: Final = Properties()
 _BESIDE: Final = ("kind", "capacity", "max_messages", "data_file")  # what else a queue is made with
+
+
+def priority_of_puts(order: object, default_priority: int) -> int:
+    """What messages get that are put without a priority, in a queue of this order."""
+    return default_priority if order == PRIORITY or by_code(order) else 0
 
 
 def read_properties(body: Mapping[str, Any]) -> Properties:

@@ -12,12 +12,12 @@ class MessageOptions(TypedDict, total=False):
     """What a message may have besides its payload. What is None is as if it were left out.
 
     What a queue does not obey is refused (InvalidArgument, which names the queue's option to set),
-    never accepted and ignored: see docs/messages.md.
+    never accepted and ignored: see docs/queues.md.
     """
 
     priority: int | None
     """0 to 65535, higher first, in a queue that is read by priority (`order="priority"`). None: the
-    queue's `default_priority`."""
+    queue's `default_priority`, as it is at the put; 0 is 0."""
     group: int
     """The number of a group of readers, for notification: 0 to 65535; 0 is everybody. Quire keeps
     and tells it, and nothing else. (Messages in order are `group_key`.)"""

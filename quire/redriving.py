@@ -1,10 +1,10 @@
 """Putting dead letters back: see `Admin.redrive`.
 
-- RDV1: the owner moves so many with a commit; here is said which, as `where` is a function of this
+- The owner moves so many with a commit; here is said which, as `where` is a function of this
   process. So a letter is in one of the two queues, whenever one of the processes ends.
-- RDV2: it goes through the queue once, up to where that ended when the call began: what comes
-  meanwhile stays, also what was put back and has died again.
-- RDV3: of messages no more than `REDRIVEN_AT_ONCE` are in memory at a time.
+- It goes through the queue once, up to where that ended when the call began: what comes meanwhile
+  stays, also what was put back and has died again.
+- Of messages no more than `REDRIVEN_AT_ONCE` are in memory at a time.
 """
 
 from __future__ import annotations

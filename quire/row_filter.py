@@ -192,7 +192,7 @@ def parse(text: str) -> RowCondition:
 
 
 def bound(condition: RowCondition, types: Mapping[str, pa.DataType]) -> RowCondition:
-    """The same with values of its columns' types. Raises InvalidArgument, naming the column."""
+    """A condition with values of its columns' types. Raises InvalidArgument, naming the column."""
     if isinstance(condition, Both):
         left, right = bound(condition.left, types), bound(condition.right, types)
         return Both(left, right, condition.is_and)

@@ -275,7 +275,7 @@ def plain_type(type_: pa.DataType, column: str, depth: int = 0) -> pa.DataType:
 
 
 def _plain_simple(type_: pa.DataType) -> pa.DataType | None:
-    """The same for a type without others in it; None for others."""
+    """The plain type of one without others in it; None for others."""
     types = pa.types
     if types.is_large_string(type_) or types.is_string_view(type_):
         return pa.string()

@@ -279,7 +279,7 @@ class DelayedCalls(Namespace):
     def cancel(self, source: str, message_id: int) -> bool:
         store: Store = self._of
         with store.transaction() as txn:
-            return txn.get_scheduled(source, message_id, to_change=True) is not None
+            return txn.get_delayed(source, message_id, to_change=True) is not None
 
     def reschedule(
         self,
@@ -292,7 +292,7 @@ class DelayedCalls(Namespace):
         store: Rescheduling = self._of
         with store.transaction() as txn:
             source = check_name(queue, "queue")
-            message = txn.get_scheduled(source, message_id, to_change=True)
+            message = txn.get_delayed(source, message_id, to_change=True)
             if message is None:
                 return None
             fields = {name: getattr(message, name) for name in SETTABLE}

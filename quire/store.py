@@ -61,7 +61,8 @@ class Store(Protocol):
     def failed(self) -> bool:
         """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
 
-        Opening the store again, by the process that owns it, recovers.
+        Opening the store again, by the process that owns it, recovers. A joined store asks its
+        owner; for asyncio, where nothing may wait, it tells what the calls so far have met.
         """
 
     # By subject
@@ -213,7 +214,7 @@ class Store(Protocol):
         `transactions` shows it; by default the calling thread, or the joined process. `durable`:
         with False its commit returns before it is durable. The end of processes, also by kill -9,
         loses nothing of it; a power failure may, and then all that was committed after it. It is
-        durable a second later, or with the next durable commit, or `sync` (docs/messages.md).
+        durable a second later, or with the next durable commit, or `sync` (docs/handling.md).
         """
 
     @change(again=True)

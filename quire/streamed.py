@@ -49,7 +49,7 @@ class StreamedMessage(Message):
         return PayloadReader(self.stream, self._read_chunk)
 
     def whole(self) -> Message:
-        """The same message with its payload in memory. Raises as `payload`."""
+        """The message with its payload in memory. Raises as `payload`."""
         return Message(*Message._astuple(self))
 
     def _astuple(self) -> tuple[Any, ...]:

@@ -143,7 +143,7 @@ class Transaction(Protocol):
         timeout: Duration | None = None,
         **options: Unpack[MessageOptions],
     ) -> PayloadWriter:
-        """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
+        """Put one message whose payload is written: `write` takes its bytes, `finish` puts it.
 
         Takes what `put_stream` takes, but for the source, `timeout` in seconds. As a `with` block
         it is finished at the end, and on an exception nothing is put. Once more
@@ -177,7 +177,7 @@ class Transaction(Protocol):
     def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
-        """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
+        """Take messages as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
         Waits up to `timeout` seconds as `get` does, for ever with None. Raises as `get`, and
         InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above
@@ -199,7 +199,7 @@ class Transaction(Protocol):
         """
 
     @step
-    def get_scheduled(
+    def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         """Take a message that is not due yet, of a queue that is timed.
@@ -233,7 +233,7 @@ class Transaction(Protocol):
         order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
         queue's own, where it has one; it waits over a restart, too. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
-        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
+        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/handling.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it
         meanwhile; TransactionClosed.
         """
@@ -267,7 +267,7 @@ class Transaction(Protocol):
     # State
 
     @step
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         """A value of a state; None: there is none.
 
         As this transaction has set it, else as it was committed when this transaction read it
@@ -276,7 +276,7 @@ class Transaction(Protocol):
         `name`: as for a queue. `key`: printable, 1 to 1,024 bytes in UTF-8. Raises InvalidArgument.
         """
 
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         """Set a value of a state when this transaction commits; None: delete it.
 
         Where it was not read before, the value of the last commit holds. `value`: up to 1 MiB. All

@@ -248,7 +248,7 @@ def begin() -> int:
 
 
 def begin_short() -> int:
-    """The same of a call that takes a few microseconds."""
+    """A call that takes a few microseconds begins. Raises ReentrantCall."""
     thread = get_ident()
     if thread in inside:
         raise reentrant()
@@ -344,7 +344,7 @@ def giving(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def look(method: Callable[P, R]) -> Callable[P, R]:
-    """The same of one that changes nothing and may take long: handlers run in it (UI3 holds)."""
+    """A method that changes nothing and may take long: handlers run in it (UI3 holds)."""
 
     @wraps(method)
     def whole(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,15 @@
 """Functions that handle messages, each in threads of its own, until the program is told to end.
 
-- WR1: a message is handled in a transaction, which commits when its handler returns. An exception
-  rolls it back, and is logged. A handler that returns a coroutine or a generator has done nothing
-  yet: that is such an exception.
+- A message is handled in a transaction, which commits when its handler returns. An exception rolls
+  it back, and is logged. A handler that returns a coroutine or a generator has done nothing yet:
+  that is such an exception.
+- WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
+  finished; then its transaction is rolled back from outside, by the name that it was begun under.
+- WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
+  behind, and logged: no thread can be ended from outside. It keeps no process from ending.
+- WR6: a store that this process owns and whose disk has failed takes no commit any more: then the
+  threads end, and `run` raises StoreFailed. One that another process owns gets its next owner,
+  but for a connection to one owner (`quire.connect`): they end with that, by ConnectionLost.
 - WR7: a message whose handler has failed is given back with a delay that grows from failure to
   failure of that message (the queue's `retry`, else the workers'), and the thread goes on with the
   next one. So one that always fails stops nobody. In an ordered group the others of its group wait
@@ -11,17 +18,10 @@
   where the failure is not the message's (there is no room for what was put, the owner is gone, the
   commit failed), it is there again at once, and the thread goes on after a pause that grows from
   failure to failure, up to a bound, and begins anew after a success.
+- A handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and `run`
+  raises it: to whoever started the program it does not look like an end that was asked for.
 - WR9: a batch that has failed is taken again one message at a time.
-- WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
-  finished; then its transaction is rolled back from outside, by the name that it was begun under.
-- WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
-  behind, and logged: no thread can be ended from outside. It keeps no process from ending.
-- WR5: a handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and
-  `run` raises it: to whoever started the program it does not look like an end that was asked for.
-- WR6: a store that this process owns and whose disk has failed takes no commit any more: then the
-  threads end, and `run` raises StoreFailed. One that another process owns gets its next owner,
-  but for a connection to one owner (`quire.connect`): they end with that, by ConnectionLost.
-- WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
+- A signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ AD1. The socket is `<store>/run/quire.sock`, with mode 0600, in a directory of m
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
-AD3. Only the holder of the store's lock writes here, and replaces whatever file it finds.
+- Only the holder of the store's lock writes here, and replaces whatever file it finds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_directory(path: str) -> str:
 
 
 def make_run_directory(env: Env, path: str) -> str:
-    """The same, made if need be, with mode 0700 (AD1)."""
+    """The directory for the socket, made if need be, with mode 0700 (AD1)."""
     directory = run_directory(path)
     env.make_directory(directory)
     _make_private(directory)

@@ -1,9 +1,9 @@
 """The sources that a joined store object awaits messages of, for all of its users.
 
-- AW1: one channel carries all of it, and one thread reads there, however many wait.
-- AW2: for each source at most one AWAIT is on its way or at the owner. Its READY is for all that
-  wait for the source then; whoever finds nothing asks again.
-- AW3: when the channel ends, with the owner or by `close`, or there can be none, all that wait are
+- One channel carries all of it, and one thread reads there, however many wait.
+- For each source at most one AWAIT is on its way or at the owner. Its READY is for all that wait
+  for the source then; whoever finds nothing asks again.
+- When the channel ends, with the owner or by `close`, or there can be none, all that wait are
   called: they look again, and meet the error or the next owner.
 - AW4: that thread alone waits for the owner to let the channel in.
 """

@@ -84,7 +84,7 @@ def arguments_of(header: Header) -> dict[str, Any]:
 
 
 def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterator[Answer]:
-    """Call the store and tell the result. `holder`: the client, for what ends with it."""
+    """CallRow the store and tell the result. `holder`: the client, for what ends with it."""
     if op == FAILED:
         yield {"result": store.failed}, ()
         return

@@ -1,7 +1,7 @@
 """One connection to a store's owner: a request goes out, its answer comes back.
 
 CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
-CH2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
+- Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
     `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
 CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a

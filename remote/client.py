@@ -23,7 +23,7 @@ from quire.arguments import (
     check_transaction,
     check_xid,
 )
-from quire.call_table import CallRow, by_row, call_of
+from quire.call_table import CallRow, call_of
 from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound
@@ -32,9 +32,8 @@ from quire.limits import DEFAULT_CALL_TIMEOUT, MAX_PAYLOAD_BYTES
 from quire.message_id import PutId
 from quire.moments import Duration
 from quire.payload_reader import Stream
+from quire.properties import priority_of_puts
 from quire.put_options import PutOptions
-from quire.redriving import Redrives
-from quire.single_calls import SingleCalls
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Payload
@@ -46,7 +45,7 @@ from .calls import FAILED, HoldingStore, changes, read_answer
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import decide
-from .namespaces import MADE
+from .namespaces import MadeStore
 from .protocol import Decision, Frame, Header
 from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
@@ -58,10 +57,8 @@ CLAIM: Final = call_of(HoldingStore.claim_for)
 
 
 @documented_by(Store)
-class RemoteStore(SingleCalls):
+class RemoteStore(MadeStore):
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
-
-    _namespaces = MADE
 
     role: Final = "joined"
 
@@ -87,6 +84,7 @@ class RemoteStore(SingleCalls):
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
         self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._schemas: dict[str, str | None] = {}  # of these
+        self.put_priorities: Final[dict[str, int]] = {}  # what some grant to puts without one
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
@@ -126,24 +124,23 @@ class RemoteStore(SingleCalls):
 
     # Queues and subscriptions
 
-    alter_queue = by_row(Store.alter_queue)
-    drop_queue = by_row(Store.drop_queue)
-    subscriptions = by_row(Store.subscriptions)
-    put_back = by_row(Redrives.put_back)
-
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         given = None if names is None else check_names(names)
-        infos = self._queues(given)
+        infos = super().queues(given)
         if given is not None:
             self._own_names.update(
                 name
                 for name, info in zip(given, infos, strict=True)
                 if info.name == name and not (is_unread(info) and name not in self._told)
             )
-            self._schemas.update((info.name, info.schema) for info in infos)
+            for info in infos:
+                self._schemas[info.name] = info.schema
+                priority = priority_of_puts(info.order, info.default_priority)
+                if priority:
+                    self.put_priorities[info.name] = priority
+                else:
+                    self.put_priorities.pop(info.name, None)
         return infos
-
-    _queues = by_row(Store.queues)
 
     def make_subscriptions(
         self,
@@ -169,11 +166,9 @@ class RemoteStore(SingleCalls):
         self._hold(CLAIM.op, {"names": sorted(self._held)})
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        self._unsubscribe(queue, subscription)
+        super().unsubscribe(queue, subscription)
         self._held.discard((queue, subscription))
         self.forget_queues()  # perhaps nobody reads it now
-
-    _unsubscribe = by_row(Store.unsubscribe)
 
     # Transactions and messages
 
@@ -190,8 +185,6 @@ class RemoteStore(SingleCalls):
         return RemoteTransaction(
             self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
-
-    sync = by_row(Store.sync)
 
     @call
     def decide(self, xid: str, *, commit: bool) -> None:
@@ -264,8 +257,6 @@ class RemoteStore(SingleCalls):
                 self.forget_queues()
                 raise
 
-    browse = by_row(Store.browse)
-
     def read_chunk(self, stream: Stream, number: int) -> Bytes:
         """Part of a streamed message's payload. Raises PositionLost once the message is gone."""
         arguments: Header = {"stream": stream, "number": number}
@@ -297,7 +288,7 @@ class RemoteStore(SingleCalls):
         return infos
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many, of which one request asks: by the names given."""
+        """Queues by the names given: one request asks for all."""
         given = check_names(names)
         known = self._own_names
         unknown = [name for name in dict.fromkeys(given) if name not in known]
@@ -317,10 +308,9 @@ class RemoteStore(SingleCalls):
         self._encoded.clear()
         self._own_names.clear()
         self._schemas.clear()
+        self.put_priorities.clear()
 
     # The store as a whole
-
-    status = by_row(Store.status)
 
     @call
     def close(self) -> None:

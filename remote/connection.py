@@ -1,14 +1,14 @@
 """A client's connection to a store's owner: its channels, and how it learns that the owner is gone.
 
-CN1. One channel, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
-    (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
+- One channel, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
+  (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
 CN2. After that every operation raises ConnectionLost, and the connection never comes back by
     itself: what transactions had done at the old owner is rolled back. The store must be opened
     anew. What was under way and may have changed something raises OutcomeUnknown, if it had been
     sent.
 CN3. A connection is of use only to the process that opened it. One forked from it is told so, and
     its copies of the sockets are closed, so that the owner sees the end of the process.
-CN4. `close` takes no lock: a finaliser may call it.
+- `close` takes no lock: a finaliser may call it.
 CN5. An owner that is there and does not answer in time is not gone: the channel ends that waited,
     and with it what was open on it, and the connection stays. So nobody looks for another owner.
 CN6. Neither is one whose socket is not at its path any more: it will make another one (EN1), or is
@@ -88,6 +88,7 @@ class OwnerConnection:
             self.path = field(hello, "path", str)
             self.store_id = field(hello, "store_id", int)
             self.owner_process_id = field(hello, "process_id", int)
+            self.fixed_options = field({"fixed": {}, **hello}, "fixed", dict)
         except BaseException:
             self.close()
             raise

@@ -4,7 +4,7 @@ Inside is a joined store, until its owner ends; then the next owner's, or the st
 An owned store is lost to nobody: its methods take the places of the ones here, and cost no more
 than without this class.
 
-- ES1: the watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
+- The watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
   anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
@@ -16,11 +16,11 @@ than without this class.
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
-- ES6: in a process that was forked nothing is elected: the store object stays its parent's.
+- In a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
-- ES8: an owner that is there and does not answer is waited for in its channels (CH4), and no
-  longer: it has the lock, so nobody takes over, and the call raises.
+- An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
+  has the lock, so nobody takes over, and the call raises.
 
 Transactions are `elected_transaction`'s.
 """
@@ -42,7 +42,7 @@ from quire.arguments import (
     check_xid,
     count_of,
 )
-from quire.call_table import CallRow, by_row
+from quire.call_table import CallRow
 from quire.delivered_messages import Messages
 from quire.documented import documented_by
 from quire.errand import current
@@ -65,8 +65,6 @@ from quire.limits import (
 from quire.message import Message
 from quire.moments import Duration
 from quire.put_options import StorePutOptions
-from quire.redriving import Redrives
-from quire.single_calls import SingleCalls
 from quire.starts import Start, check_starts
 from quire.store import Store
 from quire.transaction import Payload, Payloads, Transaction
@@ -76,7 +74,7 @@ from .client import RemoteStore
 from .connection import OwnerConnection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
-from .namespaces import MADE
+from .namespaces import MadeStore
 from .shared_store import SharedStore
 
 Inner = SharedStore | RemoteStore
@@ -87,13 +85,11 @@ _LOST: Final = (ConnectionLost, StoreClosed)
 
 
 @documented_by(Store)
-class ElectedStore(SingleCalls):
+class ElectedStore(MadeStore):
     """A joined store that finds the next owner when its owner ends, or becomes the owner itself.
 
     Thread-safe. `close` lets go of the store, whichever way it is held.
     """
-
-    _namespaces = MADE
 
     def __init__(self, election: Election, joined: RemoteStore) -> None:
         self.path: Final = joined.path
@@ -138,12 +134,6 @@ class ElectedStore(SingleCalls):
 
     # Queues and subscriptions
 
-    alter_queue = by_row(Store.alter_queue)
-    drop_queue = by_row(Store.drop_queue)
-    queues = by_row(Store.queues)
-    subscriptions = by_row(Store.subscriptions)
-    put_back = by_row(Redrives.put_back)
-
     def make_subscriptions(
         self,
         subscription: str | None,
@@ -170,7 +160,7 @@ class ElectedStore(SingleCalls):
         return self.again(lambda store: store.integration.when_ready(source, callback))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        self.once(lambda store: store.unsubscribe(queue, subscription))
+        super().unsubscribe(queue, subscription)
         self._held.discard((queue, subscription))
 
     # Transactions and messages
@@ -191,8 +181,6 @@ class ElectedStore(SingleCalls):
                 return store.transaction(timeout, large, owner, durable)
             except _LOST as error:
                 self.next_owner(store, error)
-
-    sync = by_row(Store.sync)
 
     def put(
         self,
@@ -221,21 +209,11 @@ class ElectedStore(SingleCalls):
     ) -> list[int]:
         if request_ids is None:
             return self.once(lambda store: store.put_many(queue, payloads, timeout=timeout))
-        if isinstance(payloads, Iterator):
-            payloads = list(payloads)
-        known = check_request_ids(request_ids, count_of(payloads))
-        while True:
-            store = self._inner
-            try:
-                return self.once(
-                    lambda store: store.put_many(
-                        queue, payloads, timeout=timeout, request_ids=known
-                    )
-                )
-            except OutcomeUnknown as error:  # twice is as once
-                if error.late:
-                    raise
-                self.next_owner(store, error)
+        rows = list(payloads) if isinstance(payloads, Iterator) else payloads
+        known = check_request_ids(request_ids, count_of(rows))
+        return self.again(  # with request ids twice is as once
+            lambda store: store.put_many(queue, rows, timeout=timeout, request_ids=known)
+        )
 
     def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
@@ -247,11 +225,7 @@ class ElectedStore(SingleCalls):
         until = time.monotonic() + check_wait(timeout)
         return self.once(lambda store: store.get_many(source, max_messages, _left(until)))
 
-    browse = by_row(Store.browse)
-
     # The store as a whole
-
-    status = by_row(Store.status)
 
     def close(self) -> None:
         if self._process_id != os.getpid():  # the locks here may be held by threads that are not
@@ -282,7 +256,7 @@ class ElectedStore(SingleCalls):
         return self._with_an_owner(action, _LOST)
 
     def again(self, action: Callable[[Inner], T]) -> T:
-        """The same of what may be done twice (ES3)."""
+        """What an action gives that may be done twice (ES3)."""
         return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
 
     def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
@@ -296,7 +270,7 @@ class ElectedStore(SingleCalls):
                 self.next_owner(store, error, deadline)
 
     def _at_this_owner(self, given: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
-        """The same of what one owner knows only (ES4)."""
+        """What an action gives of what one owner alone knows (ES4)."""
         transaction_id = check_transaction_id(given["transaction_id"])
         first = self._inner
 
@@ -311,7 +285,7 @@ class ElectedStore(SingleCalls):
         return self.again(act)
 
     def decide(self, xid: str, *, commit: bool) -> None:
-        """The same of a prepared transaction, which its xid tells from others (ES3)."""
+        """Decide a prepared transaction, which its xid tells from others (ES3)."""
         check_xid(xid)
         while True:
             store = self._inner

@@ -15,13 +15,13 @@
   before it was sent, which is looked up then. It counts as not done only if the owner that it was
   sent to is gone, so that nothing of it is under way. In any other case it is in doubt. Two that
   commit the same entries at the same moment are taken for one.
-- ET3: a `with` block that ends after the transaction was lost raises that error.
+- A `with` block that ends after the transaction was lost raises that error.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from types import MappingProxyType, TracebackType
@@ -52,14 +52,14 @@ from quire.errors import (
 from quire.info import PreparedInfo, TransactionState
 from quire.integration import Integration, TransactionIntegration
 from quire.message import Message
-from quire.message_id import MessageId, MessageIds
+from quire.message_id import MessageId
 from quire.moments import Duration
 from quire.moving import Moving
 from quire.namespaces import Prepared
 from quire.payload_writer import Sink
 from quire.put_options import PutOptions
 from quire.single_calls import Namespace, TransactionCalls
-from quire.transaction import Payload, Payloads, Transaction
+from quire.transaction import Payload, Transaction
 
 from .client import RemoteStore
 from .remote_transaction import RemoteTransaction
@@ -199,19 +199,7 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def put_many(
-        self,
-        queue: str,
-        payloads: Payloads,
-        *,
-        timeout: Duration | None = None,
-        request_ids: Sequence[str] | None = None,
-    ) -> MessageIds:
-        try:
-            return self._inner.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
-        except _ENDED as error:
-            self._end(error)
-
+    put_many = passed(Transaction.put_many)
     put_moved = passed(Moving.put_moved)
     put_moved_many = passed(Moving.put_moved_many)
 
@@ -239,7 +227,7 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     get_many = passed(Transaction.get_many)
-    get_scheduled = passed(Transaction.get_scheduled)
+    get_delayed = passed(Transaction.get_delayed)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
     seek = passed(Transaction.seek)
@@ -252,8 +240,8 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
         self._entries = {**self._entries, entry[0]: entry[1]}
 
-    get_state = passed(Transaction.get_state)
-    set_state = passed(Transaction.set_state)
+    get_value = passed(Transaction.get_value)
+    set_value = passed(Transaction.set_value)
 
     # Ending
 

@@ -1,11 +1,11 @@
 """Who owns a store: an election among the processes that have it open.
 
-- EL1: the lock of the directory alone decides. Who gets it recovers the store before anybody can
-  join, so that a successor has all that its predecessor acknowledged, and all that was prepared.
+- The lock of the directory alone decides. Who gets it recovers the store before anybody can join,
+  so that a successor has all that its predecessor acknowledged, and all that was prepared.
 - EL2: who can neither own nor join has changed nothing, and may try again. A candidate writes
   nothing before it has the lock.
-- EL3: the options of `open` hold when this process becomes the owner. What is fixed when a store is
-  made is the store's: a successor does not insist on its own.
+- The options of `open` hold when this process becomes the owner. What is fixed when a store is made
+  is the store's: a successor does not insist on its own.
 
 What may go wrong, and what becomes of it:
 
@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from quire.engine.options import FIXED, Options
+from quire.engine.options import Options, check_fixed
 from quire.env import Env
-from quire.errors import StoreLocked
+from quire.errors import InvalidArgument, StoreLocked
 
 from .client import RemoteStore
 from .joining import forbidden, join
@@ -48,8 +48,18 @@ class Election:
         return self._own(self._options, create=create)
 
     def join(self) -> RemoteStore | None:
-        """The owner's store, if an owner can be reached."""
-        return join(self._env, self.path, self._call_timeout)
+        """The owner's store, if an owner can be reached.
+
+        Raises InvalidArgument if it was made with other options than are asked for.
+        """
+        joined = join(self._env, self.path, self._call_timeout)
+        if joined is not None:
+            try:
+                check_fixed(self._options, joined.connection.fixed_options)
+            except InvalidArgument:
+                joined.close()
+                raise
+        return joined
 
     def forbidden(self) -> str | None:
         """What this process may not use on its way to the owner, by its path."""
@@ -57,11 +67,10 @@ class Election:
 
     def succeed(self) -> SharedStore | RemoteStore | None:
         """Own the store, or join who does; None if neither can be done at this moment (EL2)."""
-        options = {name: value for name, value in self._options.items() if name not in FIXED}
         try:
-            return self._own(options, create=False)
+            return self._own(self._options, create=False)
         except StoreLocked:
-            return self.join()
+            return join(self._env, self.path, self._call_timeout)
 
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
         store = SharedStore.open(self.path, env=self._env, create=create, **options)

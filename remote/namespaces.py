@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from quire.call_table import CallRow, Makes, filled
+from quire.call_table import CallRow, Makes, by_row, filled
 from quire.documented import documented_by
 from quire.info import SubscriptionInfo
 from quire.integration import Integration
 from quire.namespaces import Admin, Cron, Delayed, Prepared, States
-from quire.single_calls import AdminCalls, DelayedCalls, IntegrationCalls, Namespace, Namespaces
+from quire.redriving import Redrives
+from quire.single_calls import (
+    AdminCalls,
+    DelayedCalls,
+    IntegrationCalls,
+    Namespace,
+    Namespaces,
+    SingleCalls,
+)
 from quire.starts import Start, starts_given
+from quire.store import Store
 
 
 class Elsewhere(Makes, Protocol):
@@ -107,3 +116,20 @@ class MadeIntegration(Made, IntegrationCalls):
 # What is filled in mypy does not see: a test compares it with the interfaces.
 _MADE: Any = MadeAdmin, MadeCron, MadeDelayed, MadeStates, MadePrepared, MadeIntegration
 MADE = Namespaces(*_MADE)
+
+
+@documented_by(Store)
+class MadeStore(SingleCalls):
+    """The calls of a store itself that are made so, for each kind of store object."""
+
+    _namespaces = MADE
+
+    alter_queue = by_row(Store.alter_queue)
+    drop_queue = by_row(Store.drop_queue)
+    queues = by_row(Store.queues)
+    subscriptions = by_row(Store.subscriptions)
+    unsubscribe = by_row(Store.unsubscribe)
+    sync = by_row(Store.sync)
+    browse = by_row(Store.browse)
+    status = by_row(Store.status)
+    put_back = by_row(Redrives.put_back)

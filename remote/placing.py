@@ -56,7 +56,7 @@ class Placing:
         return {queue: limit for queue, limit in found.items() if limit is not None}
 
     def short_answer(self) -> bytes | None:
-        """The same as a COMMITTED frame; None where that cannot hold it."""
+        """The places as a COMMITTED frame; None where that cannot hold them."""
         if self._adopted or self.limits():
             return None
         ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]

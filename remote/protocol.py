@@ -43,10 +43,10 @@ awaits, READY is sent, between answers.
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed ends the connection, as nobody knows where the next one begins.
-PR2. A connection carries one transaction at a time. When it ends, for whatever reason, the
-    transaction that is open in it is rolled back.
-PR3. A request names its transaction by a number that counts them on the connection from 1. A late
-    one never reaches another transaction than its own.
+- A connection carries one transaction at a time. When it ends, for whatever reason, the transaction
+  that is open in it is rolled back.
+- A request names its transaction by a number that counts them on the connection from 1. A late one
+  never reaches another transaction than its own.
 PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it
     refuses, and those after it, are not taken, and the error is told with the next request that
     needs them (`"taken"` says how many are). The client keeps them until then.

@@ -4,7 +4,7 @@ Messages wait as builders of blocks, blocks as they were given, files that are t
 their ids. The owner alone knows how many messages such a file holds; it tells with the commit.
 
 PB1. What was sent is kept until the owner has taken it, for the owner may refuse it (PR4).
-PB2. Within a queue, puts are numbered in put order.
+- Within a queue, puts are numbered in put order.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTE
 from quire.ltds import check_foreign
 from quire.message_fields import Fields, check_payload, with_moments
 from quire.message_id import MessageId, MessageIds, id_of
+from quire.properties import Granted
 
 from .limits import SEND_AHEAD_BYTES
 from .protocol import (
@@ -144,17 +145,26 @@ class PutBuffer:
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
     def put(
-        self, queue: str, payload: Any, fields: Mapping[str, object], form: int = FIELDS
+        self, queue: str, payload: Any, fields: Mapping[str, object], priorities: Mapping[str, int]
     ) -> MessageId:
-        """Keep one message. `form`: other than `FIELDS` where it is moved."""
+        """Keep one message. `priorities`: by queue, what those get in a block that say none."""
         if fields:
-            fields = with_moments(fields, _now_us, is_moved=form == MOVED_FIELDS)
-        if queue not in self._order or form == MOVED_FIELDS:
-            return self._apart(queue, payload, fields, form)
-        builder = self._builder(queue)
+            fields = with_moments(fields, _now_us)
+        if queue not in self._order:
+            return self._apart(queue, payload, fields, FIELDS)
+        own = Fields.of(**fields) if fields else None
+        default = priorities.get(queue, 0) if priorities else 0
+        builder = self._builder(queue, default)
+        if builder.granted is not None:
+            own = Fields.with_granted(own, builder.granted)
         before = builder.charge_bytes
-        builder.add(payload, Fields.of(**fields) if fields else None)
+        builder.add(payload, own)
         return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
+
+    def put_moved(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
+        """Keep one message that is moved."""
+        fields = with_moments(fields, _now_us, is_moved=True)
+        return self._apart(queue, payload, fields, MOVED_FIELDS)
 
     def _apart(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], form: int
@@ -190,18 +200,20 @@ class PutBuffer:
         return id_of(run, start)
 
     @staticmethod
-    def encoded(payloads: Any) -> list[Bytes]:
+    def encoded(payloads: Any, default_priority: int) -> list[Bytes]:
         """Blocks of the messages. Raises InvalidArgument."""
-        builder = BlockBuilder()
+        builder = _builder_of(default_priority)
         if isinstance(payloads, _ARROW):
             builder.add_arrow(payloads)
         else:
             builder.add_many(payloads)
         return [block.data for block in builder.blocks(MAX_LTDS_BLOCK_BYTES)]
 
-    def put_many(self, queue: str, payloads: Any) -> MessageIds:
-        """Keep the messages of a list, an array or a batch."""
-        builder = self._builder(queue)
+    def put_many(self, queue: str, payloads: Any, default_priority: int) -> MessageIds:
+        """Keep the messages of a list, an array or a batch. `default_priority`: of
+        those that say none.
+        """
+        builder = self._builder(queue, default_priority)
         before = builder.charge_bytes
         if isinstance(payloads, _ARROW):
             count = builder.add_arrow(payloads)
@@ -220,7 +232,7 @@ class PutBuffer:
         count = builder.count - count
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
 
-    def put_moved(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
+    def put_moved_many(self, queue: str, builder: BlockBuilder | RowBuilder) -> MessageIds:
         """Keep messages that are moved; their blocks say so."""
         place: tuple[PutRun, int] | None = None
         for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):
@@ -258,7 +270,7 @@ class PutBuffer:
         return _cut(transaction, self._sent[first:], self._taken + first)
 
     def again(self, transaction: int) -> list[Bytes]:
-        """The same for all queues, with what was sent before and is not taken."""
+        """Frames for all queues, with what was sent before and is not taken."""
         self._number(None)
         return _cut(transaction, self._sent, self._taken)
 
@@ -307,7 +319,7 @@ class PutBuffer:
             at += MESSAGE_ID.size
 
     def settle(self, placed: Mapping[str, object]) -> None:
-        """The same as numbers by queue: within it, its messages have ids in one run."""
+        """The transaction committed: numbers by queue, in which messages have ids in one run."""
         for queue, numbers in placed.items():
             next_id, *counts = read(list[int], numbers) or [0]
             runs = self._runs.get(queue, [])
@@ -327,11 +339,11 @@ class PutBuffer:
             for run in self._runs.get(queue, []):
                 run.expires_by = expires_by
 
-    def _builder(self, queue: str) -> BlockBuilder:
+    def _builder(self, queue: str, default_priority: int) -> BlockBuilder:
         """The one to go on with."""
         waiting = self._waiting.get(queue)
         last = waiting[-1] if waiting else None
-        return last if isinstance(last, BlockBuilder) else BlockBuilder()
+        return last if isinstance(last, BlockBuilder) else _builder_of(default_priority)
 
     def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> tuple[PutRun, int]:
         """Let it wait, if it does not yet and is not empty; the place of its new messages."""
@@ -349,6 +361,14 @@ class PutBuffer:
         start = run.count or 0
         run.count = start + count
         return run, start
+
+
+def _builder_of(default_priority: int) -> BlockBuilder:
+    """One for messages of which some may say no priority."""
+    builder = BlockBuilder()
+    if default_priority:
+        builder.granted = Granted(default_priority, None, None)
+    return builder
 
 
 def _cut(transaction: int, entries: list[BufferedPut], first: int) -> list[Bytes]:

@@ -17,7 +17,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -95,11 +95,15 @@ class JoinedStore(Protocol):
     def read_chunk(self) -> ReadChunk:
         """Reads a part of a streamed message's payload."""
 
+    @property
+    def put_priorities(self) -> Mapping[str, int]:
+        """What queues grant to puts without a priority, as they were when they were asked for."""
+
     def own_name(self, name: str) -> str:
         """Of a queue, by its name or an alias. Raises QueueNotFound."""
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many, by the names given."""
+        """Many queues, by the names given."""
 
     def queue(self, name: str) -> QueueInfo:
         """As `Store.queue`."""

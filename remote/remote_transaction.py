@@ -12,8 +12,8 @@ RT3. A put with a request id is asked of the owner at once, after all that was p
     the owner knows whether it is one that is repeated.
 RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
     which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
-RT5. What is set of states waits at the client and travels with the commit or the prepare. A value
-    that is read is asked of the owner, which notes that this transaction has read it.
+- What is set of states waits at the client and travels with the commit or the prepare. A value that
+  is read is asked of the owner, which notes that this transaction has read it.
 RT6. Each chunk of a message that is put as a stream is one request, made after all that was put
     before. Until it is finished nothing else is put into its queue, and nothing is committed.
 """
@@ -74,7 +74,6 @@ from .protocol import (
     GET_HEAD,
     HEAD,
     MESSAGE,
-    MOVED_FIELDS,
     NOTHING,
     RESULT,
     Frame,
@@ -89,7 +88,7 @@ from .values import ready
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
-_GET_STATE: Final = call_of(Transaction.get_state)
+_GET_STATE: Final = call_of(Transaction.get_value)
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -123,7 +122,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, payload, options)
+            message_id = self._puts.put(queue, payload, options, self._store.put_priorities)
             self._tell_put(queue, wait)
             return message_id
 
@@ -135,20 +134,20 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
         with self._lock:
             queue = self._check_put(queue)
-            message_id = self._puts.put(queue, content, fields, MOVED_FIELDS)
+            message_id = self._puts.put_moved(queue, content, fields)
             self._tell_put(queue, None)
             return message_id
 
     @call
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        """The same of many."""
+        """Put many messages that are there already once more, with the headers that they have."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             return self._move_rows(queue, lambda words: rows_of(words, payloads))
         builder = BlockBuilder()
         builder.add_arrow(payloads)
         with self._lock:
             queue = self._check_put(queue)
-            ids = self._puts.put_moved(queue, builder)
+            ids = self._puts.put_moved_many(queue, builder)
             self._tell_put(queue, None)
             return ids
 
@@ -158,7 +157,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             builder = RowBuilder()
             for rows in self._fitting(queue, made_for):
                 builder.add(rows)
-            ids = self._puts.put_moved(queue, builder)
+            ids = self._puts.put_moved_many(queue, builder)
             self._tell_put(queue, None)
             return ids
 
@@ -174,7 +173,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         checked = self._puts.fields_of(fields)
         with self._lock:
             queue = self._check_put(queue)
-            found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
+            priority = self._store.put_priorities.get(queue, 0)
+            found = self._fitting(queue, lambda words: [one_row(words, value, checked, priority)])
             if request_id is None:
                 ids = self._puts.put_rows(queue, found)
                 self._tell_put(queue, wait)
@@ -232,12 +232,12 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def _put_many_once(
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
-        """The same of many, all by one request, or none (RT3)."""
+        """Have the owner put many that are not known, by one request, all or none (RT3)."""
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
-        bodies = self._puts.encoded(payloads)
         with self._lock:
             queue = self._check_put(queue)
+            bodies = self._puts.encoded(payloads, self._store.put_priorities.get(queue, 0))
             if not self._puts.is_empty:
                 self._send_ahead()
             requests = self._requests = self._requests or {}
@@ -258,12 +258,12 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
-        """The same of the only put, which the commit follows at once: that finds out."""
+        """Put the only message; the commit follows at once and finds out if it is known."""
         if type(payload) is not bytes and is_row(payload):
             return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
-            message_id = self._puts.put(queue, payload, fields)
+            message_id = self._puts.put(queue, payload, fields, {})  # its owner knows it
             self._announce(queue)
             return message_id
 
@@ -285,10 +285,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         with self._lock:
             queue = self._check_put(queue)
             if self._at_store(lambda: self._store.schema_of(queue)) is None:
-                ids = self._puts.put_many(queue, payloads)
+                ids = self._puts.put_many(queue, payloads, self._store.put_priorities.get(queue, 0))
             else:
-                rows = payloads
-                found = self._fitting(queue, lambda words: rows_of(words, rows))
+                rows, priority = payloads, self._store.put_priorities.get(queue, 0)
+                found = self._fitting(queue, lambda words: rows_of(words, rows, priority))
                 ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids
@@ -383,7 +383,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
     get_many = by_row(Transaction.get_many)
-    get_scheduled = by_row(Transaction.get_scheduled)
+    get_delayed = by_row(Transaction.get_delayed)
 
     def _roll_back_whole(self) -> None:
         """What it has got did not reach its user: no commit may count it as delivered."""
@@ -406,7 +406,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._records.append(entry)
 
     @call
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
         given = {"name": name, "key": key}
         with self._lock:
@@ -417,7 +417,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return found
 
     @call
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         where = check_state_name(name), check_state_key(key)
         checked = check_state_value(value)
         with self._lock:
@@ -499,7 +499,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 )
 
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The same for many queues."""
+        """Many queues by their own names."""
         known = self._aliases or {}
         unknown = [name for name in check_names(names) if name not in known]
         found = self._at_store(lambda: self._store.own_names(unknown))

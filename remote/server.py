@@ -275,6 +275,7 @@ class StoreServer:
             "path": self._path,
             "store_id": self._store.integration.store_id,
             "process_id": os.getpid(),
+            "fixed": self._store.fixed_options,
         }
         return answer, session
 

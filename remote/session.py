@@ -30,6 +30,7 @@ from quire.arguments import (
     check_timeout,
     check_xid,
 )
+from quire.block.format import Column
 from quire.block.given import check_block
 from quire.call_table import CallRow
 from quire.delivered_messages import Messages
@@ -126,11 +127,15 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
         """Do the actions, so that their commits share writes."""
 
     def put_now(self, queue: str, payload: bytes) -> int:
-        """The same as `put`, by a thread that must not wait."""
+        """Put a message, by a thread that must not wait."""
 
     @property
     def commit_timeout(self) -> float:
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
+
+    @property
+    def fixed_options(self) -> dict[str, int]:
+        """What the store was made with, and keeps."""
 
     def transaction(
         self,
@@ -385,7 +390,9 @@ class Session:
         queue = check_name(header.get("queue"), "queue")
         blocks = [check_block(bytes(body)) for body in frame.bodies]
         slices = [Delivered(block, 0, block.count, 0, 0, 1) for block in blocks]
-        batch = Messages(queue, slices).to_arrow().select([*SETTABLE, "payload"])
+        said = any(block.columns & Column.PRIORITY for block in blocks)  # see PU5
+        names = [name for name in SETTABLE if said or name != "priority"]
+        batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
         known = check_request_ids(header.get("request_ids"), batch.num_rows)
         try:
             ids = transaction.put_many(queue, batch, request_ids=known)
@@ -434,7 +441,7 @@ class Session:
         for entry in field(frame.header, "values", list):
             if not isinstance(entry, list) or len(entry) != 3:
                 raise RemoteError("what is set of a state is a name, a key and a value")
-            transaction.set_state(*entry)
+            transaction.set_value(*entry)
 
     def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
         xid = check_xid(frame.header.get("xid"))

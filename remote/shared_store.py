@@ -1,10 +1,10 @@
 """A store that this process owns, and that serves other processes while it is open.
 
-- SH1: where the store fails (promise 11), its owner gives way as soon as another process has joined
-  it, or would: it refuses what comes, and lets go of the lock without writing. Who takes over
-  recovers. As long as nobody is there, reads go on.
-- SH2: its store object stays failed, and never takes part in an election again: where every
-  process sees the same broken disk, each of them owns the store once at most.
+- Where the store fails (promise 11), its owner gives way as soon as another process has joined it,
+  or would: it refuses what comes, and lets go of the lock without writing. Who takes over recovers.
+  As long as nobody is there, reads go on.
+- Its store object stays failed, and never takes part in an election again: where every process sees
+  the same broken disk, each of them owns the store once at most.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class SignalFlag:
             self._writer.send(b"x")
 
     def set_by(self, number: int) -> None:
-        """The same by a signal's handler. A forked child has its parent's, and ends by it."""
+        """Set the flag by a signal's handler. A forked child has its parent's, and ends by it."""
         if self._process_id == os.getpid():
             self.set()
         else:

@@ -1,10 +1,10 @@
 """Payloads of streamed messages between the owner and its clients, one chunk at a time.
 
-- RST1: neither side holds more than a chunk and its frame, however large a payload is.
-- RST2: a client that ends, or is killed, while it puts one leaves nothing of it: the end of its
+- Neither side holds more than a chunk and its frame, however large a payload is.
+- A client that ends, or is killed, while it puts one leaves nothing of it: the end of its
   connection rolls back its transaction.
-- RST3: a chunk is read of its file by its number, without a transaction: the message that was got
-  keeps it there. Once that is gone, PositionLost tells so.
+- A chunk is read of its file by its number, without a transaction: the message that was got keeps
+  it there. Once that is gone, PositionLost tells so.
 """
 
 from __future__ import annotations

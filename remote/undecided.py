@@ -1,10 +1,10 @@
 """Transactions that this owner's clients have prepared, for their decision.
 
-UN1. What is prepared is not tied to the stream on which that was done: any stream may decide it, by
-    its xid, or by the number that the answer to its prepare gave.
+- What is prepared is not tied to the stream on which that was done: any stream may decide it, by
+  its xid, or by the number that the answer to its prepare gave.
 UN2. A decision that names a number reaches that transaction or none.
-UN3. What is decided is remembered for a while, so that its client learns the outcome that another
-    one brought about; the latest `REMEMBERED_DECISIONS` of them.
+- What is decided is remembered for a while, so that its client learns the outcome that another one
+  brought about; the latest `REMEMBERED_DECISIONS` of them.
 """
 
 from __future__ import annotations

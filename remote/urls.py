@@ -2,7 +2,7 @@
 
 UR1. The rest of a Unix socket's URL is its path as it is: nothing in it is quoted, any character
     may be there.
-UR2. TCP is served and joined on this machine only.
+- TCP is served and joined on this machine only.
 """
 
 from __future__ import annotations

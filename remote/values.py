@@ -133,7 +133,7 @@ def _ready(value: Any, levels: int) -> Any:
 
 
 def _sendable(value: Any) -> Any:
-    """The same, with what cannot be sent as it looks (VA2)."""
+    """A value as it can be sent: what cannot is sent as it looks (VA2)."""
     if isinstance(value, str):
         try:
             value.encode()

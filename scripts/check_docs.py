@@ -7,7 +7,11 @@ Checked:
 * every `folder/module.py` that a document names is there (decisions and the changelog tell of what
   was);
 * every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
-* docs/conformance.md lists promises 1 to 14, and under each exactly the tests that carry its mark.
+* docs/conformance.md lists promises 1 to 14, and under each exactly the tests that carry its mark;
+* who writes how many promises there are ("the fourteen promises") is right;
+* a numbered row stands once in its table;
+* a decision has a number of its own, the same in its name and its heading; where it says that it is
+  replaced, it links the page that replaces it, and no page that tells of today links it.
 
 The marks `@pytest.mark.promise(n)` (on a function, on a class, or as `pytestmark` of a module) are
 the source; the right column of the table is generated from them. A promise without a test is an
@@ -38,6 +42,17 @@ LINK = re.compile(
 MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
 NAMED = re.compile(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+COUNT = re.compile(
+    r"\b(?:the|all|of) \[?(\w+) (?:numbered )?(?:promises|guarantees)\b", re.IGNORECASE
+)
+WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+)
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+NUMBERED = re.compile(r"^\| (\d+)(?:\. [^|]*)? \|", re.MULTILINE)
+DECISION = re.compile(r"^# (\d+)\. ", re.MULTILINE)
+REPLACED = re.compile(r"^Status: replaced\b(.*)$", re.MULTILINE | re.IGNORECASE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
 ROW = re.compile(r"^\| (\d+) \|([^|]*)\|([^|]*)\|$", re.MULTILINE)
@@ -142,6 +157,62 @@ def command_errors(document: Path, targets: set[str]) -> list[str]:
     return [f"{document.name}: no target for `make {name}`" for name in sorted(named - targets)]
 
 
+# Numbers -----------------------------------------------------------------------------------------
+
+
+def count_errors(document: Path, root: Path) -> list[str]:
+    """Another number of promises than there are, in words or in digits."""
+    name = document.relative_to(root).as_posix()
+    if name.startswith(PAST):
+        return []
+    right = {WORDS[len(PROMISES)], str(len(PROMISES))}
+    counts = {*WORDS, *map(str, range(100))}
+    found = [count.lower() for count in COUNT.findall(document.read_text())]
+    wrong = sorted({count for count in found if count in counts} - right)
+    return [f"{name}: {count} promises, there are {len(PROMISES)}" for count in wrong]
+
+
+def row_errors(document: Path, root: Path) -> list[str]:
+    """Numbered rows that stand twice in their table: its first column is "#", or has "7. ..."."""
+    errors = []
+    for table in TABLE.findall(FENCE.sub("", document.read_text())):
+        rows = NUMBERED.findall(table)
+        if not table.startswith("| # |") and not re.search(r"^\| 1\. ", table, re.MULTILINE):
+            continue
+        twice = sorted({int(row) for row in rows if rows.count(row) > 1})
+        errors += [f"{document.relative_to(root)}: row {row} is there twice" for row in twice]
+    return errors
+
+
+# Decisions ---------------------------------------------------------------------------------------
+
+
+def decision_errors(root: Path) -> list[str]:
+    """Decisions whose numbers do not agree, and replaced ones that are taken for today's."""
+    errors, numbers = [], set()
+    replaced = set()
+    for page in sorted((root / "docs" / "decisions").glob("*.md")):
+        name, text = page.relative_to(root).as_posix(), page.read_text()
+        number, heading = int(page.name[:4]), DECISION.match(text)
+        if heading is None or int(heading[1]) != number or number in numbers:
+            errors.append(f"{name}: its heading begins with its number, which no other has")
+        numbers.add(number)
+        if status := REPLACED.search(text):
+            replaced.add(page)
+            if not LINK.search(status[1]):
+                errors.append(f"{name}: is replaced, and does not link what replaces it")
+    for document in documents(root):
+        if document.relative_to(root).as_posix().startswith(PAST):
+            continue
+        prose = CODE_SPAN.sub("", FENCE.sub("", document.read_text()))
+        targets = {(match[1] or match[2]).partition("#")[0] for match in LINK.finditer(prose)}
+        for page in sorted(replaced):
+            if any((document.parent / target).resolve() == page.resolve() for target in targets):
+                where = document.relative_to(root)
+                errors.append(f"{where}: links {page.name}, a decision that is replaced")
+    return errors
+
+
 # Promises ----------------------------------------------------------------------------------------
 
 
@@ -239,11 +310,12 @@ def main(arguments: list[str] | None = None) -> int:
     errors = [
         error
         for document in documents(ROOT)
-        for check in (link_errors, file_errors, name_errors)
+        for check in (link_errors, file_errors, name_errors, count_errors, row_errors)
         for error in check(document, ROOT)
     ]
     for name in ("README.md", "CONTRIBUTING.md"):
         errors += command_errors(ROOT / name, targets)
+    errors += decision_errors(ROOT)
     errors += conformance_errors(CONFORMANCE.read_text(), tests)
     for error in errors:
         print(error, file=sys.stderr)

@@ -1,8 +1,8 @@
 """Batch reads: a snapshot of the queues' committed messages, resolved when the query is planned.
 
-YB1. A read from `earliest`, or from a time, is of what is in the queue when it is planned, and does
-    not fail because consumers take messages meanwhile, in whatever order. A read from a position is
-    of all messages from there, or an error.
+- A read from `earliest`, or from a time, is of what is in the queue when it is planned, and does
+  not fail because consumers take messages meanwhile, in whatever order. A read from a position is
+  of all messages from there, or an error.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A position does not tell how many bytes lie before it. The places of the message
 block; inside a block, or a file of a large transaction, a message is taken for the mean of all.
 
 YL1. From each queue that has messages at least one is taken, so that every query goes on.
-YL2. No more places are looked at than about those of what is taken.
+- No more places are looked at than about those of what is taken.
 """
 
 from __future__ import annotations

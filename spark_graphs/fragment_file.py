@@ -1,12 +1,11 @@
 """The fragments of one attempt of a task: blocks, files of one queue, and a file of many queues.
 
-YF1. A file's id is random and has the bit of a foreign writer: no attempt ever meets another's
-    file.
+- A file's id is random and has the bit of a foreign writer: no attempt ever meets another's file.
 YF2. A file that is named in a fragment is durable and never changed again.
 YF3. Memory is bounded by FLUSH_BYTES for each queue and PENDING_BYTES for all of them.
 YF4. A queue has a file of its own only for OWN_FILE_BYTES or more, or if no other queue needs one:
     however many queues there are, their files are few.
-YF5. The fragments of a queue, in their order, hold its messages in the order in which they came.
+- The fragments of a queue, in their order, hold its messages in the order in which they came.
 """
 
 from __future__ import annotations
@@ -47,10 +46,13 @@ class FragmentWriter:
         store_id: int,
         env: Env | None = None,
         codec: ltds.Compression = ltds.Compression.NONE,
+        priorities: Mapping[str, int] | None = None,
     ) -> None:
+        """`priorities`: what messages get that say none (`Integration.put_priorities`)."""
         self._path = path
         self._store_id = store_id
         self._codec = codec
+        self._priorities = priorities or {}
         self._env = env or OsEnv()
         self._pending: dict[
             str, BlockBuilder | RowBuilder
@@ -67,7 +69,8 @@ class FragmentWriter:
         """
         if not messages.num_rows:
             return
-        runs = runs_of_shares(messages, list(shares.values()))
+        defaults = [self._priorities.get(queue, 0) for queue in shares]
+        runs = runs_of_shares(messages, list(shares.values()), defaults)
         for queue, run in zip(shares, runs, strict=True):
             builder = self._pending.get(queue)
             if not isinstance(builder, BlockBuilder):

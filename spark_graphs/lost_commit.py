@@ -8,9 +8,9 @@ YLC1. With the subscription's position the store's ledger is told how far Spark 
 YLC2. The entry is put back before Spark reads its log, and only for the last micro-batch that is
     planned, where the ledger says of all the queues of a source that Spark has committed as much.
     Where it does not, Spark repeats the micro-batch, whose messages are there still.
-YLC3. The entry says the watermark that the micro-batch had, since that of the next one is lost: it
-    comes with the next messages. A query whose state goes by ids that only the entry had (Spark's
-    checkpoint format 2 of state stores) is left as it is.
+- The entry says the watermark that the micro-batch had, since that of the next one is lost: it
+  comes with the next messages. A query whose state goes by ids that only the entry had (Spark's
+  checkpoint format 2 of state stores) is left as it is.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ YD1. Before a micro-batch is committed, what Spark needs to repeat it with the s
 YD2. The digest of an input is that of the end offsets of all its sources, whatever they are, and
     of the files that a source of files means by its offset. It does not contain what differs when
     the same micro-batch is planned again, such as the time.
-YD3. A checkpoint on another file system (hdfs, s3) is not seen here: its input is UNKNOWN, and that
-    it outlives a power failure is that file system's promise.
+- A checkpoint on another file system (hdfs, s3) is not seen here: its input is UNKNOWN, and that it
+  outlives a power failure is that file system's promise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When a micro-batch begins: at once, or when there is enough for it.
 
-YM1. A micro-batch waits for `minOffsetsPerTrigger` messages, and at most `maxTriggerDelay` from the
-    last one on. The first one of a process does not wait: what was there before may wait long.
+- A micro-batch waits for `minOffsetsPerTrigger` messages, and at most `maxTriggerDelay` from the
+  last one on. The first one of a process does not wait: what was there before may wait long.
 """
 
 from __future__ import annotations

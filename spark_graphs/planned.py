@@ -3,9 +3,9 @@
 YE1. The ends of a micro-batch's ranges are durable in the store's ledger before it runs. Where
     Spark has lost them (its checkpoint is not synced, see offset_log.py) and plans the same range
     anew, it gets the same ends: the same micro-batch again, whatever its sink is.
-YE2. This only ever makes a micro-batch smaller than it might be. It goes by subscription and
-    queue; of several queries that follow one another on one subscription, those that are behind get
-    nothing from it.
+- This only ever makes a micro-batch smaller than it might be. It goes by subscription and queue; of
+  several queries that follow one another on one subscription, those that are behind get nothing
+  from it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which queues a read is about: those that are named, or those that a pattern finds by now.
 
-YQ1. A pattern has to match a queue's whole name. A stream's pattern finds topics, since only they
-    have subscriptions, without those that cannot be read by position (input_queue.py, YV1); that of
-    a batch read finds all queues. Volatile ones it does not find.
+- A pattern has to match a queue's whole name. A stream's pattern finds topics, since only they have
+  subscriptions, without those that cannot be read by position (input_queue.py, YV1); that of a
+  batch read finds all queues. Volatile ones it does not find.
 """
 
 from __future__ import annotations

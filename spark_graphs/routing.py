@@ -25,7 +25,7 @@ class Routed(NamedTuple):
 def gathered(
     batches: Iterable[pa.RecordBatch], queue: str | None, most_bytes: int = GATHER_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in their order, in fewer batches where many queues share them.
+    """The rows in their order, in fewer batches where many queues share them.
 
     A batch of one queue's rows alone is passed on as it is, if nothing waits before it.
     """

@@ -1,9 +1,9 @@
 """What a read of typed queues asks for, and what Spark has to be told of it.
 
-YWC1. The columns of a typed queue are its schema's, with Spark's types for them, and `_meta`, a
-    struct of the header with `queue` and `position` among it. It is read only if it is asked for.
-YWC2. Streams and batches ask alike: by `columns` and `where`; batches also by `.schema(...)`, which
-    is a selection of the same columns.
+- The columns of a typed queue are its schema's, with Spark's types for them, and `_meta`, a struct
+  of the header with `queue` and `position` among it. It is read only if it is asked for.
+- Streams and batches ask alike: by `columns` and `where`; batches also by `.schema(...)`, which is
+  a selection of the same columns.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def whole_schema(words: str | None) -> StructType:
 
 
 def chosen_columns(options: ReadOptions, schema: StructType) -> StructType:
-    """The same of a queue of bytes, whose columns are flat."""
+    """The columns to be read of a queue of bytes, which are flat."""
     if options.columns is None:
         return schema
     found = []
@@ -210,7 +210,7 @@ def typed_where(words: str, where: str | None) -> RowCondition | None:
 
 
 def plain_where(where: str | None) -> RowCondition | None:
-    """The same of a queue of bytes. Raises InvalidArgument."""
+    """The condition of a read of a queue of bytes. Raises InvalidArgument."""
     return None if where is None else bound(parse(where), meta_types())
 
 

@@ -1,7 +1,7 @@
 """Rows of a DataFrame on their way to typed queues.
 
-YZ1. Rows fit their queue's schema when the write is planned, as far as Spark's types tell, and each
-    value when its task writes it; the error names the column.
+- Rows fit their queue's schema when the write is planned, as far as Spark's types tell, and each
+  value when its task writes it; the error names the column.
 YZ2. What the store sets itself in `_meta` is accepted and not used, so that what was read can be
     written as it is.
 """
@@ -54,17 +54,21 @@ def check_fit(schema: StructType, words: str, without: Iterable[str] = ()) -> No
 
 
 def routed(
-    batches: Iterable[pa.RecordBatch], queue: str | None, routes: Routes
+    batches: Iterable[pa.RecordBatch],
+    queue: str | None,
+    routes: Routes,
+    priorities: Mapping[str, int],
 ) -> Iterator[tuple[str, Rows]]:
     """The rows of each queue; those of one queue in their order.
 
-    `queue`: where all go; by default each goes where its column `queue` says.
+    `queue`: where all go; by default each goes where its column `queue` says. `priorities`: by
+    queue, what rows get that say none.
     """
     import pyarrow.compute as pc  # heavy, and planners never come here
 
     for batch in batches:
         if queue is not None:
-            for rows in rows_of(routes[queue], _cleaned(batch, ())):
+            for rows in rows_of(routes[queue], _cleaned(batch, ()), priorities.get(queue, 0)):
                 yield queue, rows
             continue
         names = batch.column("queue")
@@ -80,7 +84,7 @@ def routed(
                     f"queue '{name}' is no typed queue of this store: rows without a column "
                     "'payload' go to typed queues only"
                 )
-            for rows in rows_of(words, own.filter(pc.equal(names, name))):
+            for rows in rows_of(words, own.filter(pc.equal(names, name)), priorities.get(name, 0)):
                 yield name, rows
 
 

@@ -1,16 +1,16 @@
 """The streaming source: a subscription's messages, in micro-batches that can be repeated.
 
-YS1. The same micro-batch has the same ranges of positions, and so the same messages, however often
-    it is repeated: its range is in Spark's offset log before it is read (offsets.py, YO2).
-YS2. Messages stay in the store until Spark has committed the micro-batch that read them, and no
-    longer than until the next look for new ones. Where that look starts is in Spark's commit log,
-    and the subscription follows it. It does not wait for `commit`, which Spark calls when it plans
-    another micro-batch: none may ever come while the queue is full of what was read.
-YS3. Planned ranges are leased: their bytes stay where the tasks were told to look.
-YS4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
-    the query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
-YS5. A micro-batch that Spark plans anew, because its checkpoint has lost it, is the same one again
-    (planned.py, YE1).
+- The same micro-batch has the same ranges of positions, and so the same messages, however often it
+  is repeated: its range is in Spark's offset log before it is read (offsets.py, YO2).
+- Messages stay in the store until Spark has committed the micro-batch that read them, and no longer
+  than until the next look for new ones. Where that look starts is in Spark's commit log, and the
+  subscription follows it. It does not wait for `commit`, which Spark calls when it plans another
+  micro-batch: none may ever come while the queue is full of what was read.
+- Planned ranges are leased: their bytes stay where the tasks were told to look.
+- A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false` the
+  query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
+- A micro-batch that Spark plans anew, because its checkpoint has lost it, is the same one again
+  (planned.py, YE1).
 """
 
 from __future__ import annotations

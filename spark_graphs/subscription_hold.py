@@ -3,8 +3,8 @@
 YH1. No two sources stream a queue by the same subscription at the same time, whether they are of
     one query (each load is a source, however often its rows are used, or several: one_load.py) or
     of several: what one of them has committed would be released before the other has read it.
-YH2. A hold ends with its process, however that ends. So a query that was killed can start again at
-    once, and nothing has to be cleaned up.
+- A hold ends with its process, however that ends. So a query that was killed can start again at
+  once, and nothing has to be cleaned up.
 """
 
 from __future__ import annotations

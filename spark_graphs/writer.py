@@ -3,7 +3,7 @@
 YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
     makes the repetition a success without effect, and its fragments are thrown away as a whole.
     What has the number of a committed one and another input is an error (committer.py, YC4).
-YW2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
+- What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
 YW3. `abort` never undoes a commit and never raises.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,6 +36,9 @@ from .routing import gathered, routed
 from .row_sink import Routes
 from .schema import check_sink_schema
 from .worker_garbage import leave_out_modules
+
+if TYPE_CHECKING:
+    from quire.store import Store
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -62,10 +66,10 @@ class BatchWriter(DataSourceArrowWriter):
         if routes is None:
             check_sink_schema(schema, options.queue)
         self._options, self._routes = options, routes
-        self._store_id = store_id_at(options.path)
+        self._target = target_at(options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return TaskMessage(write_fragments(iterator, self._options, self._store_id, self._routes))
+        return TaskMessage(write_fragments(iterator, self._options, self._target, self._routes))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.committer().commit(_fragments(messages))
@@ -95,7 +99,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if routes is None:
             check_sink_schema(schema, options.queue)
         self._options, self._routes = options, routes
-        self._store_id = store_id_at(options.path)
+        self._target = target_at(options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -107,7 +111,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "only once; a streaming sink of format 'quire' runs in a streaming query only"
             )
         return TaskMessage(
-            write_fragments(iterator, self._options, self._store_id, self._routes),
+            write_fragments(iterator, self._options, self._target, self._routes),
             query_id=query_id,
             run_id=context.getLocalProperty(RUN_ID),
             batch_id=int(batch_id),
@@ -168,25 +172,39 @@ def ledger_key(identity: str) -> str:
     return f"spark:{identity}"
 
 
-def store_id_at(path: str) -> int:
-    """Which store is there; asked where a write is planned, since its tasks join no owner."""
-    store_id = connection.call(path, lambda store: store.integration.store_id)
-    assert isinstance(store_id, int)  # every owner tells it
-    return store_id
+class Target(NamedTuple):
+    """What tasks that write know of their store."""
+
+    store_id: int
+    priorities: Mapping[str, int]  # by queue, of messages that say none
+
+
+def target_at(path: str) -> Target:
+    """It is asked where a write is planned, since its tasks join no owner."""
+    return connection.call(path, target_of)
+
+
+def target_of(store: Store) -> Target:
+    """What is known of it now."""
+    return Target(store.integration.store_id, store.integration.put_priorities())
 
 
 def write_fragments(
     batches: Iterator[pa.RecordBatch],
     options: WriteOptions,
-    store_id: int,
+    target: Target,
     routes: Routes | None = None,
 ) -> list[Fragment]:
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
-    writer = FragmentWriter(options.path, store_id, codec=options.codec)
+    writer = FragmentWriter(
+        options.path, target.store_id, codec=options.codec, priorities=target.priorities
+    )
     try:
         with sight.seen(options.path):
             if routes is not None:
-                for queue, rows in row_sink.routed(batches, options.queue, routes):
+                for queue, rows in row_sink.routed(
+                    batches, options.queue, routes, target.priorities
+                ):
                     writer.add_rows(queue, rows)
                 return writer.finish()
             for batch in gathered(batches, options.queue):

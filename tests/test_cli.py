@@ -132,9 +132,9 @@ def test_the_catalog_is_listed(quire: Terminal) -> None:
 def test_the_state_is_listed(quire: Terminal) -> None:
     """Its names, and the values of one; as JSON all of it, what is no UTF-8 in base64."""
     with open_store(quire.path) as store, store.transaction() as txn:
-        txn.set_state("sold", "apples", b"2")
-        txn.set_state("sold", "raw", b"\xff" * 50)
-        txn.set_state("other", "k", b"")
+        txn.set_value("sold", "apples", b"2")
+        txn.set_value("sold", "raw", b"\xff" * 50)
+        txn.set_value("other", "k", b"")
     assert [line.split() for line in quire("state").splitlines()] == [
         ["NAME", "KEYS", "BYTES"], ["other", "1", "1"], ["sold", "2", "60"],
     ]  # fmt: skip

@@ -376,7 +376,7 @@ def test_a_reader_that_goes_ends_quietly(quire: Terminal) -> None:
 def test_what_the_terminal_cannot_say_is_escaped(quire: Terminal) -> None:
     """An error of coding would hide what there is."""
     with open_store(quire.path) as store, store.transaction() as txn:
-        txn.set_state("s", "Größe", b"1")
+        txn.set_value("s", "Größe", b"1")
     run = subprocess.run(
         [sys.executable, "-m", "quire", "state", quire.path, "s"],
         cwd=ROOT, capture_output=True, text=True, check=True,

@@ -140,6 +140,49 @@ def test_a_missing_row_is_found() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The [thirteen promises](conformance.md), each", ["thirteen"]),
+        ("all 15 promises", ["15"]),
+        ("One of thirteen numbered guarantees", ["thirteen"]),
+        ("The fourteen promises, and the promises", []),
+        ("of its promises; two promises of these", []),
+    ],
+)
+def test_a_wrong_count_of_promises_is_found(tmp_path: Path, text: str, found: list[str]) -> None:
+    """In words or digits; where some of them are meant, the count says nothing."""
+    (tmp_path / "a.md").write_text(text)
+    errors = check_docs.count_errors(tmp_path / "a.md", tmp_path)
+    assert errors == [f"a.md: {count} promises, there are 14" for count in found]
+
+
+def test_a_numbered_row_that_is_there_twice_is_found(tmp_path: Path) -> None:
+    """By its number in a table of its own; figures in a first column are no numbers of rows."""
+    rows = "| # | what |\n|---|---|\n| 1 | a |\n| 2 | b |\n| 1 | c |\n"
+    questions = "| question | answer |\n|---|---|\n| 1. who? | a |\n| 1. what? | b |\n"
+    figures = "| threads | us |\n|---|---|\n| 1 | 5 |\n| 1 | 6 |\n"
+    (tmp_path / "a.md").write_text(f"{rows}\n{questions}\n{figures}\n{rows[:-10]}")
+    errors = check_docs.row_errors(tmp_path / "a.md", tmp_path)
+    assert errors == ["a.md: row 1 is there twice"] * 2
+
+
+def test_a_decision_that_is_replaced_says_by_what(tmp_path: Path) -> None:
+    """And is told of by decisions alone; its number is that of its name."""
+    folder = tmp_path / "docs" / "decisions"
+    folder.mkdir(parents=True)
+    (folder / "0001-one.md").write_text("# 1. One\n\nStatus: replaced by [2](0002-two.md)\n")
+    (folder / "0002-two.md").write_text("# 2. Two, in the place of [1](0001-one.md)\n")
+    assert check_docs.decision_errors(tmp_path) == []
+    (folder / "0003-three.md").write_text("# 4. Three\n\nStatus: replaced\n")
+    (tmp_path / "docs" / "a.md").write_text("as [decided](decisions/0001-one.md#question)\n")
+    assert check_docs.decision_errors(tmp_path) == [
+        "docs/decisions/0003-three.md: its heading begins with its number, which no other has",
+        "docs/decisions/0003-three.md: is replaced, and does not link what replaces it",
+        "docs/a.md: links 0001-one.md, a decision that is replaced",
+    ]
+
+
+@pytest.mark.parametrize(
     ("answer", "good"),
     [
         ('openjdk version "17.0.15" 2025-04-15', True),

@@ -159,7 +159,7 @@ def test_a_row_is_in_every_form(row: CallRow) -> None:
 def test_the_api_for_asyncio_is_the_interface(kind: type, made: type) -> None:
     """Each method is a coroutine with the same arguments and text, but for what begins a block."""
     old = {**STORE, **TRANSACTION} if kind in (quire.Store, quire.Transaction) else {}
-    own = members(made).keys() - old.keys() | (members(kind).keys() & {"get_state"})
+    own = members(made).keys() - old.keys()
     assert members(kind).keys() - {"when_ready", "stop"} == own
     for name in own:
         value, expected = vars(made)[name], members(kind)[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import os
 import pydoc
@@ -14,6 +15,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -193,16 +195,25 @@ def test_public_help_sends_nobody_to_the_module(package: str) -> None:
 # Labels of invariants ----------------------------------------------------------------------------
 
 # "- D1: ...", "S1. ..." or "J1  ..." at the beginning of a line of a module's docstring.
-DEFINED = re.compile(r"^(?:- |\* )?([A-Z]{1,2}[1-9][0-9]?)(?:[:.] |  )", re.MULTILINE)
+DEFINED = re.compile(r"^(?:- |\* )?([A-Z]{1,3}[1-9][0-9]?)(?:[:.] |  )", re.MULTILINE)
 # "(J3)", "(J1, J2)", "(rule S1)", "[E2]", "(D3 of `dump`)", "(see `discarded`, DI5)".
 QUOTED = re.compile(r"[(\[]([^()\[\]]*)[)\]]")
-LABEL = re.compile(r"(?<![\w.\"'/<#%*-])[A-Z]{1,2}[1-9][0-9]?(?![\w\"'%-])")
+LABEL = re.compile(r"(?<![\w.\"'/<#%*-])[A-Z]{1,3}[1-9][0-9]?(?![\w\"'%-])")
+ANY_LABEL = re.compile(r"\b[A-Z]{1,3}[1-9][0-9]?\b")
+# "S1 to S3": all between them are quoted.
+FROM_TO = re.compile(r"\b([A-Z]{1,3})([1-9][0-9]?) to \1([1-9][0-9]?)\b")
 FIGURES = ("test_patent_commits.py", "test_patent_figures.py")  # T1, T2, ... are transactions there
+
+
+@cache
+def docstring_of(text: str) -> str:
+    """The docstring of a module, as it stands there."""
+    return ast.get_docstring(ast.parse(text), clean=False) or ""
 
 
 def defined_labels(text: str) -> list[str]:
     """Those that a module's docstring states."""
-    return DEFINED.findall(ast.get_docstring(ast.parse(text)) or "")
+    return DEFINED.findall(inspect.cleandoc(docstring_of(text)))
 
 
 def all_files(suffix: str) -> list[Path]:
@@ -238,11 +249,38 @@ def test_quoted_labels_are_stated() -> None:
     assert missing == []
 
 
+def quoted_outside(text: str) -> set[str]:
+    """Labels in a file, but for those that its docstring states."""
+    docstring = docstring_of(text)
+    found = set(ANY_LABEL.findall(docstring)).difference(defined_labels(text))
+    found |= set(ANY_LABEL.findall(text.replace(docstring, "", 1)))
+    for letters, first, last in FROM_TO.findall(text):
+        found |= {f"{letters}{number}" for number in range(int(first), int(last) + 1)}
+    return found
+
+
+def test_stated_labels_are_quoted() -> None:
+    """A label is for those who quote it: each is quoted outside the docstring that states it."""
+    texts = {path: (ROOT / path).read_text() for path in all_files(".py")}
+    quoted = set().union(*map(quoted_outside, texts.values()))
+    unquoted = [
+        f"{path}: {label}"
+        for path, text in texts.items()
+        for label in defined_labels(text)
+        if label not in quoted
+    ]
+    assert unquoted == []
+
+
 def test_labels_are_found() -> None:
     """In the forms that modules and tests give them; no other words are taken for them."""
     text = '"""What.\n\n- D1: one\n  D2: no\nS2. two\nJ13  three, see K4\nUTF-8. A4 pages\n"""'
     assert defined_labels(text) == ["D1", "S2", "J13"]
-    quoted = "as (J3), [E2, C2], (rule S1) and (see `discarded`, DI5) say, not CC0, 'F1' or (UTF8)"
+    outside = quoted_outside(f"{text}\nx = 1  # S2, and J1 to J3\n")
+    assert outside == {"A4", "D2", "J1", "J2", "J3", "K4", "S2"}
+    quoted = (
+        "as (J3), [E2, C2], (rule S1) and (see `discarded`, DI5) say, not CC0, 'F1' or (SHA256)"
+    )
     found = [label for part in QUOTED.findall(quoted) for label in LABEL.findall(part)]
     assert found == ["J3", "E2", "C2", "S1", "DI5"]
 

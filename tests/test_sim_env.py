@@ -370,6 +370,18 @@ class TestFaults:
         env.open_file("/file", direct=True).write(PAGE, page(env, 2))
         assert env.crash(outcome="lost").contents("/file") == bytes(PAGE) + b"\2" * PAGE
 
+    def test_what_was_written_before_a_direct_write_does_not_come_after_it(self) -> None:
+        """[E2] A process that was killed had written the page, and not synced it."""
+        env = SimEnv()
+        durable_file(env, content=bytes(2 * PAGE))
+        env.open_file("/file", direct=True).write_cached(0, b"\1" * (2 * PAGE))
+        env = env.kill()
+        file = env.open_file("/file", direct=True)
+        file.write(0, page(env, 2))
+        file.write_cached(PAGE, b"\3" * PAGE)
+        file.sync()
+        assert env.crash(outcome="lost").contents("/file") == b"\2" * PAGE + b"\3" * PAGE
+
     def test_each_kill_gives_a_machine_of_its_own(self) -> None:
         """One run can be followed by many: what one of them does, the others do not see."""
         env = SimEnv()

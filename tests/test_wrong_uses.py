@@ -119,7 +119,7 @@ def fill(store: Store) -> None:
     store.put("rows", {"id": 1, "name": "a"})
     with store.transaction() as txn:
         txn.enter("done", 5)
-        txn.set_state("s", "k", b"v")
+        txn.set_value("s", "k", b"v")
 
 
 @pytest.fixture(scope="module", params=["embedded", "joined"])

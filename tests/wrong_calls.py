@@ -1,20 +1,28 @@
-"""Wrong calls that mypy finds in every form of a store: each is ignored here, and has to be.
+"""Wrong calls that mypy finds in every form of a store and of a transaction: nothing runs this.
 
-Nothing runs this. `make check` does not pass with an ignore that is not needed: so a form in which
-one of them is not found any more is noticed.
+Each is ignored here, and has to be: an option that is misspelt, one of a wrong type, an argument
+that is missing; of the core and of a namespace. `make check` does not pass with an ignore that is
+not needed (`warn_unused_ignores`): so a form in which one is not found any more is noticed.
 """
 
 from __future__ import annotations
 
-from quire import Store
-from quire.aio import AsyncStore
+from quire.aio import AsyncStore, AsyncTransaction
+from quire.coordination import Connection
 from quire.engine import EmbeddedStore
+from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.remote import RemoteStore
 from quire.remote.elected_store import ElectedStore
+from quire.remote.elected_transaction import ElectedTransaction
+from quire.remote.remote_transaction import RemoteTransaction
+from quire.store import Store
+from quire.transaction import Transaction
+
+# Of a store
 
 
-def of_the_interface(store: Store) -> None:
-    """A misspelt option, a wrong type, a missing argument; of the core and of a namespace."""
+def store(store: Store) -> None:
+    """The interface."""
     store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
     store.alter_queue()  # type: ignore[call-arg]
@@ -22,19 +30,31 @@ def of_the_interface(store: Store) -> None:
     store.admin.purge(5)  # type: ignore[arg-type]
     store.integration.lease("q", 0)  # type: ignore[call-arg]
     store.recover()  # type: ignore[attr-defined]
+    store.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    store.put("q", b"", delay="1")  # type: ignore[arg-type]
+    store.put("q", priority=1)  # type: ignore[call-arg]
+    store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    store.put_stream("q", request_id="r")  # type: ignore[call-arg]
 
 
-def embedded(store: EmbeddedStore) -> None:
-    """The same where the store is this process's."""
+def embedded_store(store: EmbeddedStore) -> None:
+    """Where the store is this process's."""
     store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
     store.alter_queue()  # type: ignore[call-arg]
     store.cron.alter("s", pausd=True)  # type: ignore[call-arg]
     store.admin.purge(5)  # type: ignore[arg-type]
     store.integration.lease("q", 0)  # type: ignore[call-arg]
+    store.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    store.put("q", b"", delay="1")  # type: ignore[arg-type]
+    store.put("q", priority=1)  # type: ignore[call-arg]
+    store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    store.put_stream("q", request_id="r")  # type: ignore[call-arg]
 
 
-def joined(store: RemoteStore) -> None:
+def joined_store(store: RemoteStore) -> None:
     """Where it is another one's."""
     store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
@@ -42,9 +62,15 @@ def joined(store: RemoteStore) -> None:
     store.cron.alter("s", pausd=True)  # type: ignore[call-arg]
     store.admin.purge(5)  # type: ignore[arg-type]
     store.integration.lease("q", 0)  # type: ignore[call-arg]
+    store.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    store.put("q", b"", delay="1")  # type: ignore[arg-type]
+    store.put("q", priority=1)  # type: ignore[call-arg]
+    store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    store.put_stream("q", request_id="r")  # type: ignore[call-arg]
 
 
-def elected(store: ElectedStore) -> None:
+def elected_store(store: ElectedStore) -> None:
     """Where owners come and go."""
     store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
@@ -52,9 +78,15 @@ def elected(store: ElectedStore) -> None:
     store.cron.alter("s", pausd=True)  # type: ignore[call-arg]
     store.admin.purge(5)  # type: ignore[arg-type]
     store.integration.lease("q", 0)  # type: ignore[call-arg]
+    store.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    store.put("q", b"", delay="1")  # type: ignore[arg-type]
+    store.put("q", priority=1)  # type: ignore[call-arg]
+    store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    store.put_stream("q", request_id="r")  # type: ignore[call-arg]
 
 
-async def for_asyncio(store: AsyncStore) -> None:
+async def async_store(store: AsyncStore) -> None:
     """Where calls are awaited."""
     await store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     await store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
@@ -62,3 +94,84 @@ async def for_asyncio(store: AsyncStore) -> None:
     await store.cron.alter("s", pausd=True)  # type: ignore[call-arg]
     await store.admin.purge(5)  # type: ignore[arg-type]
     await store.integration.lease("q", 0)  # type: ignore[call-arg]
+    await store.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    await store.put("q", b"", delay="1")  # type: ignore[arg-type]
+    await store.put("q", priority=1)  # type: ignore[call-arg]
+    await store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    await store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    await store.put_stream("q", request_id="r")  # type: ignore[call-arg]
+
+
+# Of a transaction
+
+
+def transaction(txn: Transaction) -> None:
+    """The interface."""
+    txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    txn.put("q", b"", delay="1")  # type: ignore[arg-type]
+    txn.put("q", priority=1)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
+    txn.put_writer("q", durable=True)  # type: ignore[call-arg]
+    txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
+    txn.put_writer()  # type: ignore[call-arg]
+
+
+def embedded_transaction(txn: EmbeddedTransaction) -> None:
+    """Of a store of this process."""
+    txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    txn.put("q", b"", delay="1")  # type: ignore[arg-type]
+    txn.put("q", priority=1)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
+    txn.put_writer("q", durable=True)  # type: ignore[call-arg]
+    txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
+    txn.put_writer()  # type: ignore[call-arg]
+
+
+def joined_transaction(txn: RemoteTransaction) -> None:
+    """Of a store of another one."""
+    txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    txn.put("q", b"", delay="1")  # type: ignore[arg-type]
+    txn.put("q", priority=1)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
+    txn.put_writer("q", durable=True)  # type: ignore[call-arg]
+    txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
+    txn.put_writer()  # type: ignore[call-arg]
+
+
+def elected_transaction(txn: ElectedTransaction) -> None:
+    """Of one whose owners come and go."""
+    txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    txn.put("q", b"", delay="1")  # type: ignore[arg-type]
+    txn.put("q", priority=1)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
+    txn.put_writer("q", durable=True)  # type: ignore[call-arg]
+    txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
+    txn.put_writer()  # type: ignore[call-arg]
+
+
+async def async_transaction(txn: AsyncTransaction) -> None:
+    """Where calls are awaited."""
+    await txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    await txn.put("q", b"", delay="1")  # type: ignore[arg-type]
+    await txn.put("q", priority=1)  # type: ignore[call-arg]
+    await txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
+    await txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
+    await txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
+    await txn.put_writer("q", durable=True)  # type: ignore[call-arg]
+    await txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
+    await txn.put_writer()  # type: ignore[call-arg]
+
+
+def connection(own: Connection) -> None:
+    """Of the calls by PEP 249."""
+    own.put("q", b"", priorty=1)  # type: ignore[call-arg]
+    own.put("q", b"", delay="1")  # type: ignore[arg-type]
+    own.put("q", priority=1)  # type: ignore[call-arg]

@@ -1,18 +1,17 @@
 """Checkpoints: bound what recovery reads, and give the journal's segments back.
 
-- K3: the state is taken between two commits, at one LSN; everything else runs beside commits, and
-  no commit waits for it (promise: recovery's time depends on the journal since the last
-  checkpoint).
+- The state is taken between two commits, at one LSN; everything else runs beside commits, and no
+  commit waits for it (promise: recovery's time depends on the journal since the last checkpoint).
 - K4: until the checkpoint's file is durable under its name the store is what it was: what was
   written for it is abandoned if there is no room for it. If it is not known whether it became
   durable, the store has failed, and neither its pages nor those it replaces are used again.
 - K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
   be used again (but for pinned ones). What the data files have no room for stays where it is: the
   checkpoint holds its records itself, and keeps the segments that its blocks are in.
-- K9: all that it rests on is durable before it is: what was committed before its LSN, and what has
-  read since then the messages that it did not move. Not every commit is synced by itself.
 - K7: where there is not even room for record pages, it moves nothing, and needs no more space than
   what is kept back for it (`kept_back`): so it can be made on a full disk, as often as need be.
+- K9: all that it rests on is durable before it is: what was committed before its LSN, and what has
+  read since then the messages that it did not move. Not every commit is synced by itself.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ have their space already (K8). Here the spares grow with what a checkpoint would
 
 - KB1: no group that adds anything is written unless each spare has the space that a checkpoint
   after it can need.
-- KB2: nobody waits for a checkpoint that is being written: groups until then go by what was counted
+- Nobody waits for a checkpoint that is being written: groups until then go by what was counted
   before it.
 """
 
@@ -27,7 +27,7 @@ from quire.engine.records.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.engine.records.durable_state import DurableQueue
-from quire.engine.records.sections import pack_prepared
+from quire.engine.records.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
-from quire.engine.options import FIXED, Options
+from quire.engine.options import FIXED, Options, check_fixed
 from quire.engine.ownership import Ownership
 from quire.engine.pages.data_files import open_data_files
 from quire.engine.pages.free_space import FreeSpace
@@ -243,12 +243,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int)
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
-    for name in FIXED:
-        if name in asked.given and getattr(asked.options, name) != settings[name]:
-            raise InvalidArgument(
-                f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
-                "the option out"
-            )
+    check_fixed({name: getattr(asked.options, name) for name in asked.given}, settings)
     fixed: dict[str, Any] = {name: settings[name] for name in FIXED}
     options = replace(asked.options, **fixed)
     with ExitStack() as opening:

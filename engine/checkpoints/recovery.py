@@ -1,12 +1,12 @@
 """Opening a store: the newest checkpoint, and the journal's records after it.
 
-- RV1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
-  off and repeated as often as need be (promise 8).
-- RV2: its time depends on the journal since the checkpoint: no data page and no record page is read
-  but those that the journal's records touch.
-- RV3: what recovery makes stays. So the garbage collector, which would look through all of it
-  again and again, waits until it is done: of a store with 10,000 queues that took two thirds of the
-  processor time.
+- Recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken off
+  and repeated as often as need be (promise 8).
+- Its time depends on the journal since the checkpoint: no data page and no record page is read but
+  those that the journal's records touch.
+- What recovery makes stays. So the garbage collector, which would look through all of it again and
+  again, waits until it is done: of a store with 10,000 queues that took two thirds of the processor
+  time.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from quire.engine.records.durable_state import (
     CatalogEntry,
     DurableQueue,
     DurableState,
+    DurableSubscription,
     Effects,
     PageEntry,
     QueueConfig,
@@ -48,7 +49,7 @@ from quire.engine.records.older import PREPARED_STATE
 from quire.engine.records.packed_records import PackedRecords
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.requests import Known, Requests
-from quire.engine.records.sections import pack_prepared
+from quire.engine.records.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.intervals import IntervalSet
 
@@ -85,6 +86,7 @@ class QueueSnapshot:
         durable = queue.durable
         if queue.is_volatile:
             return cls._empty(queue)
+        has_requests = bool(durable.config.properties.most_requests)
         with queue.lock:
             released = durable.released.copy()
             return cls(
@@ -94,28 +96,20 @@ class QueueSnapshot:
                 used=queue.space.used - queue.space.pending_bytes,
                 released=released,
                 subscriptions=[
-                    (
-                        s.subscription_id,
-                        None if s.done is durable.released else s.done.copy(),
-                        s.attempts.rows(),
-                        list(s.numbers.items()),
-                    )
-                    for s in durable.subscriptions.values()
+                    SubscriptionRow.of(s, durable) for s in durable.subscriptions.values()
                 ],
                 directory=list(durable.directory),
-                requests=(
-                    durable.requests.copy_known()
-                    if durable.config.properties.most_requests
-                    else None
-                ),
+                requests=durable.requests.copy_known() if has_requests else None,
             )
 
     @classmethod
     def _empty(cls, queue: Queue) -> QueueSnapshot:
         """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
         durable = queue.durable
-        subscriptions: list[SubscriptionRow] = [
-            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [], [])
+        subscriptions = [
+            SubscriptionRow(
+                s.subscription_id, None if s.done is durable.released else IntervalSet(), [], []
+            )
             for s in durable.subscriptions.values()
         ]
         return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
@@ -139,46 +133,49 @@ class QueueSnapshot:
         return last if last is not None and last.records < capacity else None
 
     def document(self, numbers: IntegerRuns) -> dict[str, Any]:
-        kept = [
-            self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
-        ]
-        tail = {"tail": numbers.add(to_array(self.kept).view("<i8"))} if self.kept else {}
-        requests: dict[str, Any] = {}
+        pages = [self.rewritten.get(page, page) for page in self.directory if page != self.replaced]
+        document = {
+            "queue_id": self.queue.queue_id,
+            "end_position": self.end_position,
+            "used": self.used,
+            "released": numbers.add(self.released.to_list()),
+            "directory": numbers.add([*pages, *self.entries]),
+            "subscriptions": [each.document(numbers) for each in self.subscriptions],
+        }
+        if self.kept:
+            document["tail"] = numbers.add(to_array(self.kept).view("<i8"))
         if self.requests is not None:
-            ids, rows = to_numbers(self.requests), self.requests.values()
-            requests["requests"] = {"ids": numbers.add(ids), "rows": numbers.add(rows)}
-        return (
-            tail
-            | requests
-            | {
-                "queue_id": self.queue.queue_id,
-                "end_position": self.end_position,
-                "used": self.used,
-                "released": numbers.add(self.released.to_list()),
-                "directory": numbers.add([*kept, *self.entries]),
-                "subscriptions": [
-                    {
-                        "subscription_id": subscription_id,
-                        "done": None if done is None else numbers.add(done.to_list()),
-                        **_tried(attempts, numbers),
-                        **({"numbers": numbers.add(heard)} if heard else {}),
-                    }
-                    for subscription_id, done, attempts, heard in self.subscriptions
-                ],
-            }
-        )
+            ids, rows = numbers.add(to_numbers(self.requests)), numbers.add(self.requests.values())
+            document["requests"] = {"ids": ids, "rows": rows}
+        return document
 
 
-# Of a subscription: its id, what it has read (None: what is released), what came of deliveries, and
-# what it has read of sequences.
-SubscriptionRow = tuple[int, IntervalSet | None, list[AttemptRow], list[tuple[int, int]]]
+class SubscriptionRow(NamedTuple):
+    """What a checkpoint holds of a subscription."""
 
+    subscription_id: int
+    done: IntervalSet | None  # what it has read; None: what is released
+    attempts: list[AttemptRow]  # what came of deliveries
+    heard: list[tuple[int, int]]  # what it has read of sequences
 
-def _tried(attempts: list[AttemptRow], numbers: IntegerRuns) -> dict[str, Any]:
-    """What came of deliveries, as the checkpoint holds it of a subscription."""
-    if any(row[3:] != (0, 0) for row in attempts):
-        return {"tried": numbers.add(attempts)}
-    return {"given_back": numbers.add([row[:3] for row in attempts])}
+    @classmethod
+    def of(cls, subscription: DurableSubscription, queue: DurableQueue) -> SubscriptionRow:
+        done = None if subscription.done is queue.released else subscription.done.copy()
+        heard = list(subscription.numbers.items())
+        return cls(subscription.subscription_id, done, subscription.attempts.rows(), heard)
+
+    def document(self, numbers: IntegerRuns) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "subscription_id": self.subscription_id,
+            "done": None if self.done is None else numbers.add(self.done.to_list()),
+        }
+        if any(row[3:] != (0, 0) for row in self.attempts):
+            document["tried"] = numbers.add(self.attempts)
+        else:
+            document["given_back"] = numbers.add([row[:3] for row in self.attempts])
+        if self.heard:
+            document["numbers"] = numbers.add(self.heard)
+        return document
 
 
 @dataclass(slots=True)

@@ -10,15 +10,9 @@ from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
-from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE
+from quire.engine.records.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.records.durable_state import TOPIC, WORK, CatalogEntry
-from quire.errors import (
-    InvalidArgument,
-    QueueExists,
-    QueueInUse,
-    QueueNotFound,
-    SubscriptionExists,
-)
+from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
@@ -91,6 +85,11 @@ def feeding(state: State, name: str) -> list[Queue]:
 def entry_of(state: State, queue: Queue) -> dict[str, Any]:
     """What the catalog says of a queue, to be changed."""
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
+
+
+def altered(state: State, queue: Queue, **fields: Any) -> CatalogChange:
+    """The queue's entry, with other values of these."""
+    return CatalogChange(QUEUE, queue.queue_id, entry_of(state, queue) | fields)
 
 
 def check_stays(queue: Queue, what: str) -> None:
@@ -179,7 +178,7 @@ def check_queue(
 
 
 def with_times(name: str, kind: str, properties: Properties) -> Properties:
-    """The same, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
+    """The properties, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
 
     Raises InvalidArgument where they would expire, and times do not count.
     """

@@ -25,10 +25,10 @@ them. The decision is a record of its own. Message ids are given with it, in com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -52,24 +52,16 @@ from quire.engine.records.commit_record import (
 from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.sections import (
-    Attachment,
-    Decides,
-    DecidesSection,
-    Deliveries,
-    DeliveriesSection,
-    Failure,
-    Failures,
-    Heard,
-    Held,
-    HeldSection,
-    MovesSection,
-    Numbers,
-    PendingSection,
-    Untouched,
-    ValuesSection,
-    pack_sections,
-)
+from quire.engine.records.sections.attachment import Attachment
+from quire.engine.records.sections.decides import Decides, DecidesSection
+from quire.engine.records.sections.deliveries import Deliveries, DeliveriesSection, Untouched
+from quire.engine.records.sections.failures import Failure, Failures
+from quire.engine.records.sections.held import Held, HeldSection
+from quire.engine.records.sections.kinds import pack_sections
+from quire.engine.records.sections.moves import MovesSection
+from quire.engine.records.sections.numbers import Heard, Numbers
+from quire.engine.records.sections.section import PendingSection, Section
+from quire.engine.records.sections.values import ValuesSection
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -77,10 +69,11 @@ from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 from .adoptions import Adoptions
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
-from .volatile import MemorySection, Volatile
+from .volatile import MemorySection, Volatile, apart
 from .written import Written, lone_block
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
+N = TypeVar("N", Read, Failure)
 
 
 class Committing(PreparedParticipant, Protocol):
@@ -141,10 +134,10 @@ class Committer:
         sections: Sequence[PendingSection] = ()
         if state.apart and self.volatile.concerns(written, reads, moves):
             heard = self.heard(reads) if held is None else ()
+            own, heard = apart(heard, state.volatile) if heard else ((), ())
             memory, journaled, reads, moves = self.volatile.share(
-                transaction.id, written, reads, moves, heard
+                transaction.id, written, reads, moves, own
             )
-            heard = [each for each in heard if each.queue_id not in state.volatile]
             sections = (PendingSection(state.fold, Numbers(heard)),) if heard else ()
         if moves is not None or values is not None or memory is not None:
             sections = (*sections, *filter(None, (moves, values, memory)))
@@ -299,10 +292,9 @@ class Committer:
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
     ) -> None:
         """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
-        ids = queue.queue_id, subscription.subscription_id
-        said = Deliveries([Read(*ids, start, end) for start, end, _ in runs])
+        said = Deliveries(_reads_of(queue, subscription, runs))
         if queue.is_volatile:
-            DeliveriesSection(self._state.memory, said).apply(0)
+            PendingSection(self._state.memory, said).apply(0)
         else:
             self._record(DeliveriesSection(self._state.fold, said))
 
@@ -310,12 +302,7 @@ class Committer:
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
     ) -> None:
         """Note that these positions were not delivered after all. Does not raise, as `fail`."""
-        ids = queue.queue_id, subscription.subscription_id
-        untouched = Untouched([Read(*ids, start, end) for start, end, *_ in runs])
-        if queue.is_volatile:
-            PendingSection(self._state.memory, untouched).apply(0)
-        else:
-            self._record_soon(PendingSection(self._state.fold, untouched))
+        self._note(Untouched, _reads_of(queue, subscription, runs))
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Note that these deliveries failed. Does not raise: what cannot be recorded holds until
@@ -323,23 +310,22 @@ class Committer:
 
         What is recorded is durable with the next that waits for a sync.
         """
-        state = self._state
-        volatile = [each for each in failures if each.queue_id in state.volatile]
-        if volatile:
-            PendingSection(state.memory, Failures(volatile)).apply(0)
-        recorded = [each for each in failures if each.queue_id not in state.volatile]
-        if recorded:
-            self._record_soon(PendingSection(state.fold, Failures(recorded)))
+        self._note(Failures, failures)
 
-    def _record_soon(self, section: PendingSection) -> None:
-        is_done = False
-        with suppress(QuireError):
+    def _note(self, said: Callable[[list[N]], Section], rows: Sequence[N]) -> None:
+        state = self._state
+        volatile, recorded = apart(rows, state.volatile)
+        if volatile:
+            PendingSection(state.memory, said(volatile)).apply(0)
+        if not recorded:
+            return
+        section = PendingSection(state.fold, said(recorded))
+        try:
             self._record(section, durable=False)
-            is_done = True
-        if is_done:
-            self.after_commit()
-        else:
+        except QuireError:
             section.apply(0)
+        else:
+            self.after_commit()
 
     def _record(self, *sections: PendingSection, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
@@ -495,6 +481,14 @@ class Committer:
                 queue.space.unreserve()
         if extents and not self.failed:
             self._places.abandon(extents)
+
+
+def _reads_of(
+    queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+) -> list[Read]:
+    """Runs of positions of a subscription, as records name them."""
+    ids = queue.queue_id, subscription.subscription_id
+    return [Read(*ids, run[0], run[1]) for run in runs]
 
 
 def _all_known(taken: Sequence[TakenRow]) -> bool:

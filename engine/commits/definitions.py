@@ -1,10 +1,10 @@
 """Making, dropping and subscribing to queues: changes of the catalog, one record for each call.
 
-- DE1: what is to be defined is checked when its place in the order is known, and then applied as it
-  was checked: nobody defines anything meanwhile.
-- DE2: a name means one queue. A queue's name and an alias are refused where the other is there, and
-  what is renamed has no name in between that somebody else could take.
-- DE3: an alias is of the queue, not of its name: it follows when the queue is renamed. The property
+- What is to be defined is checked when its place in the order is known, and then applied as it was
+  checked: nobody defines anything meanwhile.
+- A name means one queue. A queue's name and an alias are refused where the other is there, and what
+  is renamed has no name in between that somebody else could take.
+- An alias is of the queue, not of its name: it follows when the queue is renamed. The property
   `dead_letter` of other queues is a name, and is changed by the same record.
 """
 
@@ -275,14 +275,12 @@ class Definitions:
             if queue.dropped or not missing or config.capacity + missing > most:
                 raise full
             wanted = max(config.capacity + missing, config.capacity * 2)
-            body = checks.entry_of(self._state, queue) | {"capacity": min(wanted, most)}
-            return [CatalogChange(QUEUE, queue.queue_id, body)]
+            return [checks.altered(self._state, queue, capacity=min(wanted, most))]
 
-        try:
+        with suppress(QueueFull, DiskFull):
             self.submit(prepare, is_temporary=lambda: queue.is_temporary)
-        except (QueueFull, DiskFull):
-            return False
-        return True
+            return True
+        return False
 
     def obey_times(self, queue: Queue) -> None:
         """Make a queue timed of which nobody said whether it is (OB2); the put looks again then.
@@ -294,8 +292,7 @@ class Definitions:
         def prepare() -> list[CatalogChange]:
             if queue.dropped or queue.config.properties.timed is not None:
                 raise unsaid
-            body = checks.entry_of(self._state, queue) | {"timed": True}
-            return [CatalogChange(QUEUE, queue.queue_id, body)]
+            return [checks.altered(self._state, queue, timed=True)]
 
         with suppress(QueueFull):
             self.submit(prepare, is_temporary=lambda: queue.is_temporary)
@@ -325,9 +322,8 @@ class Definitions:
                 CatalogChange(SUBSCRIPTION, number, None),
             ]
             if dropped:
-                own = checks.entry_of(state, queue)
-                own["dropped"] = own.get("dropped", 0) + released
-                changes.append(CatalogChange(QUEUE, queue.queue_id, own))
+                total = checks.entry_of(state, queue).get("dropped", 0) + released
+                changes.append(checks.altered(state, queue, dropped=total))
             return changes
 
         with suppress(SubscriptionExists):
@@ -414,12 +410,9 @@ class Definitions:
             queue = checks.named_itself(state, old)
             if new in state.names:
                 raise checks.there_already(state, new)
-            altered = [(queue, {"name": new})]
-            altered += [(other, {"dead_letter": new}) for other in checks.feeding(state, old)]
-            return [
-                CatalogChange(QUEUE, queue.queue_id, checks.entry_of(state, queue) | fields)
-                for queue, fields in altered
-            ]
+            feeding = checks.feeding(state, old)
+            altered = [checks.altered(state, other, dead_letter=new) for other in feeding]
+            return [checks.altered(state, queue, name=new), *altered]
 
         def is_temporary() -> bool:
             """Those whose dead letters go to a temporary queue are temporary, too."""

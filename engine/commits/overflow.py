@@ -6,7 +6,7 @@ Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-
   moment is passed over, but who asks for room leaves the buffer itself when its turn comes.
 - OV2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
   the commit: after a crash they are free. The commit syncs them, and its record names them.
-- OV3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
+- A spill that fails for want of room (DiskFull) leaves the messages in the buffer.
 """
 
 from __future__ import annotations

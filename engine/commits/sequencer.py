@@ -1,13 +1,13 @@
 """Group commit: puts changes into the one order of the journal, many with one write and one sync.
 
-- C1: changes are placed (ids, time, ledger check), written and applied in one order, the journal's.
+- Changes are placed (ids, time, ledger check), written and applied in one order, the journal's.
 - C2: a change is applied after the group that holds it is durable, and before its caller goes on.
   Where no change of the group has to be `durable`, it is applied after the group was written: a
   later sync, that of the next durable group at the latest, makes it durable too, in its order.
-- C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is
-  being written, arriving changes wait and form the next one, written by the first of them.
-- C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
-- C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`, or
+- A lone change is written at once by its own thread: no timer, no hand-over. While a group is being
+  written, arriving changes wait and form the next one, written by the first of them.
+- A refused change (an error in `place`) leaves no trace; the others of its group go on.
+- After a failed write nobody is applied: every change of the group gets `StoreFailed`, or
   `DiskFull` if nothing was written, and is withdrawn: it may be submitted again.
 - C6: should placing or applying ever be interrupted (a signal's exception, memory), what is in
   memory may differ from the journal: every later change is refused until the store is opened again.

@@ -15,8 +15,7 @@ from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections import PendingSection
-from quire.journal import WholeRecord
+from quire.engine.records.sections.section import PendingSection
 
 from .volatile import MemorySection
 
@@ -31,12 +30,8 @@ class TransactionChange:
         "_transaction_id", "applied", "durable", "first_id", "record", "sections", "time_us",
     )  # fmt: skip
 
-    applied: bool
-    durable: bool
-    record: WholeRecord
     first_id: int  # of its messages in other than volatile queues
     time_us: int
-    sections: Sequence[PendingSection]
 
     def __init__(
         self,

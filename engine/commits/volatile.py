@@ -7,15 +7,15 @@
   is in memory only (see `state`), so that each of these queues has them in the same order.
 - VO3: what has failed refuses them too (promise 11), as does an interrupt that came while one was
   applied (C6 of `sequencer`).
-- VO4: ids and positions that an opening of the store gives in volatile queues no other opening
-  gives: what somebody knows of a message that is gone never means another one.
+- Ids and positions that an opening of the store gives in volatile queues no other opening gives:
+  what somebody knows of a message that is gone never means another one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Container, Sequence
+from typing import Any, Final, TypeVar
 
 from quire.block import EncodedBlock
 from quire.block.pack import split
@@ -24,7 +24,9 @@ from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections import Heard, MovesSection, Numbers, PendingSection
+from quire.engine.records.sections.moves import MovesSection
+from quire.engine.records.sections.numbers import Heard, Numbers
+from quire.engine.records.sections.section import PendingSection
 from quire.env import Env
 from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
@@ -32,6 +34,7 @@ from quire.limits import VOLATILE_BLOCK_BYTES
 from .written import Written
 
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
+Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a queue
 
 
 class Volatile:
@@ -75,23 +78,16 @@ class Volatile:
         """A transaction's share in volatile queues, and what is left of all this without it."""
         volatile = self.state.volatile
         put = [part for part in written if part.queue.queue_id in volatile] if written else ()
-        read = [each for each in reads if each[0] in volatile]
         moved = None
         if moves is not None:
             moves, moved = moves.split(volatile, self.state.memory)
+        read, others = apart(reads, volatile)
         if not (put or read or moved):
             return None, written, reads, moves
-        if len(put) == len(written):
-            written = ()
-        else:
+        if put:
             written = [part for part in written if part.queue.queue_id not in volatile]
-        if len(read) == len(reads):
-            reads = ()
-        else:
-            reads = [each for each in reads if each[0] not in volatile]
-        numbers = [each for each in heard if each.queue_id in volatile]
-        memory = MemorySection(self, transaction_id, put, read, moved, numbers)
-        return memory, written, reads, moves
+        memory = MemorySection(self, transaction_id, put, read, moved, heard)
+        return memory, written, others, moves
 
     def check_none(self, written: Collection[Written], reads: Sequence[Read | TakenRow]) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
@@ -107,6 +103,12 @@ class Volatile:
         """The time of a commit that has no record."""
         now_us = self._env.now_us
         return max(now_us(), self.state.last_time_us)
+
+
+def apart(rows: Sequence[Row], queues: Container[int]) -> tuple[list[Row], list[Row]]:
+    """The rows that are of these queues, and those that are not."""
+    own = [row for row in rows if row[0] in queues]
+    return own, [row for row in rows if row[0] not in queues] if len(own) < len(rows) else []
 
 
 class MemorySection(PendingSection):

@@ -127,18 +127,18 @@ class Written:
 
     def adopt(self, info: LtdsInfo) -> None:
         """A finished file of another process follows what was written so far."""
-        self.finish()
-        self.placed += self.buffer.drain(self.queue.block_bytes)
-        self.placed.append(info)
+        self._follow(info)
         self.adopted |= {info.id}
 
     def finish_stream(self, info: LtdsInfo) -> None:
         """The file of a streamed message is complete; it follows what was written before."""
-        self.finish()
-        self.placed += self.buffer.drain(self.queue.block_bytes)
-        self.placed.append(info)
+        self._follow(info)
         self.stream = None
         self.unsynced = True
+
+    def _follow(self, info: LtdsInfo) -> None:
+        self.finish()
+        self.placed += [*self.buffer.drain(self.queue.block_bytes), info]
 
     def finish(self) -> None:
         """Complete the file that is being written, with what is still in the buffer."""

@@ -1,7 +1,5 @@
 """What a store's files hold, whatever their state."""
 
-from __future__ import annotations
-
 from .dump import Choices, dump_files
 from .records import Owner
 

@@ -2,14 +2,14 @@
 
 Everything is read from the files alone, with an owner beside or without one, whatever their state:
 
-- DD1: no byte is changed, no lock is taken, nothing is recovered.
-- DD2: the base is the newest checkpoint that verifies, and the journal after it. Without any, the
+- No byte is changed, no lock is taken, nothing is recovered.
+- The base is the newest checkpoint that verifies, and the journal after it. Without any, the
   journal alone, and record pages that a search finds.
 - DD3: nothing is shown that its checksum does not cover. What is damaged is a `Finding` with file,
   place and loss, and the dump goes on behind it. No content of a file raises, but for a checkpoint
   that a newer release wrote: StoreVersion.
 - DD4: what an owner recycles while it is being read is told as that, not as damage.
-- DD5: memory depends on the journal since the checkpoint and on the queues' directories, not on the
+- Memory depends on the journal since the checkpoint and on the queues' directories, not on the
   backlog.
 """
 
@@ -22,7 +22,7 @@ from itertools import chain, islice
 from typing import Final
 
 from quire.arguments import check_first, check_limit
-from quire.dump_items import INDIRECT, Described, Finding, Item
+from quire.dump_items import Described, Finding, Item
 from quire.engine.layout import Layout, no_store
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env
@@ -33,7 +33,7 @@ from quire.limits import DUMP_TRIES
 from .history import History, QueueState, newest_history
 from .log import record_item
 from .pages import Pages, list_files
-from .records import ListedRecords, Owner, check_large_file, find_directories, list_messages
+from .records import ListedRecords, Owner, find_directories, list_messages
 from .source import DumpSource
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
@@ -77,9 +77,8 @@ def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as error:
-        raise StoreFailed(
-            f"the store at {layout.path} cannot be read: {error}; run this as its user"
-        ) from error
+        text = f"the store at {layout.path} cannot be read: {error}; run this as its user"
+        raise StoreFailed(text) from error
     if not {"checkpoint", "journal", "data"} & set(names):
         raise no_store(layout)
     return _unique(_dump(env, layout, choices))
@@ -170,13 +169,8 @@ class _Dump:
                 continue
             record, ref = found
             yield record
-            finding = None
-            if record.name == INDIRECT and ref and record.released < record.messages:
-                finding = check_large_file(source, ref)
-            if finding is not None:
-                yield finding
-            elif chosen.messages and ref is not None:
-                yield from list_messages(source, queue, ref, chosen.start)
+            if ref is not None:
+                yield from list_messages(source, queue, ref, chosen.start, shown=chosen.messages)
 
     def _pages(self) -> Iterator[Item]:
         return self._as_it_was(Pages(self._source, self.history, self._choices.owner).items())
@@ -256,13 +250,12 @@ def _ledger(ledger: dict[str, int], limit: int | None) -> Iterator[Item]:
 
 def _prepared(record: PrepareRecord, history: History) -> Described:
     """A transaction in doubt, as a summary has it."""
+    queue_ids = sorted({part.queue_id for part in record.parts})
     said = {
         "xid": record.xid,
         "prepared_us": record.prepared_us,
         "messages": sum(part.count for part in record.parts),
-        "queues": [
-            history.by_id(i).title for i in sorted({part.queue_id for part in record.parts})
-        ],
+        "queues": [history.by_id(queue_id).title for queue_id in queue_ids],
         "taken": sum(read.end - read.start for read in record.reads[: record.taken]),
     }
     return Described("prepared", said)

@@ -1,6 +1,6 @@
 """The durable state as a dump knows it: the newest checkpoint, and the journal's records after it.
 
-- DH1: nothing is changed on disk, and no contradiction ends the reading: it is a finding, and what
+- Nothing is changed on disk, and no contradiction ends the reading: it is a finding, and what
   cannot be known any more is marked as uncertain.
 """
 
@@ -17,17 +17,13 @@ from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.catalog import QUEUE
-from quire.engine.records.checkpoint_file import (
-    Checkpoint,
-    list_checkpoints,
-    path_of,
-    read_checkpoint,
-)
+from quire.engine.records.checkpoint_file import Checkpoint, path_of, read_checkpoint
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.durable_state import (
     LOST,
     DurableQueue,
     DurableState,
+    Effects,
     QueueEffects,
 )
 from quire.engine.records.fold import Fold
@@ -43,7 +39,6 @@ _CONTRADICTIONS: Final = (
 )  # fmt: skip
 _UNREADABLE: Final = (*_CONTRADICTIONS, OSError, MemoryError, RecursionError)
 _UNKNOWN: Final = "a record of a kind that this release does not know: what it changed is not shown"
-
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
 
@@ -126,7 +121,7 @@ class QueueState(QueueEffects):
         self._told += [(transaction_id, self._lsn_at_hand(), self.certain)] * new
 
 
-class History:
+class History(Effects):
     """See the module. It stands beside its own fold (`Effects`).
 
     `journal`: the whole of it in numbers, once it is read.
@@ -217,7 +212,7 @@ class History:
 
     def is_outdated(self) -> bool:
         """Whether there is a newer checkpoint now."""
-        return self._newest is not None and _newest(self._source) not in (None, self._newest)
+        return self._newest is not None and self._source.newest() not in (None, self._newest)
 
     def went_on(self) -> bool:
         """Whether the owner has, since this was read."""
@@ -292,14 +287,6 @@ class History:
     def dropped(self, queue: DurableQueue) -> None:
         del self.queues[queue.queue_id]
 
-    def named(self, name: str, queue: DurableQueue | None) -> None:
-        """Names are looked up among all."""
-
-    def held(self, record: object, groups: object, *, counted: bool) -> None:
-        """Nothing more is to be done, nor when it has `ended`."""
-
-    def ended(self, record: object, groups: object, first_id: int | None) -> None: ...
-
     def fault(self, where: str, text: str) -> None:
         if self._lsn == CHECKPOINT_LSN:
             raise StoreCorrupt(f"{where}: {text}")
@@ -316,7 +303,7 @@ def newest_history(source: DumpSource, until_lsn: int | None) -> History:
     findings: list[Finding] = []
     lsns: list[int] = []
     try:
-        lsns = list_checkpoints(source.env, source.layout.checkpoints)
+        lsns = source.checkpoints()
     except OSError as error:
         findings.append(Finding("checkpoint", None, True, str(error), "all checkpoints"))
     for lsn in reversed(lsns):
@@ -326,17 +313,9 @@ def newest_history(source: DumpSource, until_lsn: int | None) -> History:
         except StoreVersion:
             raise
         except _UNREADABLE as error:
-            if _newest(source) != lsns[-1]:  # the owner has made a newer one meanwhile
+            if source.newest() != lsns[-1]:  # the owner has made a newer one meanwhile
                 return newest_history(source, until_lsn)
             text = str(error) if isinstance(error, (QuireError, OSError)) else f"{error!r}"
             file = path_of("checkpoint", lsn)
             findings.append(Finding(file, 0, True, text, "the state that it held"))
     return History(source, until_lsn, findings)
-
-
-def _newest(source: DumpSource) -> int | None:
-    """The LSN of the checkpoint that is the newest now."""
-    try:
-        return max(list_checkpoints(source.env, source.layout.checkpoints), default=None)
-    except OSError:
-        return None

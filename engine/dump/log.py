@@ -1,6 +1,6 @@
 """The journal as a dump reads and tells it: every record decoded, every fault a finding.
 
-- DL1: what is damaged is told with what is lost by it, and reading goes on behind it.
+- What is damaged is told with what is lost by it, and reading goes on behind it.
 - DL2: a segment that was given back since the dump began is no damage: what is read from there is
   gone for good reasons.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
+from quire.engine.records.checkpoint_file import read_checkpoint
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
@@ -127,7 +127,7 @@ class Log:
         env, directory, geometry, _ = self._source.journal
         size, checkpoints = geometry.segment_bytes, self._source.layout.checkpoints
         try:
-            newest = read_checkpoint(env, checkpoints, list_checkpoints(env, checkpoints)[-1])
+            newest = read_checkpoint(env, checkpoints, self._source.checkpoints()[-1])
             if lsn // size < int(newest.document["restart_lsn"]) // size:
                 read_at(env, directory, size, lsn - lsn % size + geometry.page_size, 0)
         except PositionLost:

@@ -1,7 +1,7 @@
 """What the pages of the data files hold, and the files of large transactions.
 
-- DP1: told from the checkpoint and the records, without reading the pages: time and memory depend
-  on how many blocks there are, not on their size.
+- Told from the checkpoint and the records, without reading the pages: time and memory depend on how
+  many blocks there are, not on their size.
 """
 
 from __future__ import annotations
@@ -174,6 +174,5 @@ def list_files(source: DumpSource, history: History) -> Iterator[Described | Fin
                 size = file.size()
             with source.large(ltds_id) as reader:
                 messages = reader.count
-        name = f"ltds/{ltds_id:016x}.ltds"
-        own = {"file": name, "bytes": size, "messages": messages}
+        own = {"file": f"ltds/{ltds_id:016x}.ltds", "bytes": size, "messages": messages}
         yield Described("file", own | {"queue": queue, "xid": xid})

@@ -1,7 +1,7 @@
 """A queue's ordered record list: record pages, what the journal tells, what is in doubt; messages.
 
-- DR1: a record page that cannot be read is a finding with the positions that it covered; the list
-  goes on with the next one.
+- A record page that cannot be read is a finding with the positions that it covered; the list goes
+  on with the next one.
 - DR2: without a checkpoint there is no directory: the data file is searched for the queue's record
   pages, and what was superseded is left out as far as that can be told.
 - DR3: an owner knows in which order records entered the queue since its checkpoint, and what of it
@@ -9,8 +9,8 @@
   the owner's word only gives it its place in the order.
 - DR4: the owner was asked before the files are read, so they know all that it calls committed. What
   they have sealed since is not listed twice, and what they have besides comes at the end.
-- DM1: of messages only what their record's checksum covers is shown; a block that fails it is a
-  finding, and those of a large transaction's file behind it are still listed.
+- Of messages only what their record's checksum covers is shown; a block that fails it is a finding,
+  and those of a large transaction's file behind it are still listed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -103,10 +104,9 @@ class ListedRecords:
         yield from self._tail(self._merged(told, is_open, committed))
         yield from self._tail(committed.values())
         if len(told) >= MOST_TOLD_RECORDS:
-            text = (
-                f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open transactions"
-            )
-            yield Finding("", None, False, f"{text} that came later are not listed")
+            asked = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open"
+            text = f"{asked} transactions that came later are not listed"
+            yield Finding("", None, False, text)
 
     def prepared(self, records: Iterable[PrepareRecord]) -> Iterator[Listed]:
         """What transactions in doubt hold: it has its place when they are decided."""
@@ -128,7 +128,7 @@ class ListedRecords:
                 continue
             file, page = source.page_place(entry.page)
             try:
-                refs = source.record_page(entry.page, self._queue.queue_id)
+                _, refs = source.records(entry.page, self._queue.queue_id)
             except UNREADABLE as error:
                 lost = f"the records of positions {entry.position} to {entry.end - 1}"
                 yield Finding.of(file, page * source.geometry.page_size, error, lost)
@@ -216,15 +216,6 @@ def _kind(ref: BlockRef | Part) -> str:
     return INDIRECT if ref.kind == format.LTDS else MESSAGES
 
 
-def check_large_file(source: DumpSource, ref: BlockRef) -> Finding | None:
-    """What is wrong with the large transaction's file of an INDIRECT record, if anything."""
-    try:
-        source.large(ref.address).checked(ref.count, ref.checksum).close()
-    except UNREADABLE as error:
-        return source.unreadable(ref, error, f"{ref.count} messages")
-    return None
-
-
 def find_directories(
     source: DumpSource, queue_of: Callable[[int], QueueState]
 ) -> Iterator[Finding]:
@@ -250,10 +241,16 @@ def find_directories(
 
 
 def list_messages(
-    source: DumpSource, queue: QueueState, ref: BlockRef, start: int
+    source: DumpSource, queue: QueueState, ref: BlockRef, start: int, *, shown: bool
 ) -> Iterator[Described | Finding]:
-    """The messages of the record from the position on."""
-    for read, which in _blocks(source, queue, ref, start):
+    """What is wrong with a large transaction's file; if shown, the messages from a position on."""
+    if ref.kind == format.LTDS and queue.released_of(ref) < ref.count:
+        try:
+            source.large(ref.address).checked(ref.count, ref.checksum).close()
+        except UNREADABLE as error:
+            yield source.unreadable(ref, error, f"{ref.count} messages")
+            return
+    for read, which in _blocks(source, queue, ref, start) if shown else ():
         try:
             block, first = read()
             for position, message in messages_of(block, first, ref, start, ref.end, queue.title):
@@ -270,11 +267,7 @@ def _blocks(
         if queue.released_of(ref) < ref.count:  # else its place may be used again
             yield lambda: (source.block(ref), 0), f"at positions {ref.position} to {ref.end - 1}"
         return
-    try:
-        reader = source.large(ref.address)
-    except UNREADABLE:
-        return  # `check_large_file` has told it
-    with reader:
+    with suppress(*UNREADABLE), source.large(ref.address) as reader:  # else that is told
         within = max(start - ref.position, 0)
         first = reader.locate(within) if within < reader.count else reader.block_count
         for number in range(first, reader.block_count):
@@ -284,9 +277,11 @@ def _blocks(
 def _item(queue: QueueState, position: int, message: Message) -> Described:
     if isinstance(message, TypedMessage):
         shown = json.dumps(value_json(message), ensure_ascii=False).encode()
-        size, beginning = len(shown), shown[:PAYLOAD_START_BYTES]
+        size = len(shown)
     else:
-        size, beginning = message.size, _beginning(message)
+        size, shown = message.size, b""
+        with suppress(*UNREADABLE):  # where the payload is damaged, nothing of it is shown
+            shown = message.open().read(PAYLOAD_START_BYTES)
     values = {name: getattr(message, name) for name in _FIELDS}
     said: dict[str, Any] = {
         "queue_id": queue.queue_id,
@@ -298,14 +293,6 @@ def _item(queue: QueueState, position: int, message: Message) -> Described:
         # Those of the header that are not absent.
         "fields": {name: value for name, value in values.items() if value not in (None, 0, {})},
         "payload_bytes": size,
-        "payload_start": beginning,
+        "payload_start": shown[:PAYLOAD_START_BYTES],
     }
     return Described("message", said)
-
-
-def _beginning(message: Message) -> bytes:
-    """How the payload begins; nothing where that is damaged."""
-    try:
-        return message.open().read(PAYLOAD_START_BYTES)
-    except UNREADABLE:
-        return b""

@@ -1,7 +1,7 @@
 """A store's files, opened to read only, by position: for dumps, beside an owner or without one.
 
-- DS1: no file is opened for writing, created or locked, and none is mapped that could get shorter.
-- DS2: whatever the files hold, only `UNREADABLE` errors are raised.
+- No file is opened for writing, created or locked, and none is mapped that could get shorter.
+- Whatever the files hold, only `UNREADABLE` errors are raised.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.pages.record_page import unpack
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
+from quire.engine.records.checkpoint_file import list_checkpoints
 from quire.engine.records.commit_record import Part
 from quire.engine.records.durable_state import PageEntry
 from quire.env import Env, File
@@ -77,6 +78,16 @@ class DumpSource:
         offset = place.offset if place.lsn is None else self.journal_place(place.lsn)[1]
         return Finding.of(place.file, offset, error, lost)
 
+    def checkpoints(self) -> list[int]:
+        """Their LSNs, ascending. Raises OSError."""
+        return list_checkpoints(self.env, self.layout.checkpoints)
+
+    def newest(self) -> int | None:
+        """The LSN of the checkpoint that is the newest now."""
+        with suppress(OSError):
+            return max(self.checkpoints(), default=None)
+        return None
+
     def segments(self) -> list[int]:
         """The numbers of the journal's segment files."""
         with suppress(OSError):
@@ -106,10 +117,6 @@ class DumpSource:
         number, first = split_page(page, self.geometry.page_size)
         return f"data/{number}.dat", first
 
-    def record_page(self, page: int, queue_id: int) -> list[BlockRef]:
-        """The records of a page of the queue."""
-        return self._records(page, queue_id, f" (records of queue #{queue_id})")[1]
-
     def data_files(self) -> list[int]:
         """The numbers of the data files that there are."""
         with suppress(OSError):
@@ -126,14 +133,14 @@ class DumpSource:
         base = number * (MAX_DATA_FILE_BYTES // self.geometry.page_size)
         for page in range(base + 1, base + self.data_pages(number)):
             try:
-                owner, refs = self._records(page)
+                owner, refs = self.records(page)
             except QuireError:
                 continue
             yield owner, PageEntry(refs[0].position, refs[-1].end, page, len(refs))
 
-    def _records(
-        self, page: int, queue_id: int | None = None, of: str = ""
-    ) -> tuple[int, list[BlockRef]]:
+    def records(self, page: int, queue_id: int | None = None) -> tuple[int, list[BlockRef]]:
+        """The records of a page, behind their queue's id, which must be this, if any is given."""
+        of = "" if queue_id is None else f" (records of queue #{queue_id})"
         file, first = self.page_place(page)
         size = self.geometry.page_size
         data = self._data(split_page(page, size)[0]).read(first * size, size)

@@ -2,7 +2,7 @@
 
 from .admin import EmbeddedAdmin
 from .embedded import EMBEDDED
-from .integration import EmbeddedIntegration, subscribe
+from .integration import EmbeddedIntegration, asked_form
 from .prepared import EmbeddedPrepared
 
-__all__ = ["EMBEDDED", "EmbeddedAdmin", "EmbeddedIntegration", "EmbeddedPrepared", "subscribe"]
+__all__ = ["EMBEDDED", "EmbeddedAdmin", "EmbeddedIntegration", "EmbeddedPrepared", "asked_form"]

@@ -15,7 +15,7 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.documented import documented_by
-from quire.engine.opening import StoreLife, open_call
+from quire.engine.opening import open_call
 from quire.info import Lease, SubscriptionInfo
 from quire.integration import Integration
 from quire.limits import DEFAULT_LEASE_SECONDS
@@ -26,21 +26,13 @@ from quire.starts import Start
 from .namespace import EmbeddedNamespace
 
 
-def subscribe(
-    store: StoreLife,
-    holder: object,
-    subscription: str | None,
-    starts: Mapping[str, Start],
-    exclusive: bool | None,
-    durable: bool | None,
-) -> list[SubscriptionInfo]:
-    """Make some for a client: what is not durable ends no sooner than that lets go of it."""
+def asked_form(exclusive: bool | None, durable: bool | None) -> dict[str, bool]:
+    """What is said of the form of subscriptions, checked."""
     given = {
         "exclusive": check_switch("exclusive", exclusive),
         "durable": check_switch("durable", durable),
     }
-    asked = {name: value for name, value in given.items() if value is not None}
-    return store._temporary.subscribe(holder, subscription, starts, asked)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @documented_by(Integration)
@@ -73,6 +65,12 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         return found
 
     @open_call
+    def put_priorities(self) -> dict[str, int]:
+        queues = self._state().by_name()
+        found = {queue.name: queue.config.properties.put_priority for queue in queues}
+        return {name: priority for name, priority in found.items() if priority}
+
+    @open_call
     def subscribe_many(
         self,
         subscription: str | None,
@@ -80,8 +78,8 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         exclusive: bool | None = None,
         durable: bool | None = None,
     ) -> list[SubscriptionInfo]:
-        holder = self._of._temporary
-        return subscribe(self._of, holder, subscription, starts, exclusive, durable)
+        holder, asked = self._of._temporary, asked_form(exclusive, durable)
+        return holder.subscribe(holder, subscription, starts, asked)
 
     @open_call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:

@@ -1,8 +1,8 @@
 """Values by key in a bounded amount of memory.
 
-- BC1: the bound is on what the values truly take: their bytes, their objects and their place here.
-  The oldest go first.
-- BC2: an empty cache holds no memory of a larger time.
+- The bound is on what the values truly take: their bytes, their objects and their place here. The
+  oldest go first.
+- An empty cache holds no memory of a larger time.
 - BC3: no lock is taken. CPython switches threads only within calls of Python functions and at the
   ends of calls and loops: a call of the dict, and a sum without a call in it, are one step each.
 """

@@ -109,7 +109,7 @@ class DataFile:
         """
         self.path = path
         self.page_size = page_size
-        self._grow_pages = -(-grow_bytes // page_size)
+        self.grow_pages = -(-grow_bytes // page_size)  # a large file grows by so many at least
         self._size_lock = Lock()  # held over changes of size and space; taken before _lock
         self._syncing = RLock()  # held over a sync (D4)
         self._lock = Lock()  # covers the fields below; never held over I/O
@@ -122,22 +122,12 @@ class DataFile:
         self._file = _open(env, path)
         try:
             check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id, number)
-            self._pages = self._file.size() // page_size
-            if self._pages < 1:
+            self.pages = self._file.size() // page_size  # the header page included
+            if self.pages < 1:
                 raise StoreCorrupt(f"{path} ends within its header page; restore it from a copy")
         except BaseException:
             self._file.close()
             raise
-
-    @property
-    def pages(self) -> int:
-        """How many pages the file has, the header page included."""
-        return self._pages
-
-    @property
-    def grow_pages(self) -> int:
-        """How many pages a large file grows by at least."""
-        return self._grow_pages
 
     @property
     def failed(self) -> bool:
@@ -160,7 +150,7 @@ class DataFile:
         with self._lock:
             if self._closed:
                 raise _closed(self.path)
-            end = self._pages * self.page_size
+            end = self.pages * self.page_size
         if offset + length > end:
             raise StoreCorrupt(
                 f"{self.path} has {end} bytes: {length} bytes at {offset} are not in it"
@@ -215,13 +205,13 @@ class DataFile:
         changed.
         """
         self._check_usable()
-        if pages <= self._pages:
-            return self._pages
+        if pages <= self.pages:
+            return self.pages
         with self._size_lock:
-            old = self._pages
+            old = self.pages
             if pages > old:
                 least = max(FIRST_GROW_BYTES // self.page_size, 1 << (pages.bit_length() - 1))
-                step = min(self._grow_pages, least)
+                step = min(self.grow_pages, least)
                 generous = -(-pages // step) * step
                 try:
                     self._allocate(old, generous)
@@ -231,9 +221,9 @@ class DataFile:
                     generous = pages
                     self._allocate(old, generous)
                 with self._lock:
-                    self._pages = generous
+                    self.pages = generous
                     self._held.add(old, generous)
-            return self._pages
+            return self.pages
 
     def punch(self, first: int, pages: int) -> None:
         """Give the space of these pages back; they read as zeros until they are written again.
@@ -251,13 +241,13 @@ class DataFile:
         """Cut the file down to `pages` pages; nobody may need what lies beyond."""
         self._check_usable()
         with self._size_lock:
-            old = self._pages
+            old = self.pages
             if not 1 <= pages <= old:
                 raise InvalidArgument(f"cannot shrink {self.path} from {old} to {pages} pages")
             if pages == old:
                 return
             with self._lock:
-                self._pages = pages
+                self.pages = pages
             with self._failing("truncate"):
                 self._file.truncate(pages * self.page_size)
             with self._lock:
@@ -304,10 +294,10 @@ class DataFile:
 
     def _check_pages(self, first: int, pages: int) -> None:
         self._check_usable()
-        if pages < 1 or first < 1 or first + pages > self._pages:
+        if pages < 1 or first < 1 or first + pages > self.pages:
             raise InvalidArgument(
                 f"{self.path} has no {pages} pages from page {first} on: it has pages 1 to"
-                f" {self._pages - 1}; call ensure first"
+                f" {self.pages - 1}; call ensure first"
             )
 
     def _check_usable(self) -> None:

@@ -4,10 +4,10 @@
 - DI2: a file loses its name, and is then cut slice by slice, with a pause after each: freed all at
   once, 4 GB took 0.5 s on ext4 with `discard`, in which a commit took 18 ms instead of 0.1; in
   slices of 16 MiB, 5 ms apart, commits went on at 0.12 ms.
-- DI3: a crash loses no space. A file that still has its name is found by the next opening, since no
+- A crash loses no space. A file that still has its name is found by the next opening, since no
   commit points to it; one without is the file system's to free.
-- DI4: a reader that comes late, without a lease, finds no file, or less than it has asked for: what
-  it gets is verified (see `quire.ltds`), so it is an error and never something else.
+- A reader that comes late, without a lease, finds no file, or less than it has asked for: what it
+  gets is verified (see `quire.ltds`), so it is an error and never something else.
 - DI5: a removal is not durable at once, and a power failure may bring the file back. Nothing names
   it any more, so nothing of it is delivered, and it is removed again: one of the store's own as
   any that no commit points to. One that was adopted could be adopted anew; so checkpoints name it

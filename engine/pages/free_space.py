@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,18 +36,17 @@ from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import FREE_SPACE_CANDIDATES
 
+HEADER_PAGES: Final = 1  # the first ones, which are never free
+
 
 class FreeSpace:
     """Which pages of a data file are free. See the module for what it guarantees."""
 
-    def __init__(self, total_pages: int = 1, *, reserved_pages: int = 1) -> None:
-        """All pages but the `reserved_pages` first ones are free."""
-        if not 0 <= reserved_pages <= total_pages:
-            raise InvalidArgument(
-                f"a file of {total_pages} pages cannot have {reserved_pages} reserved pages"
-            )
+    def __init__(self, total_pages: int = HEADER_PAGES) -> None:
+        """All pages but those of the header are free."""
+        if total_pages < HEADER_PAGES:
+            raise InvalidArgument(f"a file has a header: {total_pages} pages are too few")
         self._lock = Lock()
-        self._reserved_pages = reserved_pages
         self.total_pages = total_pages
         self._free = IntervalSet()
         self._by_length = SortedList()  # the same as (pages, first page)
@@ -54,13 +54,11 @@ class FreeSpace:
         self.deferred = IntervalSet()
         self._pins = SortedDict()  # (first page, pages) -> how often it is pinned
         self._longest_pin = 0  # no pin has more pages; bounds the search for overlapping ones
-        if total_pages > reserved_pages:
-            self._put(reserved_pages, total_pages)
+        if total_pages > HEADER_PAGES:
+            self._put(HEADER_PAGES, total_pages)
 
     @classmethod
-    def from_extents(
-        cls, total_pages: int, extents: NDArray[np.int64], *, reserved_pages: int = 1
-    ) -> FreeSpace:
+    def from_extents(cls, total_pages: int, extents: NDArray[np.int64]) -> FreeSpace:
         """The map of a checkpoint: rows (first page, pages), ascending; all other pages are used.
 
         Raises `StoreCorrupt` when extents overlap, are out of order or leave the file.
@@ -69,13 +67,13 @@ class FreeSpace:
             raise StoreCorrupt(f"free extents have shape {extents.shape} instead of (n, 2)")
         firsts, lengths = extents.astype(np.int64).T
         ends = firsts + lengths
-        bounded = (firsts >= reserved_pages) & (lengths >= 1) & (lengths <= total_pages)
+        bounded = (firsts >= HEADER_PAGES) & (lengths >= 1) & (lengths <= total_pages)
         if not (bounded & (ends <= total_pages)).all() or (firsts[1:] < ends[:-1]).any():
             raise StoreCorrupt(
                 f"the free extents of a file of {total_pages} pages overlap, are out of order or "
                 "leave the file"
             )
-        result = cls(reserved_pages, reserved_pages=reserved_pages)
+        result = cls()
         result.total_pages = total_pages
         runs = zip(firsts.tolist(), ends.tolist(), strict=True)
         result._free = IntervalSet.from_list(runs)
@@ -128,7 +126,7 @@ class FreeSpace:
             self._take(first, first + pages)
 
     def claim_or_grow(self, first: int, pages: int) -> None:
-        """The same for pages that may lie beyond what the file had as yet."""
+        """Take exactly these pages for good; the file grows where they lie beyond its end."""
         if first + pages > self.total_pages:
             self.grow(first + pages - self.total_pages)
         self.claim(first, pages)
@@ -209,13 +207,6 @@ class FreeSpace:
         return len(self._by_length) + len(self.pending) + len(self.deferred)
 
     @property
-    def used_pages(self) -> int:
-        """Pages in use for good: allocated and committed, or claimed."""
-        with self._lock:
-            unused = self.free_pages + self.pending.total + self.deferred.total
-            return self.total_pages - self._reserved_pages - unused
-
-    @property
     def end_in_use(self) -> int:
         """The first page of the free extent at the end; the page count if there is none."""
         with self._lock:
@@ -226,7 +217,7 @@ class FreeSpace:
         rows = self.extents()
         rows = rows[rows[:, 0] < end]
         rows[:, 1] = np.minimum(rows[:, 1], end - rows[:, 0])
-        return FreeSpace.from_extents(end, rows, reserved_pages=self._reserved_pages)
+        return FreeSpace.from_extents(end, rows)
 
     def extents(self) -> NDArray[np.int64]:
         """What can be handed out now: rows (first page, pages), ascending and coalesced."""
@@ -250,10 +241,10 @@ class FreeSpace:
     def _check_range(self, doing: str, first: int, pages: int) -> None:
         if pages < 1:
             raise InvalidArgument(f"cannot {doing} {pages} pages: name 1 or more")
-        if first < self._reserved_pages or first + pages > self.total_pages:
+        if first < HEADER_PAGES or first + pages > self.total_pages:
             raise StoreCorrupt(
                 f"cannot {doing} pages {_shown(first, pages)}: the file has pages"
-                f" {self._reserved_pages} to {self.total_pages - 1}"
+                f" {HEADER_PAGES} to {self.total_pages - 1}"
             )
 
     def _end_in_use(self) -> int:

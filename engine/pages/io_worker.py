@@ -93,13 +93,11 @@ class IoWorker:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stopped:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                # A commit waits for it: what is run in its midst is not to wait for a commit.
+                own = (self._do_jobs,)
+                thread = threading.Thread(target=as_call, args=own, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
-
-    def _run(self) -> None:
-        """A commit waits for this thread: what is run in its midst is not to wait for a commit."""
-        as_call(self._do_jobs)
 
     def _do_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -1,8 +1,8 @@
 """The blocks of volatile queues, in memory.
 
-- MB1: an address is given once: one that is kept too long finds nothing, never another block.
-- MB2: a block is here until its queue has released it, or the transaction that put it is not
-  committed after all. What they may take together is bounded by their queues' capacities.
+- An address is given once: one that is kept too long finds nothing, never another block.
+- A block is here until its queue has released it, or the transaction that put it is not committed
+  after all. What they may take together is bounded by their queues' capacities.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
   the blocks are `held` until it is (`hold`, `settle`).
-- P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
+- Data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ class Places:
         return Extent(self.base_of(file) + first, pages)
 
     def write_each(self, pieces: Mapping[int, Sequence[PageData]]) -> dict[int, Extent]:
-        """The same for several files at the same time, and durable; all of it or nothing."""
+        """Write pieces to several data files at the same time, durably; all of them or none."""
         written: dict[int, Extent] = {}
 
         def write(file: int) -> None:
@@ -136,15 +136,19 @@ class Places:
 
     def keep(self, extents: Iterable[Extent]) -> None:
         """Pending pages are in use from now on."""
-        for extent in extents:
-            manager, first, pages = self.located(*extent)
-            manager.space.commit(first, pages)
+        self._of_each(extents, FreeSpace.commit)
 
     def abandon(self, extents: Iterable[Extent]) -> None:
         """Pending pages are free again."""
+        self._of_each(extents, FreeSpace.abandon)
+
+    def _of_each(
+        self, extents: Iterable[Extent], change: Callable[[FreeSpace, int, int], None]
+    ) -> None:
+        """What becomes of pages, in the free space of their files."""
         for extent in extents:
             manager, first, pages = self.located(*extent)
-            manager.space.abandon(first, pages)
+            change(manager.space, first, pages)
 
     # Pages in use
 
@@ -174,11 +178,8 @@ class Places:
 
     def commit(self, part: Part, live: bool) -> None:
         """A committed transaction holds the part's pages from now on."""
-        manager, first, pages = self.located(*self.extent_of(part))
-        if live:
-            manager.space.commit(first, pages)
-        else:
-            manager.space.claim_or_grow(first, pages)
+        taken = FreeSpace.commit if live else FreeSpace.claim_or_grow
+        self._of_each((self.extent_of(part),), taken)
 
     def hold(self) -> None:
         """What is released from now on is not free before `settle` (P1)."""
@@ -220,8 +221,7 @@ class Places:
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""
-        manager, first, pages = self.located(page, 1)
-        manager.space.free(first, pages)
+        self._of_each((Extent(page, 1),), FreeSpace.free)
 
     def pin(self, ref: BlockRef) -> None:
         """Keep a block's pages, or a large transaction's file (P3)."""
@@ -229,16 +229,14 @@ class Places:
             with self._lock:
                 self._ltds_pins[ref.address] += 1
         else:
-            manager, first, pages = self.located(*self.extent_of(ref))
-            manager.space.pin(first, pages)
+            self._of_each((self.extent_of(ref),), FreeSpace.pin)
 
     def unpin(self, ref: BlockRef) -> None:
         """Undo one `pin` of the same."""
         if ref.kind == format.LTDS:
             self.unpin_files([ref.address])
         else:
-            manager, first, pages = self.located(*self.extent_of(ref))
-            manager.space.unpin(first, pages)
+            self._of_each((self.extent_of(ref),), FreeSpace.unpin)
 
     def pin_files(self) -> list[int]:
         """Keep all files of large transactions that commits hold now."""
@@ -333,7 +331,7 @@ class Places:
             return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
 
     def remember_released(self, ltds_ids: Iterable[int]) -> None:
-        """The same of an earlier opening: they are to be removed."""
+        """Files that an earlier opening has released: they are to be removed."""
         self._removable += ltds_ids
 
     def sync_names(self) -> None:

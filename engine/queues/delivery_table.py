@@ -3,11 +3,11 @@
 What is known of messages in another order than that of commits changes by this table alone (see
 `whereabouts`); `docs/delivery.md` is drawn from it, and random histories hold every queue to it.
 
-- TR1: each position is in exactly one of the states at any time, and goes from one to another only
-  as `RULES` say. Where all that is known is made anew (other rules, a subscription that is moved,
-  a store that is opened) they say what it may be then.
-- TR2: only what is AVAILABLE is taken to be delivered; or SCHEDULED, by who asks for that message.
-- TR3: what is READ is never anything else again, unless its subscription is moved.
+- Each position is in exactly one of the states at any time, and goes from one to another only as
+  `RULES` say. Where all that is known is made anew (other rules, a subscription that is moved, a
+  store that is opened) they say what it may be then.
+- Only what is AVAILABLE is taken to be delivered; or SCHEDULED, by who asks for that message.
+- What is READ is never anything else again, unless its subscription is moved.
 - TR4: a change that the table does not know is refused, and nothing is changed (`Way`).
 """
 

@@ -197,7 +197,7 @@ class Groups:
         return code
 
     def _first(self, standing: Standing, holder: _Holder | None) -> int:
-        """The same of what is shown to the holder; None: to everybody."""
+        """The code of the first message that is shown to this holder; None: to everybody."""
         while (code := standing.first()) >= 0:
             position = code & POSITIONS
             number = self._shown.of(position)

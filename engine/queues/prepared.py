@@ -12,8 +12,8 @@ commit records in particular have their space from then on: "Managing message qu
 - H3: it is decided once: a second decision, and one that comes while another is being written,
   finds nothing. It is found by its xid, and by the object where one is given: a late decision
   never reaches a later transaction of the same xid.
-- H4: everything here is changed in the journal's order, by one thread at a time; others look at
-  single values only.
+- Everything here is changed in the journal's order, by one thread at a time; others look at single
+  values only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
 from quire.info import PreparedInfo
 from quire.ltds import is_foreign

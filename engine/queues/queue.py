@@ -1,7 +1,7 @@
 """A queue: its records, its space, its subscriptions, under one lock.
 
-- Q1: no thread holds the locks of two queues.
-- Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
+- No thread holds the locks of two queues.
+- `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing. What is released is given back at once (see `releases`).
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number. A partly released block counts by
@@ -99,8 +99,8 @@ class Queue(QueueEffects):
         self.space = Space(config, strategy)
         self._switches = ALL_ON
         self.dropped = False
-        self.limits_expiry = False  # messages that are put live no longer than it says
-        self.asks_more = False  # of a put, than room: `limits_expiry`, or it is to be said that
+        self.grants = False  # to messages that are put, what their put did not say
+        self.asks_more = False  # of a put, than room: `grants`, or it is to be said that
         self.is_unread = False  # nobody reads, and nothing says what goes then (NR2)
         self._limit()
         self._shut()
@@ -194,7 +194,7 @@ class Queue(QueueEffects):
         is_read = len(self.subscriptions) > (self.keeper is not None)
         self.is_unread = self.config.kind == TOPIC and not (lets_go or is_read)
         self.space.is_unread = self.is_unread
-        self.asks_more = self.limits_expiry or (self.is_unread and not self._was_told)
+        self.asks_more = self.grants or (self.is_unread and not self._was_told)
 
     def tell_unread(self) -> None:
         """Somebody of this process is about to put here: say that nobody reads, once (NR1)."""
@@ -299,8 +299,8 @@ class Queue(QueueEffects):
             self.wake_all()
 
     def _limit(self) -> None:
-        self.limits_expiry = self.config.properties.limits_expiry
-        self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
+        self.grants = self.config.properties.grants
+        self.puts_are_plain = not (self.is_volatile or self.grants)
         self.space.limit(self.config, self._why_not("puts"))
 
     def _why_not(self, what: str) -> str:
@@ -471,7 +471,7 @@ class Queue(QueueEffects):
         ]
 
     def kept(self, start: int, end: int) -> list[Pointer]:
-        """The same, without the lock; none of a queue that was dropped."""
+        """Pointers as `pointers` gives them, without the lock; none of a queue that was dropped."""
         with self.lock:
             return [] if self.dropped else self.pointers(start, end)
 

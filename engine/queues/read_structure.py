@@ -6,7 +6,7 @@ in a FIFO sublist, which is delivered once the transaction's commit record was m
 transaction's records enter the record list together, when it commits, so a scanned run is complete
 as it is; what is scanned is one record for a block of messages, never a payload.
 
-- RS1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
+- The FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
 - RS2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
   delivery scans anew from its position.
 """

@@ -1,6 +1,6 @@
 """A queue's ordered record list: sealed record pages on disk and a tail in memory.
 
-- L1: records stand in commit order; positions ascend, with gaps only where messages were released.
+- Records stand in commit order; positions ascend, with gaps only where messages were released.
 - L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a
   queue, if it is not full, is written anew elsewhere at the next checkpoint, and so is a page that
   `reorganise` moves or whose blocks it moves.
@@ -126,7 +126,7 @@ class RecordList:
         yield from self.tail
 
     def stored(self) -> Iterator[BlockRef]:
-        """The same as they are on the disk now, past the cache."""
+        """All records as they are on the disk now, past the cache."""
         for entry in self.directory:
             yield from self.read_page(entry)
         yield from self.tail

@@ -4,7 +4,7 @@
   is written (`reading`): damage refuses the change, and the store goes on. Found later it
   would leave a record that nobody can apply, recovery neither. What other changes on their way
   read counts as read, as they may be applied first.
-- Q5: a block all of whose messages are released is given back at once, wherever it is.
+- A block all of whose messages are released is given back at once, wherever it is.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ class Releases:
                     self._leaving.remove(read)
 
     def leaving(self, subscription_id: int) -> AbstractContextManager[None]:
-        """The same for a change that removes a subscription: it holds nothing back then."""
+        """While a change is made that removes a subscription, which holds nothing back then."""
         whole = (subscription_id, 0, self._durable.end_position)
         return self.reading([whole] if len(self._durable.subscriptions) > 1 else [])
 
     def check_beginning(self, position: int) -> None:
-        """The same for a new subscription that passes over what came before the position."""
+        """Read the pages that a new subscription releases by passing over what is before it."""
         with self._lock:
             self._check_release([(0, position)])
 
@@ -122,7 +122,7 @@ class Releases:
         self._records.check(parts)
 
     def check_records(self) -> None:
-        """The same for all that the queue holds."""
+        """Read all record pages of the queue."""
         for entry in list(self._records.directory):
             with self._lock:  # for one page: nobody waits for the others
                 self._records.check([(entry.position, entry.end)])

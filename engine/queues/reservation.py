@@ -221,7 +221,7 @@ class Space:
             self.room.notify_all()
 
     def prepare(self, charge: int, messages: int) -> None:
-        """The same of one that is prepared: the commit record is taken, the messages wait."""
+        """A transaction is prepared: its commit record is taken, its messages wait."""
         self.commit(charge, messages)
         self.live_messages -= messages
         self.keep_prepared(charge, messages)

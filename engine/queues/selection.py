@@ -15,12 +15,12 @@ What may become of a message is said by `delivery_table` alone; here is when it 
   and some 40 more where it was returned; what is in flight some 150. All of them are counted
   (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
   as all the rest.
-- SL4: `expired` is what is EXPIRED, for the maintenance to move or drop it.
-- SL5: what is of a group stands ready as `groups` shows it.
-- SL6: of what is taken in the queue's order its rank is kept, with which it comes back. Nothing is
-  kept of what is taken by its position, or before it is due: it is looked at again.
-- SL7: in an order by sequences, what `sequences` has let through stands ready, with the rank that
-  that gives. What has waited long enough is let through once all that is there was looked at.
+- `expired` is what is EXPIRED, for the maintenance to move or drop it.
+- What is of a group stands ready as `groups` shows it.
+- Of what is taken in the queue's order its rank is kept, with which it comes back. Nothing is kept
+  of what is taken by its position, or before it is due: it is looked at again.
+- In an order by sequences, what `sequences` has let through stands ready, with the rank that that
+  gives. What has waited long enough is let through once all that is there was looked at.
 - SL9: moments (`deliver_at`, `expires_at`) come by the wall clock. What lasts so many seconds from
   the commit on (the queue's `ttl` and `max_ttl`, the wait of a sequence) is counted by the
   monotonic clock from when it is learned, less what its commit's time then says has passed: a

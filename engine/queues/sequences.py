@@ -15,8 +15,8 @@ clients give, and a buffer of messages that follow others which have not come ye
 - SQ3: which number is next is known of the senders that were heard last: of what is read by the
   records that read it, of the rest as long as the selection. Of others it is not known whether
   anything is missing before their first number: it waits.
-- SQ4: a sender is known by 60 bits of its name's checksum. Two that share them are one, of whose
-  numbers some come late.
+- A sender is known by 60 bits of its name's checksum. Two that share them are one, of whose numbers
+  some come late.
 - SQ5: what waits takes some 60 bytes, a sender some 200.
 """
 

@@ -5,11 +5,11 @@ stand in one line; of few (priorities) each rank has a line of its own. What a l
 is sorted once, a run: of a million that wait a get looks at the heads of some hundred runs, and not
 at twenty places in a heap of a million, none of which is in the processor's cache.
 
-- SR1: what `first` shows is the lowest code of all that were added and not popped; one that was
-  added twice is shown twice.
+- What `first` shows is the lowest code of all that were added and not popped; one that was added
+  twice is shown twice.
 - SR2: a code that is added in its turn takes 8 bytes, where it has 63 bits at most; any other what
   it takes as an int in a list, 40 bytes and more.
-- SR3: however many stand in a line, no change but `drop` takes longer than the sorting of what is
+- However many stand in a line, no change but `drop` takes longer than the sorting of what is
   learned together, or of `LINE_RUN` codes.
 """
 

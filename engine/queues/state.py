@@ -1,9 +1,9 @@
 """The state of an open store: the durable one, and what stands beside its fold.
 
-- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`). A second one
+- The fold changes it, live and in recovery, in the journal's order (see `fold`). A second one
   changes what is in memory only, of which the journal tells nothing.
-- SA2: each queue is changed under its own lock; no two locks at a time.
-- SA3: what a change sets free is handed to `Places`, which gives pages and files back.
+- Each queue is changed under its own lock; no two locks at a time.
+- What a change sets free is handed to `Places`, which gives pages and files back.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class State:
         return True
 
     def place_entries(self, entries: Sequence[LedgerEntry]) -> None:
-        """The same for entries of a commit that takes its place in the order."""
+        """Check the entries of a commit that takes its place in the order, and note them."""
         self.check_entries(entries)
         self.placed |= {entry.held_as: entry.version for entry in entries}
 

@@ -1,10 +1,10 @@
 """State, as an open store has it: values by name and key that transactions set and get.
 
 - KV1: who looks at a whole name sees it between two commits.
-- KV2: what a transaction has read of it is as it was when the transaction commits: else that is
-  refused (StateConflict). What it sets without having read it is set, whatever others do.
-- KV3: the keys that a prepared transaction sets are its own until it is decided: who reads or sets
-  one of them cannot commit meanwhile (KeyHeld).
+- What a transaction has read of it is as it was when the transaction commits: else that is refused
+  (StateConflict). What it sets without having read it is set, whatever others do.
+- The keys that a prepared transaction sets are its own until it is decided: who reads or sets one
+  of them cannot commit meanwhile (KeyHeld).
 - KV4: what an open transaction sets has its room from then on, so that its commit needs none.
 """
 

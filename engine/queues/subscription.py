@@ -1,13 +1,13 @@
 """A subscription: one consumer group's durable position in a queue.
 
-- U1: every position below the cursor is in exactly one of three states: read (durable, in `done`),
-  in flight (given to an open transaction), or returned (its transaction rolled back).
+- Every position below the cursor is in exactly one of three states: read (durable, in `done`), in
+  flight (given to an open transaction), or returned (its transaction rolled back).
 - U2: returned positions are delivered before the cursor moves on: a rollback makes messages
   available again at their place in the order.
 - U5: where the queue has `max_deliveries`, deliveries count when they are noted in the journal, and
   what has had so many is `spent`: hidden, until it is moved to another queue. What was rejected
   with a delay is in `later`, hidden until it is due.
-- U4: where the queue is not read in commit order, a selection says what is next, and the cursor and
+- Where the queue is not read in commit order, a selection says what is next, and the cursor and
   what was returned are its (SL2 of `selection`).
 - U6: of an exclusive subscription one transaction at a time has messages in flight. Of one that a
   transaction is to move nobody takes anything, from the seek until that transaction ends, and none
@@ -16,9 +16,9 @@
   carries the count and the time, as it was drawn; so both survive the process. A failure anywhere
   else is counted in memory. Within a process the wait is counted by the monotonic clock (SL9).
   What stands in `later` may be elsewhere by then, as with a selection's indexes (SL2).
-- U3: what was read is known by the journal alone; the cursor, what is in flight and what was
-  returned are gone with the process, and every position not in `done` is delivered again, but for
-  what prepared transactions have got: that stays in flight; and for what comes later (U7).
+- What was read is known by the journal alone; the cursor, what is in flight and what was returned
+  are gone with the process, and every position not in `done` is delivered again, but for what
+  prepared transactions have got: that stays in flight; and for what comes later (U7).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from quire.engine.records.durable_state import DurableSubscription
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.order import COMMIT

@@ -2,8 +2,8 @@
 
 - PL1: `move` is the only change of what is known. It goes by the table (TR4): one that the table
   does not know raises StoreFailed, and leaves all as it was, so nothing is delivered twice.
-- PL2: below `end` READ is what no page tells; from there on all is UNSEEN. A page all of which is
-  read is dropped, so that memory depends on what is not read.
+- Below `end` READ is what no page tells; from there on all is UNSEEN. A page all of which is read
+  is dropped, so that memory depends on what is not read.
 """
 
 from __future__ import annotations

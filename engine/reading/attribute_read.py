@@ -1,9 +1,9 @@
 """Finding the messages of leased pieces that have an attribute: their payloads are not looked at.
 
-- AR1: what is found was read from verified blocks, as R1 of `direct_read` says. Of streamed
-  messages and of compressed files no payload is brought into memory but that of one block.
-- AR2: parts come in the order of the positions, and each tells where it ends, so that a reader
-  knows where to go on.
+- What is found was read from verified blocks, as R1 of `direct_read` says. Of streamed messages and
+  of compressed files no payload is brought into memory but that of one block.
+- Parts come in the order of the positions, and each tells where it ends, so that a reader knows
+  where to go on.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
   Blocks of one message are not kept: nobody takes a second message from them.
 - B4: of a fresh message with nothing but a payload that is kept, as its put gave it: nothing is to
   be verified, and its block is made of it anew where it is asked for.
-- B5: of a block that is handed out the checksum is verified, and its structure as it is looked at
-  (BL1 of `quire.block.block`). One with a right checksum and a wrong structure was written so.
+- Of a block that is handed out the checksum is verified, and its structure as it is looked at (BL1
+  of `quire.block.block`). One with a right checksum and a wrong structure was written so.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class BlockReader:
         return block
 
     def read(self, ref: BlockRef) -> Block:
-        """The same past the cache: what is in the files now."""
+        """A block as it is in the files now, past the cache; verified."""
         return self._verified(ref)[0]
 
     def verified(self, ref: BlockRef) -> Bytes:

@@ -17,7 +17,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
-from quire.engine.records.sections import Failure
+from quire.engine.records.sections.failures import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
@@ -237,7 +237,7 @@ class Delivery:
             queue.wake()
 
     def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns | None:
-        """The same of what is looked at already; None: more is to be looked at."""
+        """Take of the messages that are looked at already; None: more have to be looked at."""
         queue, subscription, taker, wanted = asking
         runs: DeliveryRuns = []
 

@@ -2,7 +2,7 @@
 
 - R1: every block is verified, and must carry the checksum that its piece names: a place that was
   used again is an error, never wrong messages. So it does not matter which file a handle leads to.
-- R2: memory is bounded by the rows of a batch and one block.
+- Memory is bounded by the rows of a batch and one block.
 """
 
 from __future__ import annotations

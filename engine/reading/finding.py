@@ -1,6 +1,6 @@
 """Where in a queue a message is: by its commit's time, or by its id.
 
-- FI1: both ascend with the positions, as they are given in commit order. So a few record pages are
+- Both ascend with the positions, as they are given in commit order. So a few record pages are
   looked at, by bisection, and at most one block.
 """
 

@@ -1,7 +1,7 @@
 """Filling the selections of queues that are not read in commit order: see `queues.selection`.
 
-- IX1: messages are looked at without any lock but that of their subscription's indexing, some at a
-  time, so that puts, commits and other readers go on meanwhile.
+- Messages are looked at without any lock but that of their subscription's indexing, some at a time,
+  so that puts, commits and other readers go on meanwhile.
 - IX2: what cannot be read has the rank of a message without headers. It is refused as damage when
   it is delivered, at its place, as it would be in commit order.
 """
@@ -146,7 +146,6 @@ class Columns:
         """For the selection."""
         ranks = self._ranks
         if self._properties.priority:
-            ranks[ranks == 0] = self._properties.default_priority
             ranks = MAX_PRIORITY - ranks
         return SelectionHeaders(
             ranks, self._due, self._expires, self._groups, self._times, self._lives

@@ -1,9 +1,9 @@
 """Leases: ranges of a queue that stay where they are, for readers that open the files themselves.
 
-- LE1: while a lease is held, the places that its pieces name keep their bytes, even if every
+- While a lease is held, the places that its pieces name keep their bytes, even if every
   subscription has read them.
-- LE2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After
-  that a piece's checksum tells a reader that its block is gone; wrong messages are never read.
+- A lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After that
+  a piece's checksum tells a reader that its block is gone; wrong messages are never read.
 - LE3: ranges that are leased together are pinned all or not at all, and end together.
 """
 

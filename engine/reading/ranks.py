@@ -1,7 +1,7 @@
 """Ranks of messages, by their headers: where each stands in its queue's order, the lowest first.
 
-- RK1: a rank depends on the message alone: not on when it is looked at, nor on which messages are
-  looked at together. So it is the same after a restart.
+- A rank depends on the message alone: not on when it is looked at, nor on which messages are looked
+  at together. So it is the same after a restart.
 - RK2: numbers are in the order of their values. Whole ones are exact within 2**63, the others are
   those of a 64-bit float. What is no number comes last.
 """

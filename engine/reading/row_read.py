@@ -1,10 +1,9 @@
 """Reading the rows of leased pieces, of the columns and rows that are asked for only.
 
-- RR1: what is returned was verified as R1 says. A block that is left out by its head (see
-  `quire.row_filter`, RF2) is not read; its head is verified by the head's own checksum.
-  Of a block of which few columns are asked for only these are read, verified by checksums of their
-  own (RP1).
-- RR2: rows come in the order of their positions, and each part tells the positions that it covers,
+- What is returned was verified as R1 says. A block that is left out by its head (see
+  `quire.row_filter`, RF2) is not read; its head is verified by the head's own checksum. Of a block
+  of which few columns are asked for only these are read, verified by checksums of their own (RP1).
+- Rows come in the order of their positions, and each part tells the positions that it covers,
   chosen or not, so that a reader knows where to go on.
 """
 

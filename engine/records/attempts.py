@@ -1,7 +1,7 @@
 """What came of the deliveries of a subscription's messages that are not read.
 
-- A1: positions of which anything is to be told are held as runs of which the same is: memory and
-  time depend on how many such runs there are, not on how often a message came back.
+- Positions of which anything is to be told are held as runs of which the same is: memory and time
+  depend on how many such runs there are, not on how often a message came back.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Attempts:
         self._replace(first, after, rows)
 
     def fail(self, start: int, end: int, due_us: int, *, noted: bool) -> None:
-        """The same, as it failed, and comes again then. `noted`: the delivery is counted."""
+        """A delivery has failed, and comes again at `due_us`. `noted`: it is counted already."""
         self._count(start, end, not noted, int(noted), due_us)
 
     def fail_in_memory(self, start: int, end: int, *, noted: bool) -> None:
-        """The same where no record tells of it: what the record before it said stays."""
+        """A delivery has failed and no record tells of it: what the record before said stays."""
         self._count(start, end, not noted, int(noted), None)
 
     def without_failures(self) -> list[AttemptRow]:

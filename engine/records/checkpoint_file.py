@@ -67,7 +67,7 @@ def to_numbers(texts: Iterable[str]) -> NDArray[np.int64]:
 
 
 def to_texts(numbers: list[int]) -> list[str]:
-    """The same back. Raises ValueError for what they never are."""
+    """Texts of the numbers that `to_numbers` made. Raises ValueError for any others."""
     data = np.array(numbers, dtype="<i8").tobytes().rstrip(b"\0").decode()
     return data.split("\n")[:-1]
 

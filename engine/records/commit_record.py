@@ -233,7 +233,7 @@ def pack_light(
 def pack_lone(
     transaction_id: int, queue: Q, payload: bytes, fields: Fields | None, charge: int
 ) -> Packed[Q]:
-    """The same for one message and nothing else."""
+    """The record of a transaction of one message and nothing else."""
     queue_id = queue.queue_id
     charge += CONTROL_BYTES
     known: tuple[int, bytes | bytearray] = _LONE_OFFSET + PAYLOAD_AT, payload
@@ -264,7 +264,7 @@ def pack_lone(
 
 
 def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[Any]:
-    """The same for one run of messages that were read, and nothing else."""
+    """The record of a transaction that has read one run of messages, and nothing else."""
     record = bytearray(
         _pack_read_head(
             _HEAD_BYTES + _READ_BYTES, _LONE_KIND, transaction_id, _LONE_READ_COUNTS,

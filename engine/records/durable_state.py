@@ -4,7 +4,7 @@ Nothing here does I/O, starts a thread, asks the time or draws a random number. 
 record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
 each change, and gives the lock under which it is made; live objects read the state under it.
 
-- N1: the same records on the same state give the same state, on every machine.
+- The same records on the same state give the same state, on every machine.
 - N2: `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing.
 """
@@ -12,7 +12,7 @@ each change, and gives the lock under which it is made; live objects read the st
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -140,7 +140,7 @@ class QueueEffects:
         """
 
     def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
-        """The same of parts that are not all in the journal, and of their places."""
+        """A commit has put parts that are not all in the journal; their places."""
 
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
         """A commit has read; `read`: what the fold was given for it."""
@@ -300,7 +300,7 @@ class DurableQueue:
         return self._release(self.read_by_all(start, end))
 
     def _read_one(self, position: int) -> bool:
-        """The same of one position that was not read before, as most are."""
+        """A subscription has read one position that it had not read before, as most are."""
         ring = self.ring
         for _ in range(len(ring)):
             if not ring[0].done.contains(position):
@@ -312,18 +312,14 @@ class DurableQueue:
     def hand_out(self, read: ReadRow) -> None:
         """These positions are delivered once more, those that are not read."""
         with self.beside.lock:
-            subscription = self.subscriptions.get(read[1])
-            if subscription is not None:
-                for start, end in subscription.done.gaps(read[2], read[3]):
-                    subscription.attempts.add(start, end)
+            for attempts, start, end in self._unread(read[1], read[2], read[3]):
+                attempts.add(start, end)
 
     def take_back(self, read: ReadRow) -> None:
         """They are not, after all."""
         with self.beside.lock:
-            subscription = self.subscriptions.get(read[1])
-            if subscription is not None:
-                for start, end in subscription.done.gaps(read[2], read[3]):
-                    subscription.attempts.take_back(start, end)
+            for attempts, start, end in self._unread(read[1], read[2], read[3]):
+                attempts.take_back(start, end)
 
     def fail(self, subscription_id: int, start: int, end: int, due_us: int) -> None:
         """The delivery of these positions failed, of those that are not read: they come again then.
@@ -331,11 +327,18 @@ class DurableQueue:
         0: at once, or never.
         """
         with self.beside.lock:
-            subscription = self.subscriptions.get(subscription_id)
             noted = self.config.properties.max_deliveries is not None
-            if subscription is not None:
-                for lo, hi in subscription.done.gaps(start, end):
-                    subscription.attempts.fail(lo, hi, due_us, noted=noted)
+            for attempts, lo, hi in self._unread(subscription_id, start, end):
+                attempts.fail(lo, hi, due_us, noted=noted)
+
+    def _unread(
+        self, subscription_id: int, start: int, end: int
+    ) -> Iterator[tuple[Attempts, int, int]]:
+        """The parts that a subscription has not read, if it is there, with what came of them."""
+        subscription = self.subscriptions.get(subscription_id)
+        if subscription is not None:
+            for lo, hi in subscription.done.gaps(start, end):
+                yield subscription.attempts, lo, hi
 
     def hear(self, subscription_id: int, sender: int, number: int) -> None:
         """A subscription has read all of the sender below this number."""
@@ -424,7 +427,7 @@ RowsByQueue = Sequence[tuple[DurableQueue, Sequence[PartRow]]]
 
 
 class Effects(Protocol):
-    """What stands beside the fold, for the whole store."""
+    """What stands beside the fold, for the whole store. By default it does nothing."""
 
     def made(self, queue: DurableQueue, used: int) -> None:
         """A queue, new or of a checkpoint, whose records charge so much: it may stand beside."""
@@ -434,12 +437,15 @@ class Effects(Protocol):
 
     def named(self, name: str, queue: DurableQueue | None) -> None:
         """A queue is found by the name; None: none is any more."""
+        return
 
     def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         """A transaction is prepared. `counted`: a checkpoint has counted its space and places."""
+        return
 
     def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """It is committed, and its messages' ids begin there; None: it is rolled back."""
+        return
 
     def fault(self, where: str, text: str) -> None:
         """The record or checkpoint contradicts the state. May raise."""

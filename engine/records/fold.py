@@ -6,9 +6,9 @@ files, who waits) is for those that stand beside: beside each queue (`QueueEffec
 store (`Effects`). What is in memory only is folded by a second one.
 
 - FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
-- FO2: nothing is looked up but in the state and the record.
-- FO3: what a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has
-  the rest of the record applied as far as it makes sense.
+- Nothing is looked up but in the state and the record.
+- What a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has the
+  rest of the record applied as far as it makes sense.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ from .durable_state import (
 from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Attachment, Held, Stamp, Values, read_sections
-from .sections.section import Row, Verdict
+from .sections.attachment import Attachment
+from .sections.held import Held
+from .sections.kinds import read_sections
+from .sections.section import Row, Stamp, Verdict
+from .sections.values import Values
 
 Said = CommitRecord | list[CatalogChange] | None
 
@@ -92,7 +95,7 @@ def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> 
 
 
 def decode_record(record: Record, where: str) -> Said:
-    """The same of a record in the journal."""
+    """What a record in the journal says."""
     mark = mark_of(record.generation)
     return decode(record.kind, record.body, where, record.flags, mark)
 

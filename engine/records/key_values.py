@@ -84,7 +84,7 @@ class KeyValues:
             self.next_number = max(self.next_number, one.number + 1)
 
     def let_go(self, xid: str, sets: Sequence[ValueSet]) -> None:
-        """It is decided."""
+        """The prepared transaction is decided: its keys are free."""
         for one in sets:
             if self.holders.get((one.name, one.key)) == xid:
                 del self.holders[one.name, one.key]
@@ -112,7 +112,7 @@ def to_text(value: bytes) -> str:
 
 
 def to_value(text: str) -> bytes:
-    """The same back."""
+    """A value of the text that `to_text` made."""
     return a2b_base64(text)
 
 

@@ -5,7 +5,6 @@ Layout: `format`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -14,7 +13,12 @@ from . import format
 from .commit_record import CommitRecord, ReadMore, unpack
 from .key_values import ValueSet, to_value
 from .prepared_record import PrepareRecord
-from .sections import Decides, Deliveries, Held, Moves, Section, read_sections, xid_in
+from .sections.decides import Decides
+from .sections.deliveries import Deliveries
+from .sections.held import Held, xid_in
+from .sections.kinds import read_sections
+from .sections.moves import Moves
+from .sections.section import RowsSection
 
 PREPARED_STATE: Final = "prepared_state"
 """The type of the catalog's entries that earlier releases had for what a prepared transaction sets
@@ -49,13 +53,12 @@ def _decision(body: memoryview, where: str, *, commit: bool) -> CommitRecord:
     return CommitRecord(first_id, time_us, (), (), (), (said,))
 
 
-def _counted(
-    body: memoryview, where: str, section: type[Section], row: struct.Struct
-) -> CommitRecord:
+def _counted(body: memoryview, where: str, section: type[RowsSection]) -> CommitRecord:
     """Rows behind a header that counts them: the section has them alone."""
     count, _ = format.SECTIONS_HEADER.unpack_from(body)
-    rows = body[format.SECTIONS_HEADER.size :][: count * row.size]
-    if len(rows) != count * row.size:
+    size = count * section.layout.size
+    rows = body[format.SECTIONS_HEADER.size :][:size]
+    if len(rows) != size:
         raise ValueError(f"not {count} rows")
     return CommitRecord(0, 0, (), (), (), (section.unpack(rows),))
 
@@ -66,7 +69,7 @@ OLDER: Final[dict[int, Callable[[memoryview, str], CommitRecord]]] = {
     format.PREPARE_MORE: partial(_prepare, read_more=read_sections),
     format.COMMIT_PREPARED: partial(_decision, commit=True),
     format.ROLLBACK_PREPARED: partial(_decision, commit=False),
-    format.HANDED_OUT: partial(_counted, section=Deliveries, row=format.READ),
-    format.SOUGHT: partial(_counted, section=Moves, row=format.SEEK),
+    format.HANDED_OUT: partial(_counted, section=Deliveries),
+    format.SOUGHT: partial(_counted, section=Moves),
 }
 """By kind; they raise ValueError, struct.error."""

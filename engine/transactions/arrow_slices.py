@@ -39,7 +39,7 @@ def slices_of(source: Any) -> list[Any]:
 
 
 def row_slices(rows: Rows) -> Iterator[Rows]:
-    """The same of rows that fit their queue."""
+    """Rows that fit their queue, in slices that share their memory."""
     count = len(rows.sizes)
     size = int(rows.sizes.sum())
     step = max(1, min(ARROW_SLICE_ROWS, count * ARROW_SLICE_BYTES // max(size, 1)))

@@ -1,6 +1,6 @@
 """What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
 
-- GE1: what it has got is in flight: no other reader of the subscription gets it, until the commit's
+- What it has got is in flight: no other reader of the subscription gets it, until the commit's
   record reads it for good or `give_back` makes it available again at its place in the order.
 """
 
@@ -23,15 +23,9 @@ from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.records.sections import MovesSection, Seek
+from quire.engine.records.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.limits import (
-    BYTES_LOOKED_UP,
-    EXPIRED_AT_ONCE,
-    PURGED_RUNS,
-    ROWS_LOOKED_UP,
-    RUNS_JOINED,
-)
+from quire.limits import BYTES_LOOKED_UP, EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
 from quire.message import Message, plain_message
 from quire.retry import Retry
 
@@ -148,7 +142,7 @@ class Gets:
         return message
 
     def one_by_rule(self, source: str) -> Message | None:
-        """The same where the next message is not simply the next one."""
+        """The next message of a queue whose rules say which one that is."""
         queue, subscription = self._context.state.source(source)
         asking = DeliveryRequest(queue, subscription, self, lambda: False)
         runs = self._context.delivery.take(asking, 1, 0.0)
@@ -537,7 +531,7 @@ def _part(taken: TakenRow, start: int, end: int) -> TakenRow:
 
 
 def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs without one position."""
+    """DeliveryRuns without one position."""
     left: list[tuple[int, int]] = []
     for lo, hi in runs:
         left += (lo, min(position, hi)), (max(position + 1, lo), hi)

@@ -6,7 +6,7 @@ States (`quire.info.TransactionState`):
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
                            the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
-    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file (X3)
+    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file
     OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
                            object or by the xid (store.prepared)
@@ -15,17 +15,17 @@ States (`quire.info.TransactionState`):
     PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with
                            block and the store's close do nothing to it (promise 7)
 
-- X1: nothing of the transaction is visible to others, or durable, before its journal record is.
-- X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
+- Nothing of the transaction is visible to others, or durable, before its journal record is.
+- What it has got is in flight: hidden from others until it ends, read for good by its commit,
   available again at its place in the order by its rollback.
-- X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
+- An error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
-- X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
-  of its queues' capacity and of the write buffer, and its time.
-- X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
-- X6: one that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
+- An open transaction delays nobody. What it costs is shown by `info`, and bounded: its share of its
+  queues' capacity and of the write buffer, and its time.
+- Once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- One that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import PreparedTransaction
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.records.sections import Held, MovesSection, ValuesSection
+from quire.engine.records.sections.held import Held
+from quire.engine.records.sections.moves import MovesSection
+from quire.engine.records.sections.values import ValuesSection
 from quire.errors import (
     AlreadyCommitted,
     QueueFull,
@@ -246,7 +248,7 @@ class TransactionLife:
         """What few transactions do: they move subscriptions, and set and read states."""
         gets, own = self._gets, self._values
         moves = gets.moves() if gets is not None and gets.seeks else None
-        if own is None or not (has_changes or moves or own.sets_any):
+        if own is None or not (has_changes or moves or own.sets):
             return moves, None  # one that has only read states commits nothing by that
         return moves, own.section()
 
@@ -444,7 +446,7 @@ class TransactionLife:
     def info(self) -> TransactionInfo:
         """What the store tells of an open transaction."""
         puts, gets = self._puts, self._gets
-        parts = [] if puts is None else list(puts.written)
+        parts = [] if puts is None else list(puts.by_queue.values())
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
         buffered = 0 if puts is None else puts.buffered_bytes
@@ -511,7 +513,7 @@ class TransactionLife:
         puts, gets = self._puts, self._gets
         taken = () if gets is None else gets.to_read()
         passed = () if gets is None else gets.passed()
-        written = () if puts is None else puts.written
+        written = () if puts is None else puts.by_queue.values()
         committer = self._context.committer
         committer.volatile.check_none(written, [*taken, *passed])
         if puts is not None:
@@ -587,7 +589,7 @@ class TransactionLife:
             self._check_open()
 
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
-        """The same of a put: it waits where its queue says so."""
+        """A put found no room: it waits where its queue says so."""
         seconds = patience(
             self._context, full, self._seconds(self.put_timeout if timeout is None else timeout)
         )

@@ -45,7 +45,7 @@ class OwnRequests:
     def many_once(
         self, queue: str, payloads: Any, request_ids: list[str], put: PutsMany
     ) -> MessageIds:
-        """The same of many: all that no put is known of, or with an error none."""
+        """The ids of many puts with request ids. Unknown ones are put; with an error none is."""
         target = self._keeping(queue)
         if target.schema is not None:
             raise rows_one_by_one(target.name)

@@ -6,7 +6,7 @@ from quire.arguments import check_state_bytes, state_bytes
 from quire.engine.queues.state import State
 from quire.engine.queues.state_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
-from quire.engine.records.sections import Setting, ValuesSection
+from quire.engine.records.sections.values import Setting, ValuesSection
 
 
 class OwnValues:
@@ -19,14 +19,14 @@ class OwnValues:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._reads: dict[StateKey, StateEntry | None] = {}
-        self._sets: dict[StateKey, Setting] = {}
+        self.sets: dict[StateKey, Setting] = {}  # what is to be committed
         self._growth: dict[StateKey, tuple[int, int]] = {}  # bytes and keys more than there are
         # The same by name, as far as there are more: what is reserved.
         self._sums: dict[str, tuple[int, int]] = {}
 
     def get(self, name: str, key: str) -> bytes | None:
         """What it sets; else what was committed when it read this first."""
-        own = self._sets.get((name, key))
+        own = self.sets.get((name, key))
         if own is not None:
             return own.value
         if (name, key) not in self._reads:
@@ -37,7 +37,7 @@ class OwnValues:
     def set(self, name: str, key: str, value: bytes | None) -> None:
         """Raises StateFull, InvalidArgument; then it sets what it did before."""
         where, one = (name, key), Setting(name, key, value)
-        before = self._sets.get(where)
+        before = self.sets.get(where)
         size = self._bytes + state_bytes(*one) - (0 if before is None else state_bytes(*before))
         check_state_bytes(size, self._most_bytes)
         bytes_more, keys_more = self._growth_of(one)
@@ -50,7 +50,7 @@ class OwnValues:
         self._growth[where] = bytes_more, keys_more
         self._sums[name] = grown
         self._bytes = size
-        self._sets[where] = one
+        self.sets[where] = one
 
     def _growth_of(self, one: Setting) -> tuple[int, int]:
         """How many bytes and keys more there are by it, or fewer."""
@@ -62,14 +62,9 @@ class OwnValues:
             after = charge_of(one.key, len(one.value))
         return after - before, (after > 0) - (before > 0)
 
-    @property
-    def sets_any(self) -> bool:
-        """Whether there is anything to be committed."""
-        return bool(self._sets)
-
     def section(self, xid: str | None = None) -> ValuesSection:
         """For the commit, or what is prepared."""
-        sets = list(self._sets.values())
+        sets = list(self.sets.values())
         return ValuesSection(self._values, self._state.fold, self._reads, sets, xid)
 
     def end(self) -> None:

@@ -14,16 +14,21 @@ wait in the write buffer, and leave it.
 - PU4: an interrupt between two steps leaves nothing held: what the queue's space holds is told by
   `Written.held`, set where no signal's exception can come in between (without a call, CPython
   raises none), so that a rollback gives it back, and once, however often it is begun.
+- PU5: what a queue grants to messages that do not say it (when they expire, their priority) is put
+  into their headers, as the queue's properties are when this transaction first puts to it. Without
+  a column of priorities a block says none, with one each message has its own, and be it 0. What is
+  moved keeps its priority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, run_of_block
+from quire.block.encode import with_no_priority
 from quire.block.given import check_block
 from quire.block.row_block import RowBlock
 from quire.block.row_input import Rows, one_row, rows_of, rows_of_block
@@ -43,7 +48,7 @@ from quire.limits import LTDS_WRITERS
 from quire.ltds import check_foreign
 from quire.message_fields import Fields
 from quire.message_id import MessageId, MessageIds, id_of
-from quire.properties import Expiry
+from quire.properties import Granted
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
 from .arrow_slices import ARROW, largest_charge, measure, row_slices, slices_of
@@ -55,7 +60,7 @@ class Puts:
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_charge", "_context", "_expiries", "_messages", "_transaction_id", "by_queue",
+        "_buffer", "_charge", "_context", "_granted", "_messages", "_transaction_id", "by_queue",
         "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
@@ -64,7 +69,7 @@ class Puts:
         self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
         self.requests: OwnRequests | None = None
-        self._expiries: dict[Queue, Expiry] | None = None  # of queues with `max_ttl`
+        self._granted: dict[Queue, Granted] | None = None  # by queues that grant anything
         self.streams = 0  # messages that are being put
         self._context = context
         self._transaction_id = transaction_id
@@ -74,11 +79,6 @@ class Puts:
         if large:
             self.fill()
 
-    @property
-    def written(self) -> Collection[Written]:
-        """Of each queue that was put to."""
-        return self.by_queue.values()
-
     def fill(self) -> TransactionBuffer:
         """Take the full form."""
         buffer = self._buffer
@@ -87,8 +87,8 @@ class Puts:
             try:
                 for written in self.by_queue.values():
                     written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
-                    if written.expires_by is not None:
-                        self._limit(written)
+                    if self._granted:
+                        self._grant(written)
             except BaseException:  # an interrupt: some have their messages in the buffer
                 self.lost = True
                 raise
@@ -123,8 +123,8 @@ class Puts:
                 written = written_to(target, charge, 1, content, fields)
                 if target.asks_more:
                     self._tell_unread(target)
-                    if target.limits_expiry:
-                        self._limit_lone(written)
+                    if target.grants:
+                        self._grant_lone(written)
                 self._open(written, charge, 1)
                 self._charge, self._messages = total, messages
                 return id_of(written, 0)
@@ -153,7 +153,7 @@ class Puts:
                 self.lost = True
                 raise
         index = written.count - 1
-        if self._expiries:
+        if self._granted:
             fields = self.granted(written, fields)
         try:
             buffer = written.buffer
@@ -168,7 +168,11 @@ class Puts:
         self, queue: str, value: object, fields: Fields | None, *, is_moved: bool = False
     ) -> MessageId:
         """One row, of a mapping or a batch."""
-        ids = self.rows(queue, lambda words: [one_row(words, value, fields)], is_moved=is_moved)
+        ids = self.rows(
+            queue,
+            lambda words, priority: [one_row(words, value, fields, priority)],
+            is_moved=is_moved,
+        )
         return ids[0]
 
     def once(self, request_id: str | None, queue: str, put: Callable[[], MessageId]) -> MessageId:
@@ -183,24 +187,25 @@ class Puts:
         return self.requests
 
     def rows(
-        self, queue: str, made_for: Callable[[str], list[Rows]], *, is_moved: bool = False
+        self, queue: str, made_for: Callable[[str, int], list[Rows]], *, is_moved: bool = False
     ) -> MessageIds:
-        """All rows that are made for the queue's schema or, with an error, none."""
+        """All rows that are made for the queue's schema, and the priority of those that say none;
+        or, with an error, none.
+        """
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=True)
-        found = made_for(target.schema or "")
+        granted = self._granted_by(target)
+        found = made_for(target.schema or "", 0 if granted is None else granted.priority)
         check_headers(target.config, [rows.headers for rows in found], is_moved=is_moved)
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
         def add(written: Written) -> None:
+            granted = self._granted_by(written.queue)
             for rows in found:
                 for part in row_slices(rows):
                     self._make_room(written)
-                    if written.expires_by is None:
-                        written.buffer.add_rows(part)
-                    else:
-                        written.buffer.add_rows(part.expiring(self._expiry(written.queue)))
+                    written.buffer.add_rows(part if granted is None else part.with_granted(granted))
                     self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
 
         return self._put_all(queue, charge, count, add, most, is_row=True)
@@ -208,7 +213,11 @@ class Puts:
     def many(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
         if self._context.state.queue(queue).space.is_typed:
-            return self.rows(queue, partial(rows_of, source=payloads), is_moved=is_moved)
+            return self.rows(
+                queue,
+                lambda words, priority: rows_of(words, payloads, priority),
+                is_moved=is_moved,
+            )
         is_arrow = isinstance(payloads, ARROW)
         if is_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts, is_moved=is_moved)
@@ -219,21 +228,14 @@ class Puts:
         before = builder.charge_bytes
         try:
             count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
-        except BaseException:
-            self.leave_untouched(written.queue)
-            raise
-        charge = builder.charge_bytes - before
-        try:
-            try:
-                check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
-                if written.queue.space.most_bytes is not None:
-                    written.queue.space.check_size(largest_charge(payloads))
-            except BaseException:
-                self.leave_untouched(written.queue)
-                raise
+            charge = builder.charge_bytes - before
+            check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
+            if written.queue.space.most_bytes is not None:
+                written.queue.space.check_size(largest_charge(payloads))
             self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
+            self.leave_untouched(written.queue)
             raise
         index = written.count - count
         try:
@@ -273,13 +275,17 @@ class Puts:
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
         def add(written: Written) -> None:
-            buffer = written.buffer
-            if written.expires_by is None:
+            buffer, granted = written.buffer, self._granted_by(written.queue)
+            if granted is None:
                 buffer.add_block(encoded, written.queue.block_bytes)
-            elif isinstance(block, RowBlock):
-                buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
-            else:  # the builder says when they expire
-                buffer.builder.add_run(run_of_block(check_block(encoded.data)))
+            else:
+                own = check_block(encoded.data)
+                if is_moved:
+                    own.headers = with_no_priority(own.headers, count)
+                if isinstance(own, RowBlock):
+                    buffer.add_rows(rows_of_block(own).with_granted(granted))
+                else:  # the builder grants it
+                    buffer.builder.add_run(run_of_block(own))
             self._note(buffer.account, charge, count)
 
         is_row = words is not None
@@ -340,31 +346,38 @@ class Puts:
         if transaction is not None and transaction.put_timeout is None:
             queue.tell_unread()
 
-    # Expiry
+    # What a queue grants (PU5)
 
-    def _expiry(self, queue: Queue) -> Expiry:
-        """What the queue's messages are granted, from the first put of this transaction on."""
-        expiries = self._expiries = self._expiries or {}
-        if queue not in expiries:
-            now_us = self._context.env.now_us()
-            expiries[queue] = queue.config.properties.expiry(now_us)
-        return expiries[queue]
+    def _granted_by(self, queue: Queue) -> Granted | None:
+        """What messages for the queue are granted, if anything."""
+        if self._granted is None:
+            if not queue.grants:
+                return None
+            self._granted = {}
+        if queue not in self.by_queue:
+            self._granted.pop(queue, None)  # of a put that was refused
+            if queue.grants:
+                now_us = self._context.env.now_us()
+                self._granted[queue] = queue.config.properties.granted(now_us)
+        return self._granted.get(queue)
 
-    def _limit(self, written: Written) -> None:
-        """Messages that are put from now on expire when the queue says, or sooner."""
-        expiry = written.buffer.builder.expiry = self._expiry(written.queue)
-        written.expires_by = expiry.latest
+    def _grant(self, written: Written) -> None:
+        """To messages that are put from now on."""
+        granted = written.buffer.builder.granted = self._granted_by(written.queue)
+        if granted is not None:
+            written.expires_by = granted.latest
 
-    def _limit_lone(self, written: Written) -> None:
-        """The same of a lone message."""
-        expiry = self._expiry(written.queue)
-        written.fields = Fields.expiring(written.fields, expiry)
-        written.expires_by = expiry.latest
+    def _grant_lone(self, written: Written) -> None:
+        """To a lone message."""
+        granted = self._granted_by(written.queue)
+        if granted is not None:
+            written.fields = Fields.with_granted(written.fields, granted)
+            written.expires_by = granted.latest
 
     def granted(self, written: Written, fields: Fields | None) -> Fields | None:
-        """What a message's put sets, as its queue grants it."""
-        expiry = self._expiries.get(written.queue) if self._expiries else None
-        return fields if expiry is None else Fields.expiring(fields, expiry)
+        """What a message's put sets, with what its queue grants."""
+        granted = self._granted.get(written.queue) if self._granted else None
+        return fields if granted is None else Fields.with_granted(fields, granted)
 
     def check_no_stream(self) -> None:
         """Raises TransactionError while a message is being put as a stream."""
@@ -412,8 +425,8 @@ class Puts:
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
             if target.asks_more:
                 self._tell_unread(target)
-                if target.limits_expiry:
-                    self._limit(written)
+                if target.grants:
+                    self._grant(written)
             self._open(written, 0, 0)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
@@ -433,18 +446,12 @@ class Puts:
         is_row: bool = False,
     ) -> Written:
         """`largest`: tells the largest charge, where they are more than one."""
+        space = self._context.state.queue(queue).space
+        space.check_form(is_row=is_row)
+        if largest is not None and space.most_bytes is not None:
+            space.check_size(largest())
         written = self.open(queue)
-        if written.queue.space.is_typed is not is_row:
-            self.leave_untouched(written.queue)
-            written.queue.space.check_form(is_row=is_row)
-        if largest is not None and written.queue.space.most_bytes is not None:
-            try:
-                written.queue.space.check_size(largest())
-            except BaseException:
-                self.leave_untouched(written.queue)
-                raise
-        if written.buffer.account.shared.full:
-            self._make_room(written)
+        self._make_room(written)
         self.take_space(written, charge, messages)
         return written
 
@@ -473,9 +480,9 @@ class Puts:
             error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
     def leave_untouched(self, queue: Queue) -> None:
-        """Nothing was put to it: it is as if it had not been opened."""
-        written = self.by_queue[queue]
-        if not written.count:
+        """Where nothing was put to it, it is as if it had not been opened. Twice is once."""
+        written = self.by_queue.get(queue)
+        if written is not None and not written.count:
             self._abandon(written)
             del self.by_queue[queue]
 
@@ -574,7 +581,7 @@ class Puts:
             first_id += written.count
 
     def give_ids_apart(self, first_id: int, volatile_first_id: int) -> None:
-        """The same where messages in volatile queues have ids of their own."""
+        """The transaction is committed; messages in volatile queues have ids of their own."""
         firsts = [first_id, volatile_first_id]
         for written in self.by_queue.values():
             which = int(written.queue.is_volatile)

@@ -3,7 +3,7 @@
 - STR1: its chunks go to a file of its own as they come; the queue's space is taken with each, or
   for all of them at first where the size is said. Once finished, the file is the transaction's, and
   its commit puts it as any large transaction's file.
-- STR2: until then its transaction puts nothing else into the queue, so that messages keep their put
+- Until then its transaction puts nothing else into the queue, so that messages keep their put
   order, and does not commit. It can be rolled back by anybody at any time.
 - STR3: what is refused or abandoned leaves no trace: the space is given back, the file is removed.
 - STR4: open files, and the buffers of their writers, are bounded by `LTDS_WRITERS`.
@@ -137,7 +137,8 @@ class StreamPut:
             self._context.streams.add(writer)
 
     def _write(self, data: Bytes, puts: Puts) -> None:
-        writer = self._live_writer()
+        writer = self._writer
+        assert writer is not None
         with self._context.sequencer.writing_file():
             writer.append_chunk(data)
             if len(self._context.streams) > LTDS_WRITERS:  # STR4
@@ -146,7 +147,8 @@ class StreamPut:
         self._done += len(data)
 
     def _finish(self, puts: Puts) -> MessageId:
-        writer, written = self._live_writer(), self._written
+        writer, written = self._writer, self._written
+        assert writer is not None
         assert written is not None
         stream = Stream(writer.id, self._done, self._chunk_bytes)
         header = encode_streamed(stream, puts.granted(written, self._fields))
@@ -177,10 +179,6 @@ class StreamPut:
         puts.leave_untouched(written.queue)
         if writer is not None:
             self._context.overflow.discard_file(writer)
-
-    def _live_writer(self) -> LtdsWriter:
-        assert self._writer is not None
-        return self._writer
 
     # Checks
 

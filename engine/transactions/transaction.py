@@ -33,7 +33,7 @@ from quire.delivered_slice import Delivered
 from quire.documented import documented_by
 from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.reading.finding import place_of
-from quire.engine.records.sections import check_kept
+from quire.engine.records.sections.moves import check_kept
 from quire.errors import QueueFull
 from quire.info import TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -148,7 +148,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return self.putting(lambda puts: puts.one(queue, payload, checked, charge, is_moved=True))
 
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
-        """The same of many."""
+        """Put many messages that are there already once more, with the headers that they have."""
         return self.putting(lambda puts: puts.many(queue, payloads, is_moved=True))
 
     def _checked(self, fields: Mapping[str, Any], *, is_moved: bool = False) -> Fields | None:
@@ -174,7 +174,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return self.putting(lambda puts: puts.many(queue, payloads), seconds)
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
-        """The same of those of an encoded block."""
+        """Put the messages of an encoded block once more: their headers are taken as they are."""
         return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
 
     def schema_of(self, queue: str) -> str | None:
@@ -321,7 +321,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 self._gets.unget()
 
     @giving("_give_back_latest")
-    def get_scheduled(
+    def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         check_message_id(message_id)
@@ -394,7 +394,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._entries[key] = version
 
     @call
-    def get_state(self, name: str, key: str) -> bytes | None:
+    def get_value(self, name: str, key: str) -> bytes | None:
         check_state_name(name)
         check_state_key(key)
         with self._lock:
@@ -402,7 +402,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             return self._own_values().get(name, key)
 
     @call
-    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
         check_state_name(name)
         check_state_key(key)
         checked = check_state_value(value)

@@ -1,12 +1,12 @@
 """A digest of all messages: equal where the same messages stand in the same order.
 
-- VF1: it covers each message that is not released, by queue and position, with id, time, header and
+- It covers each message that is not released, by queue and position, with id, time, header and
   payload, and what prepared transactions hold, by xid; but for volatile queues. It says nothing of
   blocks, pages and files. So two stores that have folded the same records have the same digest,
   whatever their page size, data files and checkpoints (see `state_hash`, HS1).
 - VF2: it is of one moment, though commits go on: while it is made no checkpoint is, released pages
   are not used again, and released files stay.
-- VF3: it takes memory for a record page, a block, and a part of a streamed payload.
+- It takes memory for a record page, a block, and a part of a streamed payload.
 """
 
 from __future__ import annotations

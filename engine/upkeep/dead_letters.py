@@ -1,13 +1,12 @@
 """Messages leave a queue by themselves: to its dead-letter queue, or because their time is over.
 
-- DLQ1: a message is in one of the two queues: it is read here and put there by one commit.
-- DLQ2: until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other
-  queue is full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
-- DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here,
-  as far as there is room for them beside its own. A row goes to a queue of bytes as an Arrow
-  stream.
-- DLQ4: what the other queue can never take, as it is too large, holds up none of those behind it,
-  but where there are more than `STUCK_AT_ONCE` such.
+- A message is in one of the two queues: it is read here and put there by one commit.
+- Until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other queue is
+  full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
+- It keeps its payload and header; attributes say where it comes from, and why it is here, as far as
+  there is room for them beside its own. A row goes to a queue of bytes as an Arrow stream.
+- What the other queue can never take, as it is too large, holds up none of those behind it, but
+  where there are more than `STUCK_AT_ONCE` such.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class DeadLetters:
     def _move_all_of(
         self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]
     ) -> None:
-        """The same; what the other queue never takes is left to transactions, for this time."""
+        """Move all; messages that the other queue never takes are left to transactions, for now."""
         most, never = DEAD_LETTERS_AT_ONCE, None
         while subscription.has_gone and not (queue.dropped or subscription.removed):
             try:

@@ -45,10 +45,10 @@ class Maintenance:
     """See the module."""
 
     _context: Context
-    _checkpointer: Checkpointer
-    _leases: Leases
+    checkpointer: Checkpointer
+    leases: Leases
     _temporary: Temporary
-    _schedules: Schedules
+    schedules: Schedules
     _dead_letters: DeadLetters
     _retention: Retention
     _check_place: Callable[[], None]
@@ -153,10 +153,10 @@ class Maintenance:
         self._bring_back()
 
     def _make_room(self) -> None:
-        """The same of what follows, which others have given back."""
-        context, checkpointer = self._context, self._checkpointer
+        """Make room: end leases, remove files, make a checkpoint if it is due, cut data files."""
+        context, checkpointer = self._context, self.checkpointer
         options, fail_stop = context.options, context.sequencer.fail_stop
-        self._leases.expire()
+        self.leases.expire()
         with fail_stop("removing a file"):
             context.places.sweep(sliced=self._thread is not None)
         full = self._prepare_journal()
@@ -192,9 +192,9 @@ class Maintenance:
         context.delivery.bring_back()
 
     def _move(self) -> None:
-        """The same, in commits of its own."""
+        """Commit what is due: dead letters, schedules, ended subscriptions, kept messages."""
         self._dead_letters.move_all()
-        self._schedules.put_due()
+        self.schedules.put_due()
         self._temporary.end()
         self._retention.let_go()
 
@@ -210,7 +210,7 @@ class Maintenance:
         self._trim_at = self._env.monotonic() + TRIM_SECONDS
         with self._context.sequencer.fail_stop("giving space back"):
             self._context.places.trim()
-        checkpointer = self._checkpointer
+        checkpointer = self.checkpointer
         if checkpointer.is_worthwhile:
             before = checkpointer.reorganised_bytes
             checkpointer.run(waits=False)
@@ -225,7 +225,7 @@ class Maintenance:
             self.last_error = str(error)
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             return False
-        doing = self._dead_letters, self._retention, self._schedules
+        doing = self._dead_letters, self._retention, self.schedules
         self.last_error = next((part.last_error for part in doing if part.last_error), None)
         return True
 
@@ -255,7 +255,7 @@ class Maintenance:
 
     def _pause(self, done: bool) -> float:
         """Seconds until the next step, if nobody wakes the thread; `done`: nothing went wrong."""
-        left = (self._schedules.next_us - self._env.now_us()) / 1e6 if done else INTERVAL_SECONDS
+        left = (self.schedules.next_us - self._env.now_us()) / 1e6 if done else INTERVAL_SECONDS
         return max(REMOVAL_PAUSE_SECONDS, min(left, INTERVAL_SECONDS))
 
     def _wait(self, seconds: float) -> None:

@@ -27,7 +27,7 @@ class OwnTransaction(EmbeddedTransaction):
         super().commit(timeout)
 
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
-        """The same as `read_to` for a subscription that has no name."""
+        """Read to a position, as `read_to` does, for a subscription that has no name."""
         self.getting(lambda gets: gets.passes.append((queue, subscription, position)))
 
 

@@ -1,12 +1,12 @@
 """Emptying a queue: what waits in it is read by the store itself.
 
-- PG1: what another transaction holds stays its own: what waits is taken as by a get, and counts as
-  read by a commit. So nobody gets it meanwhile, and a rollback of others brings nothing back.
-- PG2: a commit takes at most `PURGED_AT_ONCE` messages (and `PURGED_RUNS` of positions), as others
-  wait while it is applied. So a small queue goes in one commit. Of a large one a part is gone if
-  the process ends in between; what is gone stays gone.
-- PG3: what comes after the call began stays.
-- PG4: of the whole queue, also what a topic keeps though all have read it goes.
+- What another transaction holds stays its own: what waits is taken as by a get, and counts as read
+  by a commit. So nobody gets it meanwhile, and a rollback of others brings nothing back.
+- A commit takes at most `PURGED_AT_ONCE` messages (and `PURGED_RUNS` of positions), as others wait
+  while it is applied. So a small queue goes in one commit. Of a large one a part is gone if the
+  process ends in between; what is gone stays gone.
+- What comes after the call began stays.
+- A purge of a whole topic also removes messages that it keeps after all have read them.
 """
 
 from __future__ import annotations

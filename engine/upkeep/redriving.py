@@ -1,9 +1,9 @@
 """Putting dead letters back to where they come from, some at a time (see `quire.redriving`).
 
-- RDP1: a letter is in one of the two queues: one commit takes it here and puts it there.
-- RDP2: only what goes back is taken, by its position, and it is not delivered: what stays is not
-  counted, hidden or held for a moment, whatever order its queue is read in. What others hold, what
-  waits for its time or for a retry, and what no reader gets any more stays.
+- A letter is in one of the two queues: one commit takes it here and puts it there.
+- Only what goes back is taken, by its position, and it is not delivered: what stays is not counted,
+  hidden or held for a moment, whatever order its queue is read in. What others hold, what waits for
+  its time or for a retry, and what no reader gets any more stays.
 - RDP3: where the other queue has no room for all of them, as many go as it takes.
 """
 
@@ -46,6 +46,8 @@ def put_back(
     `chosen`: which of them; None: all. `to`: as for `Admin.redrive`.
     """
     queue, subscription = context.state.source(source)
+    if to is not None:
+        context.state.queue(to)  # also where there is nothing to put back
     with queue.lock:
         queue.check_there(subscription)
     context.delivery.look(queue, subscription)

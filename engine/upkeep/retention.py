@@ -1,9 +1,9 @@
-"""What a topic keeps though all have read it goes some time: by age, bytes or messages.
+"""Retention: messages that a topic keeps after all have read them go by age, bytes or number.
 
 Such a topic has a subscription of its own, the keeper, which nobody reads. What all others have
 read is kept until the keeper is moved past it, by ordinary transactions.
 
-- RN1: nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
+- Nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
 - RN2: a put that finds no room has what all have read give way first, from the oldest on, and no
   more of it than brings the room; but what is to be kept for ever stays.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from quire.engine.queues.queue import Queue
@@ -25,15 +26,14 @@ from quire.uninterrupted import nested
 from .own_transaction import pass_by
 
 
+@dataclass(slots=True)
 class _Kept:
     """How much the keeper holds of a queue, as far as it was counted."""
 
-    __slots__ = ("charge", "due_us", "end", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = self.end = start  # positions
-        self.charge = 0  # bytes
-        self.due_us = 0  # nothing is too old before
+    start: int  # positions
+    end: int
+    charge: int = 0  # bytes
+    due_us: int = 0  # nothing is too old before
 
 
 class Retention:
@@ -113,7 +113,7 @@ class Retention:
     def _note(self, queue: Queue, start: int) -> _Kept:
         kept = self._kept.get(queue)
         if kept is None or kept.start != start:
-            kept = self._kept[queue] = _Kept(start)
+            kept = self._kept[queue] = _Kept(start, start)
         return kept
 
     def _forget(self, queue: Queue, target: int) -> None:

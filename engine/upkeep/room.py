@@ -2,19 +2,19 @@
 
 Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 
-- RO1: nothing is done but what the queue's properties say (`grow_to`, `keep_...`, `overflow`), in
-  this order, and only where something was refused.
-- RO2: what is done is durable before what was refused is tried again, and stays also if that is
-  rolled back.
-- RO3: only messages that nobody holds give way: of a topic those that no subscription has in
-  flight, unread ones for all of its subscriptions. The commit that drops them counts them; the one
-  that moves them to the dead-letter queue puts them there. Those of a volatile queue are counted in
+- Nothing is done but what the queue's properties say (`grow_to`, `keep_...`, `overflow`), in this
+  order, and only where something was refused.
+- What is done is durable before what was refused is tried again, and stays also if that is rolled
+  back.
+- Only messages that nobody holds give way: of a topic those that no subscription has in flight,
+  unread ones for all of its subscriptions. The commit that drops them counts them; the one that
+  moves them to the dead-letter queue puts them there. Those of a volatile queue are counted in
   memory.
-- RO4: this is never done by a thread that has several changes written together, as each of them
-  waits for those that follow: who is refused there tries again elsewhere.
+- This is never done by a thread that has several changes written together, as each of them waits
+  for those that follow: who is refused there tries again elsewhere.
 - RO5: a dead-letter queue that is full itself grows, if it may; its own messages stay.
-- RO6: a queue that is to obey times first (OB2) is made to here, too, as what is done for a put
-  that was refused.
+- A queue that is to obey times first (OB2) is made to here, too, as what is done for a put that was
+  refused.
 """
 
 from __future__ import annotations

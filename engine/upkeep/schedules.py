@@ -1,11 +1,11 @@
 """Schedules: making, changing and removing them, and putting their messages.
 
-- SCD1: a schedule is of a queue, not of its name: it follows when the queue is renamed, and while a
-  queue has one it is not dropped.
-- SCD2: due times count from the moment on when the schedule was made, went on after a pause, or got
+- A schedule is of a queue, not of its name: it follows when the queue is renamed, and while a queue
+  has one it is not dropped.
+- Due times count from the moment on when the schedule was made, went on after a pause, or got
   another text or time zone: what would have been due before that is not missed.
-- SCH1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
-  due time has one message at most, over crashes, restarts and other owners, however clocks are set.
+- A message is put and its due time noted, in the ledger, by one ordinary transaction. So each due
+  time has one message at most, over crashes, restarts and other owners, however clocks are set.
 - SCH2: what the store comes to more than `LATE_SECONDS` after it was due is missed: the schedule
   says what becomes of it.
 - SCH3: what cannot be put (a full queue, one that is stopped, a full disk) is tried again at the

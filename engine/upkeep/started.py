@@ -1,7 +1,6 @@
 """The code of queue types, for each queue that has one: started when it comes into use, stopped.
 
-- ST1: where the code is missing, or does not start, that queue alone is stopped; it keeps what it
-  holds.
+- Where the code is missing, or does not start, that queue alone is stopped; it keeps what it holds.
 - ST2: what was started is stopped once, when the queue is dropped or the store is closed. What goes
   wrong then is logged: it must not keep the store from being closed.
 """

@@ -5,27 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.pages.io_manager import IoManager
-from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 
 from .maintenance import Maintenance
 from .room import dropped
-from .schedules import Schedules
 
 
-def status(
-    opened: Opened,
-    context: Context,
-    checkpointer: Checkpointer,
-    maintenance: Maintenance,
-    leases: Leases,
-    schedules: Schedules,
-) -> dict[str, Any]:
+def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[str, Any]:
     """Plain values. Sizes in bytes."""
-    kept_back = opened.kept_back
+    kept_back, checkpointer = opened.kept_back, maintenance.checkpointer
     journal, places = context.journal, context.places
     segments = journal.status()
     files = [_sizes(manager, places.page_size) for manager in places.managers]
@@ -75,8 +65,8 @@ def status(
             "journal_bytes": segments.kept_back_bytes,
             "checkpoint_bytes": kept_back.total_bytes,
         },
-        "schedules": [asdict(info) for info in schedules.infos()],
-        "leases": len(leases),
+        "schedules": [asdict(info) for info in maintenance.schedules.infos()],
+        "leases": len(maintenance.leases),
         "ledger_entries": len(context.state.ledger),
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,

@@ -1,7 +1,7 @@
 """Subscriptions that end with their clients (`durable=False`): who holds them, and their end.
 
-- TS1: one is held by those who made it, or asked for it when it was there. It is removed when none
-  of them has the store open any more; what stands in the way (a prepared transaction, a full disk)
+- One is held by those who made it, or asked for it when it was there. It is removed when none of
+  them has the store open any more; what stands in the way (a prepared transaction, a full disk)
   makes it wait, and the maintenance tries again.
 - TS2: those that an opening finds had clients of another owner. Who lives claims them; what nobody
   has claimed after `CLAIM_SECONDS` is removed.

@@ -40,7 +40,7 @@ def awaited(
 def awaited_put(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, R]]:
-    """The same of what may wait for room: it leaves threads for those who make it."""
+    """A method that may wait for room as a coroutine: it leaves threads to those who make room."""
     waiting = awaited(method)
 
     @functools.wraps(method)

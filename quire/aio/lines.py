@@ -1,13 +1,13 @@
 """Waiting for messages, without a thread: the tasks that wait for a source stand in line.
 
-- AL1: the first of a line alone looks whether something is there, when the store says that there
-  may be. What it finds it takes, and then it is the next one's turn: so a message wakes one task,
-  and however many wait, nobody who came later gets it first.
+- The first of a line alone looks whether something is there, when the store says that there may be.
+  What it finds it takes, and then it is the next one's turn: so a message wakes one task, and
+  however many wait, nobody who came later gets it first.
 - AL2: no arrival is missed: whose turn it is has the store tell of what is there already, too.
 - AL4: a transaction that has messages of the source has a line of its own, since there may be some
   for it alone: the next of their groups, or of an exclusive subscription. The store may have told
   others of them, so it looks again after a while.
-- AL3: nothing is taken for a task that is cancelled, or whose time is over.
+- Nothing is taken for a task that is cancelled, or whose time is over.
 """
 
 from __future__ import annotations

@@ -98,6 +98,7 @@ class AsyncIntegration(AsyncNamespace):
     positions = awaited(Integration.positions)
     positions_many = awaited(Integration.positions_many)
     subscribe_many = awaited(Integration.subscribe_many)
+    put_priorities = awaited(Integration.put_priorities)
     ledger = awaited(Integration.ledger)
     ledger_many = awaited(Integration.ledger_many)
     lease = awaited(Integration.lease)

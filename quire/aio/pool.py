@@ -1,8 +1,8 @@
 """The threads that make a store object's calls.
 
-- AP1: a call that is cancelled before a thread has begun it is never made. One that was begun is
-  waited for, whatever is cancelled: nothing goes on behind its caller's back.
-- AP2: a cancelled call does not wait for a store's owner that does not answer: it is given up after
+- A call that is cancelled before a thread has begun it is never made. One that was begun is waited
+  for, whatever is cancelled: nothing goes on behind its caller's back.
+- A cancelled call does not wait for a store's owner that does not answer: it is given up after
   `CANCEL_SECONDS`, and ends then.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from quire.errand import Errand
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreFailed
 from quire.limits import AIO_PUTS, AIO_THREADS, CANCEL_SECONDS
 
 R = TypeVar("R")
@@ -29,6 +29,7 @@ class Pool:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AIO_THREADS, "quire-aio")
         self.putting = asyncio.Semaphore(AIO_PUTS)
+        self.when_failed: Callable[[], None] = lambda: None  # told that a call met a failed store
 
     async def run(
         self,
@@ -71,9 +72,11 @@ class Pool:
                         ended.set_result(errand.do(call))
                     except Exception as error:  # noqa: BLE001 - raised below
                         ended.set_exception(error)
+        failure = ended.exception()
+        if isinstance(failure, StoreFailed):
+            self.when_failed()
         if cancelled is None:
             return ended.result()
-        failure = ended.exception()
         if failure is None and undo is not None:
             with suppress(QuireError):  # the transaction is rolled back: it is undone
                 await self.run(partial(undo, ended.result()), surely=True, hurry=True)

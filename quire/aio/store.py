@@ -64,6 +64,8 @@ class AsyncStore:
         self._lines = Lines(inner, pool)
         self._room = asyncio.Semaphore(AIO_THREADS // 2)
         self._closed = False
+        self._failed_owner: int | None = None  # of a joined store, as far as calls have met it
+        pool.when_failed = self._note_failed
 
     def __repr__(self) -> str:
         return f"<AsyncStore {self.path}, {self.role}>"
@@ -83,7 +85,17 @@ class AsyncStore:
 
     @property
     def failed(self) -> bool:
-        return self._inner.failed  # of a joined store a round trip, which the loop waits for
+        if self.role == "owner":
+            return self._inner.failed
+        return self._failed_owner is not None and self._failed_owner == self._owner()
+
+    def _owner(self) -> int | None:
+        """The process that owns a joined store."""
+        found: int | None = getattr(self._inner, "owner_process_id", None)
+        return found
+
+    def _note_failed(self) -> None:
+        self._failed_owner = self._owner()
 
     @property
     def admin(self) -> AsyncAdmin:

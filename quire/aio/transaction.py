@@ -149,11 +149,11 @@ class AsyncTransaction:
         found = await self._get(source, timeout, take)
         return nothing if found is None else found
 
-    async def get_scheduled(
+    async def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
         return await self._call(
-            lambda inner: inner.get_scheduled(source, message_id, to_change=to_change),
+            lambda inner: inner.get_delayed(source, message_id, to_change=to_change),
             self._give_back,
         )
 
@@ -163,8 +163,8 @@ class AsyncTransaction:
     read_to = awaited(Transaction.read_to)
     seek = awaited(Transaction.seek)
     enter = awaited(Transaction.enter)
-    get_state = awaited(Transaction.get_state)
-    set_state = awaited(Transaction.set_state)
+    get_value = awaited(Transaction.get_value)
+    set_value = awaited(Transaction.set_value)
 
     async def commit(self, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)

@@ -4,7 +4,7 @@ from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
 from .block import Block, StreamedBlock
 from .builder import BlockBuilder
-from .encode import EncodedBlock, run_of_block
+from .encode import EncodedBlock, run_of_block, with_no_priority
 from .format import HEADER_BYTES
 from .single import checked_one, encode_one, encode_streamed, payload_of_one, plain_one
 
@@ -22,4 +22,5 @@ __all__ = [
     "run_of_block",
     "runs_of_shares",
     "to_header_batch",
+    "with_no_priority",
 ]

@@ -25,8 +25,11 @@ from quire.limits import (
 )
 
 from .columns import Attributes, Headers, Strings, offsets_of
-from .encode import MessageRun
+from .encode import MessageRun, prioritised
 from .format import ABSENT_TIME, FIXED_COLUMNS, Column
+
+Priorities = int | NDArray[np.int64]
+"""One for all messages, or one for each."""
 
 SET_BY_STORE = ("id", "time", "delivery_count", "queue")
 _SMALL = {"priority": (Column.PRIORITY, MAX_PRIORITY), "group": (Column.GROUP, MAX_GROUP)}
@@ -39,20 +42,23 @@ _STRINGS = {
 }
 
 
-def runs_of_arrow(source: object) -> list[MessageRun]:
-    """The runs of an array, chunked array, batch or table; empty ones are left out."""
+def runs_of_arrow(source: object, default_priority: Priorities = 0) -> list[MessageRun]:
+    """The runs of an array, chunked array, batch or table; empty ones are left out.
+
+    `default_priority`: of messages whose priority is null, or of each if there is no such column.
+    """
     try:
         if isinstance(source, pa.ChunkedArray):
-            runs = [_run_of_array(chunk) for chunk in source.chunks if len(chunk)]
+            runs = [_run_of_array(c, Headers(), default_priority) for c in source.chunks if len(c)]
         elif isinstance(source, pa.Table):
-            runs = [_run_of_batch(batch) for batch in source.to_batches() if batch.num_rows]
+            runs = [_run_of_batch(b, default_priority) for b in source.to_batches() if b.num_rows]
             if not runs:
                 _check_names(source.schema)
         elif isinstance(source, pa.RecordBatch):
-            run = _run_of_batch(source)
+            run = _run_of_batch(source, default_priority)
             runs = [run] if run.count else []
         elif isinstance(source, pa.Array):
-            run = _run_of_array(source)
+            run = _run_of_array(source, Headers(), default_priority)
             runs = [run] if run.count else []
         else:
             raise InvalidArgument(
@@ -64,20 +70,25 @@ def runs_of_arrow(source: object) -> list[MessageRun]:
     return runs
 
 
-def runs_of_shares(batch: pa.RecordBatch, counts: Sequence[int]) -> list[MessageRun]:
+def runs_of_shares(
+    batch: pa.RecordBatch, counts: Sequence[int], defaults: Sequence[int] = ()
+) -> list[MessageRun]:
     """The runs of the first so many messages of the batch, of the next ones, and so on.
 
-    The batch is checked once for all of them, which is most of the work where they are small.
+    `defaults`: of each, what messages get whose priority is null. The batch is checked once for all
+    of them, which is most of the work where they are small.
     """
-    return [share for run in runs_of_arrow(batch) for share in run.split(counts)]
+    default = np.repeat(np.array(defaults), counts) if any(defaults) else 0
+    return [share for run in runs_of_arrow(batch, default) for share in run.split(counts)]
 
 
-def _run_of_array(array: pa.Array, headers: Headers | None = None) -> MessageRun:
+def _run_of_array(array: pa.Array, headers: Headers, default_priority: Priorities) -> MessageRun:
     lengths, content = _binary_rows("payload", array, MAX_PAYLOAD_BYTES)
-    return MessageRun(lengths, [content], headers or Headers(), region=True)
+    headers = prioritised(headers, len(lengths), default_priority)
+    return MessageRun(lengths, [content], headers, region=True)
 
 
-def _run_of_batch(batch: pa.RecordBatch) -> MessageRun:
+def _run_of_batch(batch: pa.RecordBatch, default_priority: Priorities) -> MessageRun:
     _check_names(batch.schema)
     headers = Headers()
     payload: pa.Array = None
@@ -85,15 +96,20 @@ def _run_of_batch(batch: pa.RecordBatch) -> MessageRun:
         if name == "payload":
             payload = array
         else:
-            keep_header(headers, name, array)
-    return _run_of_array(payload, headers)
+            keep_header(headers, name, array, default_priority)
+    return _run_of_array(payload, headers, default_priority)
 
 
-def keep_header(headers: Headers, name: str, array: pa.Array) -> bool:
+def keep_header(headers: Headers, name: str, array: pa.Array, default_priority: Priorities) -> bool:
     """Keep a header column, checked; whether there is one of this name that a put may set."""
     if name in _SMALL:
         column, maximum = _SMALL[name]
-        _keep_fixed(headers, column, _small_values(name, array, maximum))
+        values = _small_values(name, array, maximum)
+        if name == "priority" and np.any(default_priority):  # then 0 is one, too
+            values = np.where(np.asarray(array.is_valid()), values, default_priority)
+            headers.fixed[column] = values.astype("<u2")
+        else:
+            _keep_fixed(headers, column, values)
     elif name in _TIMES:
         _keep_fixed(headers, _TIMES[name], _time_values(name, array))
     elif name in _STRINGS:

@@ -339,7 +339,7 @@ class StreamedBlock(Block):
         return self
 
     def whole(self) -> Block:
-        """The same message with its payload in memory. Raises InvalidArgument above 1 GiB."""
+        """The message with its payload in memory. Raises InvalidArgument above 1 GiB."""
         payload = memoryview(whole_payload(self.stream, self.read_chunk))
         block = Block.__new__(Block)
         block.checksum, block.columns = self.checksum, self.columns & ~Column.STREAM

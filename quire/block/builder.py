@@ -9,27 +9,27 @@ import numpy as np
 from quire.errors import InvalidArgument
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message_fields import Fields, check_payload
-from quire.properties import Expiry
+from quire.properties import Granted
 
 from .arrow_input import runs_of_arrow
 from .columns import Headers
-from .encode import EncodedBlock, MessageRun, encode_runs, expiring, run_of_rows
+from .encode import EncodedBlock, MessageRun, encode_runs, run_of_rows, with_granted
 from .single import encode_one
 
 
 class BlockBuilder:
     """Messages in put order. An add that raises `InvalidArgument` has changed nothing.
 
-    `payload_bytes` and `charge_bytes` are those of all messages so far. `expiry`: when those expire
-    that are added together, if their queue limits that.
+    `payload_bytes` and `charge_bytes` are those of all messages so far. `granted`: what
+    those get of their queue that are added together, if it grants anything.
     """
 
     __slots__ = (
-        "_fields", "_payloads", "_runs", "charge_bytes", "count", "expiry", "payload_bytes",
+        "_fields", "_payloads", "_runs", "charge_bytes", "count", "granted", "payload_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.expiry: Expiry | None = None
+        self.granted: Granted | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -91,7 +91,7 @@ class BlockBuilder:
 
         The Arrow memory is referred to, not copied, until the blocks are built.
         """
-        runs = runs_of_arrow(source)
+        runs = runs_of_arrow(source, 0 if self.granted is None else self.granted.priority)
         self._extend(runs)
         return sum(run.count for run in runs)
 
@@ -145,8 +145,8 @@ class BlockBuilder:
             return
         self._close_rows()
         for run in runs:
-            if self.expiry is not None:
-                run = expiring(run, self.expiry)
+            if self.granted is not None:
+                run = with_granted(run, self.granted)
             self._runs.append(run)
             if size is None or len(runs) > 1:
                 size = int(run.lengths.sum())

@@ -192,12 +192,12 @@ class Headers:
         return part
 
     def present(self) -> Headers:
-        """Without the columns in which no message has a value."""
+        """Without the columns in which no message has a value; but a priority of 0 is one."""
         part = Headers()
         part.fixed = {
             column: array
             for column, array in self.fixed.items()
-            if (array != FIXED_COLUMNS[column][1]).any()
+            if column == Column.PRIORITY or (array != FIXED_COLUMNS[column][1]).any()
         }
         part.strings = {
             column: text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message_fields import Fields
-from quire.properties import Expiry
+from quire.properties import Granted
 
 from .block import Block
 from .columns import Attributes, Buffer, Headers, Strings, join_headers, offsets_of
@@ -105,45 +107,70 @@ def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> 
     return MessageRun(lengths, payloads, headers_of_rows(fields), region=False)
 
 
+_NO_FIELDS: Final = Fields()  # of a message that says nothing
+
+
 def run_of_block(block: Block) -> MessageRun:
     """A run of the messages of a block."""
     lengths = np.diff(block.offsets).astype(np.int64)
     return MessageRun(lengths, [block.payload], block.headers, region=True)
 
 
-def expiring(run: MessageRun, expiry: Expiry) -> MessageRun:
-    """The same messages, which expire when their queue says, or sooner."""
-    headers = expiring_headers(run.headers, run.count, expiry)
+def with_granted(run: MessageRun, granted: Granted) -> MessageRun:
+    """The same messages, with what their queue grants."""
+    headers = granted_headers(run.headers, run.count, granted)
     return MessageRun(run.lengths, run.pieces, headers, region=run.region)
 
 
-def expiring_headers(given: Headers, count: int, expiry: Expiry) -> Headers:
-    """The same of headers."""
-    headers = copy(given)
-    own = headers.fixed.get(Column.EXPIRES_AT)
-    if own is None:
-        expires = np.full(count, expiry.unsaid, np.int64)
-    else:
-        expires = np.where(own == ABSENT_TIME, expiry.unsaid, np.minimum(own, expiry.latest))
-    headers.fixed = {**headers.fixed, Column.EXPIRES_AT: expires.astype("<i8")}
+def granted_headers(given: Headers, count: int, granted: Granted) -> Headers:
+    """The same of headers. Where there are priorities, each message has its own, and be it 0."""
+    headers = prioritised(given, count, granted.priority)
+    if granted.latest is not None:
+        own = headers.fixed.get(Column.EXPIRES_AT)
+        if own is None:
+            expires = np.full(count, granted.expires_at, np.int64)
+        else:
+            unsaid = own == ABSENT_TIME
+            expires = np.minimum(own, granted.latest)
+            expires[unsaid] = granted.expires_at
+        headers.fixed[Column.EXPIRES_AT] = expires.astype("<i8")
     return headers
 
 
-def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
-    """The header columns of messages that were added one by one."""
+def prioritised(given: Headers, count: int, priority: int | NDArray[np.int64]) -> Headers:
+    """The same headers, with this priority of each message if they have none."""
+    headers = copy(given)
+    headers.fixed = dict(given.fixed)
+    if Column.PRIORITY not in headers.fixed and np.any(priority):
+        headers.fixed[Column.PRIORITY] = np.full(count, priority, "<u2")
+    return headers
+
+
+def with_no_priority(given: Headers, count: int) -> Headers:
+    """The same of messages that were put before: what says no priority has 0, for good."""
+    headers = copy(given)
+    headers.fixed = {Column.PRIORITY: np.zeros(count, "<u2"), **given.fixed}
+    return headers
+
+
+def headers_of_rows(fields: Sequence[Fields | None], default_priority: int = 0) -> Headers:
+    """The header columns of messages that were added one by one.
+
+    `default_priority`: of those that say none; without one they have no priorities if all are 0.
+    """
     headers = Headers()
-    present = 0
+    present = Column.PRIORITY if default_priority else 0
     for row in fields:
         if row is not None:
             present |= row.columns
     count = len(fields)
     for column, (dtype, absent) in FIXED_COLUMNS.items():
         if present & column:
-            name = COLUMN_NAMES[column]
+            numbers = map(attrgetter(COLUMN_NAMES[column]), (row or _NO_FIELDS for row in fields))
+            if column == Column.PRIORITY:
+                absent = default_priority
             headers.fixed[column] = np.fromiter(
-                (absent if row is None else _or_absent(getattr(row, name)) for row in fields),
-                dtype,
-                count,
+                (absent if number is None else number for number in numbers), dtype, count
             )
     for column in STRING_COLUMNS:
         if present & column:
@@ -162,10 +189,6 @@ def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
             ]
         )
     return headers
-
-
-def _or_absent(value: int | None) -> int:
-    return ABSENT_TIME if value is None else value
 
 
 def encode_runs(runs: Sequence[MessageRun], max_block_bytes: int) -> Iterator[EncodedBlock]:

@@ -91,7 +91,7 @@ PLAIN_ONE = struct.Struct("<4sHHIIQQ24xii")
 """Everything of a plain block of one message between the checksum and the payload."""
 PLAIN_ONE_START = struct.pack("<4sHHII", MAGIC, VERSION, 0, 0, 1)
 PLAIN_ONE_ENDS = struct.Struct("<16sQQ28xi")
-"""The same, of which it begins with `PLAIN_ONE_START`, to be packed with fewer arguments."""
+"""A plain block of one message, of which `PLAIN_ONE_START` is packed already: fewer arguments."""
 
 ABSENT_TIME = -(1 << 63)
 

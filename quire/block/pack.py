@@ -58,7 +58,7 @@ def pack(parts: Sequence[BlockSlice]) -> EncodedBlock:
 
 
 def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
-    """The same messages in blocks of so many bytes, but for a message that takes more by itself.
+    """The block's messages in blocks of so many bytes; a message that takes more has its own.
 
     What the block is charged beyond its messages, the last one is.
     """
@@ -80,7 +80,7 @@ def _charged(blocks: list[EncodedBlock], charge_bytes: int) -> list[EncodedBlock
 
 
 def _pack_rows(parts: Sequence[BlockSlice]) -> EncodedBlock:
-    """The same of blocks of rows, which go into the latest schema among them."""
+    """One block of all rows in order, in the latest schema among them."""
     words, batch, headers = rows_and_headers([part for part in parts if part.start < part.stop])
     charge = sum(part.block.charge(part.start, part.stop) for part in parts)
     return encode_rows(words, batch, headers, charge)

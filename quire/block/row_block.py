@@ -1,7 +1,7 @@
 """Blocks of rows: the messages of a typed queue, verified views over their bytes.
 
-RB1. What BL1 says holds for rows: they are whole, of the schema's types, in UTF-8, without nulls
-    where there are to be none, and lie within the block's buffer.
+- What BL1 says holds for rows: they are whole, of the schema's types, in UTF-8, without nulls where
+  there are to be none, and lie within the block's buffer.
 RB2. Rows refer to the buffer, which must not change; nothing is copied.
 """
 
@@ -115,7 +115,7 @@ class RowBlock(Block):
         return super().memory_bytes + own
 
     def widened(self, words: str) -> RowBlock:
-        """The same with the columns of a later schema, which are null. Raises StoreCorrupt."""
+        """The block with the columns of a later schema, which are null. Raises StoreCorrupt."""
         if words == self.words:
             return self
         other = RowBlock.__new__(RowBlock)

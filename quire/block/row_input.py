@@ -1,7 +1,7 @@
 """Rows to columns of a schema: Arrow data, tables of other libraries and mappings, all checked.
 
-- RI1: what is returned fits the schema in every value, or InvalidArgument names the column, and
-  nothing is returned. No value is changed: a cast that would change one is refused.
+- What is returned fits the schema in every value, or InvalidArgument names the column, and nothing
+  is returned. No value is changed: a cast that would change one is refused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from quire.errors import InvalidArgument
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message_fields import Fields
-from quire.properties import Expiry
+from quire.properties import Granted
 from quire.row_schema import META, nulls, schema_of_words, word_of_type
 
 from .arrow_input import SET_BY_STORE, keep_header
 from .columns import Headers
-from .encode import expiring_headers, headers_of_rows
+from .encode import granted_headers, headers_of_rows, prioritised
 from .row_block import RowBlock
 from .row_bytes import row_bytes
 
@@ -70,9 +70,9 @@ class Rows(NamedTuple):
         batch = self.batch.slice(start, stop - start)
         return Rows(self.words, batch, headers, self.sizes[start:stop])
 
-    def expiring(self, expiry: Expiry) -> Rows:
-        """The same, which expire when their queue says, or sooner."""
-        return self._replace(headers=expiring_headers(self.headers, len(self.sizes), expiry))
+    def with_granted(self, granted: Granted) -> Rows:
+        """The same, with what their queue grants."""
+        return self._replace(headers=granted_headers(self.headers, len(self.sizes), granted))
 
 
 def rows_of_block(block: RowBlock) -> Rows:
@@ -85,25 +85,31 @@ def is_row(value: object) -> bool:
     return isinstance(value, (Mapping, pa.RecordBatch))
 
 
-def one_row(words: str, value: object, fields: Fields | None) -> Rows:
-    """One row, of a mapping or a batch of one row. Raises InvalidArgument."""
+def one_row(words: str, value: object, fields: Fields | None, default_priority: int = 0) -> Rows:
+    """One row, of a mapping or a batch of one row. Raises InvalidArgument.
+
+    `default_priority`: what it has if the fields say none.
+    """
     if isinstance(value, pa.RecordBatch):
         if value.num_rows != 1:
             raise InvalidArgument(f"put takes one row, not {value.num_rows}: use put_many for many")
         batch = _fitting(words, value.schema.names, value.columns, 1)
     else:
         batch = _of_mappings(words, [value])
-    headers = headers_of_rows([fields]) if fields is not None else Headers()
+    headers = Headers()
+    if fields is not None or default_priority:
+        headers = headers_of_rows([fields], default_priority)
     return _measured(words, batch, headers)
 
 
-def rows_of(words: str, source: object) -> list[Rows]:
+def rows_of(words: str, source: object, default_priority: int = 0) -> list[Rows]:
     """All rows of a source; those of a table in its batches, empty ones left out.
 
-    A column `_meta` has what a put may set besides the row. Raises InvalidArgument.
+    A column `_meta` has what a put may set besides the row; `default_priority` is of rows whose
+    priority is null or left out. Raises InvalidArgument.
     """
     try:
-        found = [_of_batch(words, batch) for batch in _batches(words, source)]
+        found = [_of_batch(words, batch, default_priority) for batch in _batches(words, source)]
     except pa.ArrowException as error:
         raise InvalidArgument(f"the rows cannot be used: {error}") from error
     return [rows for rows in found if rows.batch.num_rows]
@@ -128,17 +134,18 @@ def _batches(words: str, source: Any) -> list[pa.RecordBatch]:
     return batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
-def _of_batch(words: str, batch: pa.RecordBatch) -> Rows:
+def _of_batch(words: str, batch: pa.RecordBatch, default_priority: int) -> Rows:
     names, columns = list(batch.schema.names), list(batch.columns)
     headers = Headers()
     if names.count(META) == 1:
         place = names.index(META)
-        headers = _headers_of(columns.pop(place))
+        headers = _headers_of(columns.pop(place), default_priority)
         del names[place]
+    headers = prioritised(headers, batch.num_rows, default_priority)
     return _measured(words, _fitting(words, names, columns, batch.num_rows), headers)
 
 
-def _headers_of(meta: pa.Array) -> Headers:
+def _headers_of(meta: pa.Array, default_priority: int) -> Headers:
     if not pa.types.is_struct(meta.type):
         raise InvalidArgument(f"column {META!r} must be of type struct, not {meta.type}")
     headers = Headers()
@@ -149,7 +156,7 @@ def _headers_of(meta: pa.Array) -> Headers:
             f"column {META!r} has {', '.join(refused)}, which the store sets: leave it out"
         )
     for name, array in zip(names, meta.flatten(), strict=True):
-        if not keep_header(headers, name, array):
+        if not keep_header(headers, name, array, default_priority):
             raise InvalidArgument(f"column {META!r}: there is no header {name!r}")
     return headers
 

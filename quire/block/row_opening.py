@@ -19,7 +19,7 @@ def open_block(buffer: Buffer, where: str) -> Block:
 
 
 def verified_block(buffer: Buffer, where: str) -> Block:
-    """The same, with all of it verified."""
+    """The block at the beginning of the buffer, with all of it verified."""
     block = Block.opened(buffer, where, _of_rows)
     block.look()
     return block

@@ -43,7 +43,7 @@ def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearra
 
 
 def checked_one(payload: bytes, fields: Fields | None) -> tuple[int, bytes | bytearray]:
-    """The same with the block's checksum before it."""
+    """A block of one message, with its checksum before it."""
     if len(payload) > COPY_TWICE_BYTES or (fields is not None and fields.columns):
         data = _encode_large(payload, fields)
         return _checksum_of(data)[0], data
@@ -101,7 +101,7 @@ def encode_streamed(stream: Stream, fields: Fields | None = None) -> bytearray:
 
 
 def _encode_large(payload: bytes, fields: Fields | None) -> bytearray:
-    """The same of what is not copied twice, or has more than a payload."""
+    """A block of a message that is not copied twice, or has more than a payload."""
     if fields is not None and fields.columns:
         return _encode_fields(payload, fields)
     size = len(payload)
@@ -118,7 +118,7 @@ def _sections(fields: Fields) -> list[bytes]:
     columns = fields.columns
     sections: list[bytes] = []
     if columns & Column.PRIORITY:
-        sections.append(_pack_small(fields.priority))
+        sections.append(_pack_small(fields.priority or 0))
     if columns & Column.GROUP:
         sections.append(_pack_small(fields.group))
     if fields.expires_at is not None:

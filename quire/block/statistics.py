@@ -1,7 +1,7 @@
 """How far the columns of a block of rows reach, so that readers can skip it. Layout: `format`.
 
-- BS1: what is told is true of every row: none is below a least value, none above a greatest. What
-  is not known is not told, and nobody skips by it.
+- What is told is true of every row: none is below a least value, none above a greatest. What is not
+  known is not told, and nobody skips by it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from quire.arguments import check_queue
-from quire.errors import InvalidArgument
 from quire.opening import open as open_store
 
 from .command import Command
@@ -45,17 +44,7 @@ def _create(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             further[name] = getattr(options, name)
     with open_store(options.path, **creation(options)) as store:
-        _check_files(store, options.data_files)
         store.create_queue(options.name, **given, **further)
-
-
-def _check_files(store: Any, asked: int | None) -> None:
-    """A store that another process owns is as it was made. Raises InvalidArgument."""
-    if asked is not None and (files := len(store.status()["data"]["files"])) != asked:
-        raise InvalidArgument(
-            f"--data-files {asked}: that is fixed when a store is made, and this one has {files}: "
-            "leave it out"
-        )
 
 
 def _alter_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +117,7 @@ def _as_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 _PROPERTIES: Final = """\
 NAME=VALUE sets a property: VALUE is JSON, or else a text; bytes may be given as 64K, 512M, 2G.
 Some: max_deliveries=5 dead_letter=failed priority=true timed=true ttl=3600 overflow=wait
-text="what it is for". docs/messages.md tells of each."""
+text="what it is for". docs/queues.md tells of each."""
 
 COMMANDS: Final = (
     Command(

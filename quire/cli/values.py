@@ -71,7 +71,7 @@ def seconds(text: str) -> float:
 
 
 def wait(text: str) -> float | None:
-    """The same of one who may wait for ever."""
+    """How long to wait: as `seconds`, or "forever"."""
     return None if text == "forever" else seconds(text)
 
 

@@ -101,7 +101,7 @@ class GraphDefinition:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
-        """The same back. Raises StoreCorrupt for what is none."""
+        """A definition of the bytes that the store keeps. Raises StoreCorrupt for others."""
         try:
             said = json.loads(data)
             return cls(

@@ -4,7 +4,7 @@ The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and 
 `graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,
 whichever runs the graph.
 
-- KG1: what a step is told outlives the graph's run, and is seen by it soon.
+- What a step is told outlives the graph's run, and is seen by it soon.
 - KG2: a step is reset by one transaction, and only while nobody runs it.
 - KG3: a step that waits for markers says so where it begins to, and takes it back before its next
   batch: so what is there is what it lacked when it last looked.
@@ -56,7 +56,7 @@ def save_graph(store: Store, definition: GraphDefinition) -> None:
     name, data = graph_state_name(definition.name), definition.to_bytes()
     if store.states.get(name, _DEFINITION) != data:
         with store.transaction() as txn:
-            txn.set_state(name, _DEFINITION, data)
+            txn.set_value(name, _DEFINITION, data)
 
 
 def load_graph(store: Store, graph: str) -> GraphDefinition:
@@ -106,7 +106,7 @@ def pause_itself(store: Store, graph: str, step: str, reason: str) -> None:
     """A step pauses, until somebody has it go on (`set_paused`)."""
     with store.transaction() as txn:
         data = json.dumps(reason).encode()
-        txn.set_state(graph_state_name(graph), f"pause/{step}", data)
+        txn.set_value(graph_state_name(graph), f"pause/{step}", data)
 
 
 def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list[str]:
@@ -116,7 +116,7 @@ def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list
     with store.transaction() as txn:
         for each in steps:
             data = b"true" if paused else None
-            txn.set_state(graph_state_name(graph), f"pause/{each.name}", data)
+            txn.set_value(graph_state_name(graph), f"pause/{each.name}", data)
     return [each.name for each in steps]
 
 
@@ -130,7 +130,7 @@ def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]
     """Have the store know which markers a step waits for; none: it does not wait."""
     with store.transaction() as txn:
         data = json.dumps(dict(lacking)).encode() if lacking else None
-        txn.set_state(graph_state_name(graph), f"awaits/{step}", data)
+        txn.set_value(graph_state_name(graph), f"awaits/{step}", data)
 
 
 def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
@@ -152,7 +152,7 @@ def ask_replay(store: Store, graph: str, step: str, max_messages: int | None = N
         raise InvalidArgument(f"step '{step}' has no queue for dead letters")
     with store.transaction() as txn:
         data = json.dumps(max_messages).encode()
-        txn.set_state(graph_state_name(graph), f"replay/{step}", data)
+        txn.set_value(graph_state_name(graph), f"replay/{step}", data)
     return found.dead
 
 
@@ -160,9 +160,9 @@ def take_replay(store: Store, graph: str, step: str) -> bool:
     """Take the question back, as it is answered; False: somebody else has."""
     try:
         with store.transaction() as txn:
-            if txn.get_state(graph_state_name(graph), f"replay/{step}") is None:
+            if txn.get_value(graph_state_name(graph), f"replay/{step}") is None:
                 return False
-            txn.set_state(graph_state_name(graph), f"replay/{step}", None)
+            txn.set_value(graph_state_name(graph), f"replay/{step}", None)
     except StateConflict:
         return False
     return True
@@ -192,7 +192,7 @@ def reset_step(
         state = step_state_name(graph, step)
         with store.transaction() as txn:
             for key in store.states.items(state):
-                txn.set_state(state, key, None)
+                txn.set_value(state, key, None)
             for queue in found.inputs:
                 txn.seek(f"{queue}/{subscription}", to)
     finally:

@@ -49,9 +49,9 @@ class Admin(Protocol):
         """Remove all that waits, durably; how many messages they were.
 
         What open and prepared transactions have got stays theirs, and what they have put comes
-        when they commit. `subscription`: what waits for it; None: for all of the queue's, and of a
-        topic what it keeps though all have read it. In one commit, or where there are more than
-        65,536 messages in several: if the process ends in between, the rest is still there.
+        when they commit. `subscription`: only the messages that wait for it go; None: those that
+        wait for any, and messages that a topic keeps after all have read them. Up to 65,536
+        messages go in one commit, more in several: if the process ends in between, the rest stays.
 
         Raises QueueNotFound, SubscriptionNotFound, QueueInUse while an open transaction moves one
         of them (`seek`), StoreCorrupt if it cannot be told what it holds.

@@ -8,14 +8,14 @@ from quire.call_table import change, look
 
 
 class States(Protocol):
-    """`store.states`: what transactions have set (`Transaction.set_state`), as it is committed.
+    """`store.states`: what transactions have set (`Transaction.set_value`), as it is committed.
 
     A state is a name with values by key. What every method raises is told with `Store`.
     """
 
     @look
     def get(self, name: str, key: str) -> bytes | None:
-        """A value of a state (see `Transaction.set_state`), as it is committed; None: none is.
+        """A value of a state (see `Transaction.set_value`), as it is committed; None: none is.
 
         Raises InvalidArgument.
         """

@@ -4,7 +4,7 @@ SC1. Every call that changes something (see `NUMBERED_KINDS`) has a number, from
     same workload on the same seed gives the same numbers. Reads are counted, but have none.
 SC2. A planned crash happens in the middle of its call: the call's change is there to be kept, lost
     or torn, and the call never returns.
-SC3. After a crash every call of the environment and of its handles raises `SimulatedCrash`.
+- After a crash every call of the environment and of its handles raises `SimulatedCrash`.
 """
 
 from __future__ import annotations

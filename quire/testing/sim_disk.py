@@ -4,8 +4,8 @@ SD1. Names change in `entries` at once, and in `durable` when their directory is
     failure every name change since is kept or lost, each on its own; a rename is one change.
     So is one whose sync failed (`uncertain`), whatever was synced later, until a later change of
     the same name, or of the same file's name, is durable.
-SD2. A file whose own bytes were synced is lost with its name if the name was not synced.
-SD3. Space is counted in pages of 4096 bytes, over all files that have a name.
+- A file whose own bytes were synced is lost with its name if the name was not synced.
+- Space is counted in pages of 4096 bytes, over all files that have a name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A simulated machine: a disk that crashes, tears, fails and fills up on a seed, and a clock.
 
-SE1. `SimEnv` keeps every promise of `quire.env` (E1 to E8), and no promise beyond them: what is not
-    durable by E1, E2 and E4 is kept, lost or torn at a `crash`, on the seed. That includes what a
-    failed write or sync left (E3): the running machine shows it, also after a `kill`, and no later
-    sync makes it durable.
+- `SimEnv` keeps every promise of `quire.env` (E1 to E8), and no promise beyond them: what is not
+  durable by E1, E2 and E4 is kept, lost or torn at a `crash`, on the seed. That includes what a
+  failed write or sync left (E3): the running machine shows it, also after a `kill`, and no later
+  sync makes it durable.
 SE2. The same workload on the same seed does the same, as long as one thread does it.
 SE3. After a crash the environment and all its handles raise `SimulatedCrash`, and go on raising.
 SE4. Nothing passes but what is asked for: time goes on by a microsecond per look, and by `sleep`

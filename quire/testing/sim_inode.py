@@ -3,9 +3,9 @@
 SI1. `cache` is what reads see. `durable` is what a power failure leaves for certain.
     `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
     whose write or sync failed: reads see them too, but no sync ever makes them durable.
-SI2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
-    sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
-    further outcome: the earlier write last is the same as the later one lost.
+- At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
+  sectors of 512 bytes, each on its own. Writes to the same sector in another order give no further
+  outcome: the earlier write last is the same as the later one lost.
 SI3. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
     same bytes again and syncing them makes certain what a failed write left. A cut whose sync
     failed is the exception: whether it is durable is decided at once.
@@ -85,9 +85,24 @@ class SimInode:
         return written
 
     def settle(self, change: FileChange) -> set[int]:
-        """Make this one durable, and no other; returns the pages written."""
+        """Make this one durable, and no other; returns the pages written.
+
+        An older one of the same bytes comes before it, as a kernel writes back what is in the page
+        cache before a direct write: it must not come after it at a later sync.
+        """
         self.pending.remove(change)
         self._settle(change)
+        if change.kind == "write":
+            first, end = change.offset, change.offset + change.length
+            self.pending = [
+                part
+                for known in self.pending
+                for part in (
+                    outside(known, first, end)
+                    if known.kind == "write" and known.number < change.number
+                    else [known]
+                )
+            ]
         return set(pages_of(change.offset, change.length)) if change.kind == "write" else set()
 
     def fail_write(self, offset: int, data: bytes) -> None:
@@ -107,7 +122,7 @@ class SimInode:
                 self._settle(change)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
-        """The same file once its process was killed: a direct write under way is uncertain."""
+        """The file after its process was killed: a direct write under way is uncertain."""
         inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
         memo[id(self)] = inode
         inode.cache = bytearray(self.cache)

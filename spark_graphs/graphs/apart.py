@@ -1,7 +1,7 @@
 """A step's batch that fails is told apart: which messages are at fault, in limited time.
 
-YAP1. It takes `poison_seconds` at most, but for the trials at hand. What is known by then stays
-    known: the batch is planned anew with the rows that are told apart, and goes on where it was.
+- It takes `poison_seconds` at most, but for the trials at hand. What is known by then stays known:
+  the batch is planned anew with the rows that are told apart, and goes on where it was.
 YAP2. A step that fails with more than its `poison_share` of the last POISON_WINDOW rows is broken:
     nothing of the batch is put anywhere, and the step pauses.
 """

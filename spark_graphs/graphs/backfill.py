@@ -1,9 +1,9 @@
 """A range of a step's inputs, once more or for the first time, through its function.
 
-YBF1. Batches of a backfill are transactions as those of the step are, but the subscriptions do not
-    move. How far it has come in each input is in the ledger, with what it has put: repeated,
-    it goes on there, and when it is done it has no effect.
-YBF2. It has values of its own, so that those of the step stay what its own batches make of them.
+- Batches of a backfill are transactions as those of the step are, but the subscriptions do not
+  move. How far it has come in each input is in the ledger, with what it has put: repeated, it goes
+  on there, and when it is done it has no effect.
+- It has values of its own, so that those of the step stay what its own batches make of them.
 """
 
 from __future__ import annotations

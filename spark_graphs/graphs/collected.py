@@ -1,8 +1,8 @@
 """The rows of a small result in the driver, and in words what they could not be had for.
 
-YCD1. Rows come as `DataFrame.toArrow` has them come. An error is asked for its words once: PySpark
-    makes an exception of its own of it by some 200 questions to the JVM, and a batch that is told
-    apart has an error for each trial.
+- Rows come as `DataFrame.toArrow` has them come. An error is asked for its words once: PySpark
+  makes an exception of its own of it by some 200 questions to the JVM, and a batch that is told
+  apart has an error for each trial.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def asked(spark: SparkSession) -> Callable[[Any], str]:
 
 
 def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
-    """The same as JobFailed; where Spark cannot plan, as Spark's own."""
+    """The error as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
     said = _PLACES.sub("", ask(java))
     if "AnalysisException" in said:

@@ -4,7 +4,7 @@ YCU1. The inputs of a step end at one point of the store's commit order: of a tr
     put to several of them a batch has all messages, or none.
 YCU2. A batch has no more than its limits say; but one message at least, and where the inputs are
     several the whole of one transaction.
-YCU3. No more places are looked at than about those of what is taken.
+- No more places are looked at than about those of what is taken.
 """
 
 from __future__ import annotations

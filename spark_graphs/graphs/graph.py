@@ -1,9 +1,9 @@
 """Graphs: steps between queues of one store, written as functions of DataFrames.
 
-YGR1. A step is one transaction for each batch: what it puts to all its outputs, its dead letters,
-    how far it has read its inputs, the values that it keeps and the batch's number.
+- A step is one transaction for each batch: what it puts to all its outputs, its dead letters, how
+  far it has read its inputs, the values that it keeps and the batch's number.
 YGR2. A graph is started as a whole or not at all, as far as can be told before its steps run.
-YGR3. The steps of a graph are what they are called: its name and theirs say which batches are done.
+- The steps of a graph are what they are called: its name and theirs say which batches are done.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from quire.row_schema import check_schema
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.options import quantity_of_bytes
+from quire.spark_graphs.writer import target_at
 from quire.starts import Start, Time
 
 from .backfill import Backfill
@@ -355,5 +356,5 @@ class Graph:
 
     def _tasks(self) -> StoreFiles:
         connection.make(self.path)
-        store_id = connection.call(self.path, lambda store: store.integration.store_id)
-        return StoreFiles(self.path, store_id)
+        target = target_at(self.path)
+        return StoreFiles(self.path, target.store_id, priorities=target.priorities)

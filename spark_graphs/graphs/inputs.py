@@ -1,7 +1,7 @@
 """What a batch has of each of its inputs, whole or in part.
 
-YIN1. The rows of an input are numbered from 0, in the order of their positions. Any runs of these
-    numbers can be had as a DataFrame of their own: the same rows each time.
+- The rows of an input are numbered from 0, in the order of their positions. Any runs of these
+  numbers can be had as a DataFrame of their own: the same rows each time.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Input(Framed, Protocol):
         """Some of them as an input of their own, in order."""
 
     def held(self) -> HeldMessages:
-        """The same in memory: for many looks at a few of them."""
+        """The input in memory: for many looks at a few messages."""
 
     def grown(self, words: str | None) -> Input:
-        """The same with the columns that its typed queue has got since the graph was started.
+        """The input with the columns that its typed queue has got since the graph was started.
 
         `words`: its schema now; None: as it was then.
         """

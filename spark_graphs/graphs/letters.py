@@ -3,7 +3,7 @@
 YDL1. A dead letter is the message as it was, with attributes that say which step has failed with
     it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
     and then all of them.
-YDL2. It is put by the commit that counts the message as read: it is in one of the two queues.
+- It is put by the commit that counts the message as read: it is in one of the two queues.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def letter(
 
 
 def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:
-    """The same in as few batches as there are kinds of columns in a row."""
+    """The letters in batches: one for each run of letters with the same columns."""
     found = []
     for schema, some in itertools.groupby(letters, key=lambda each: getattr(each, "schema", None)):
         each = list(some)

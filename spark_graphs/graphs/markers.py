@@ -5,8 +5,8 @@ YMK1. Markers of the inputs belong together that have the same value. The next c
     has it. Markers before it that some input does not have are passed over.
 YMK2. What was searched is not searched again, as long as this object lives and the positions of the
     inputs only rise.
-YMK3. One look reads about MARKER_LOOK_BYTES at most, and no more values are kept of an input than
-    MARKERS_BYTES hold; it is searched on when some of them have been passed.
+- One look reads about MARKER_LOOK_BYTES at most, and no more values are kept of an input than
+  MARKERS_BYTES hold; it is searched on when some of them have been passed.
 """
 
 from __future__ import annotations

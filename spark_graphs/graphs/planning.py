@@ -3,9 +3,9 @@
 YPL1. A batch begins where the step's subscriptions stand, which move only by its own commits and by
     who moves them on purpose. What was removed from its range meanwhile, by hand or because the
     queue lets the oldest go, is not there; it is counted.
-YPL2. From when it is planned until it is done with, a batch keeps its messages, whatever expires or
-    is removed: they are leased. Should the lease end (the owner's end ends it), the tasks find the
-    messages again or fail, and the batch is planned anew.
+- From when it is planned until it is done with, a batch keeps its messages, whatever expires or is
+  removed: they are leased. Should the lease end (the owner's end ends it), the tasks find the
+  messages again or fail, and the batch is planned anew.
 YPL3. Where batches end behind markers (markers.py), no batch has messages from before and behind
     one. Without a limit a batch is all that lies before the markers, and they. What is more than a
     limit is taken in parts, the last of which has the markers of all inputs.

@@ -1,10 +1,10 @@
 """Which messages of a batch its step fails with: found by trying parts of it, from its first on.
 
-YPO1. What is named was tried alone, and failed alone. Nothing of a trial is committed.
-YPO2. A step that fails without any message, or with some of them only together, is wrong itself:
-    no poison.
-YPO3. It can end at any time. What it knows then is about the first rows, without a gap.
-YPO4. Trials of a plan are as good as trials of the step: what they say is tried by the step.
+- What is named was tried alone, and failed alone. Nothing of a trial is committed.
+- A step that fails without any message, or with some of them only together, is wrong itself: no
+  poison.
+- It can end at any time. What it knows then is about the first rows, without a gap.
+- Trials of a plan are as good as trials of the step: what they say is tried by the step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SelectedRows = list[list[RowRange]]
 Fails = Callable[[SelectedRows], Exception | None]
 """Tries a step with some rows; what it fails with."""
 FailsOf = Callable[[int, int], Exception | None]
-"""The same of the rows from one to before another."""
+"""Tries a step with the rows from one to before another; what it fails with."""
 PlanRange = Callable[[int, RowRange], FailsOf | None]
 """Has a run of an input's rows planned, numbered from 0 then; None: it cannot be."""
 

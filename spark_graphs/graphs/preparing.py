@@ -1,6 +1,6 @@
 """What is done before a graph runs: everything is checked, and then its queues are made.
 
-YPR1. Nothing is made before everything was checked that can be.
+- Nothing is made before everything was checked that can be.
 YPR2. All subscriptions of a graph are there before any of its steps reads, also those of steps that
     are paused, that another run is to start, or that Spark streams: what one step has read is let
     go of only when all have, and no step begins behind another.

@@ -1,6 +1,6 @@
 """What an error says in one line, also where Spark hands on one of Java's, or of a Python worker.
 
-YRE1. The first line of what is told is the cause: neither who called whom, nor who handed it on.
+- The first line of what is told is the cause: neither who called whom, nor who handed it on.
 """
 
 from __future__ import annotations

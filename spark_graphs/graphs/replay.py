@@ -1,11 +1,11 @@
 """Dead letters put back through the step that failed with them.
 
-YRP1. A batch takes dead letters from their queue and puts what the function makes of them, in one
-    transaction. What it fails with again is a dead letter again, by the same transaction.
+- A batch takes dead letters from their queue and puts what the function makes of them, in one
+  transaction. What it fails with again is a dead letter again, by the same transaction.
 YRP2. Dead letters of other steps, and what is none, stay where they are.
-YRP3. Each batch has a number, in the ledger under `graph/<graph>/<step>/replay`. Where the owner is
-    lost at a commit, it tells whether the batch took effect: so each counts once, and no more are
-    put back than were asked for.
+- Each batch has a number, in the ledger under `graph/<graph>/<step>/replay`. Where the owner is
+  lost at a commit, it tells whether the batch took effect: so each counts once, and no more are put
+  back than were asked for.
 """
 
 from __future__ import annotations

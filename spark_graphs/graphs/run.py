@@ -1,9 +1,9 @@
 """A graph that runs: what its steps do, and what they are told.
 
-YRU1. While a run goes on nobody else runs its steps on this machine: their subscriptions are held
-    (step_hold.py). Where that cannot be seen, from another machine, the batches' numbers
-    see to it that each batch counts once.
-YRU2. Ending the program, in whatever way, is as good as stopping the run.
+- While a run goes on nobody else runs its steps on this machine: their subscriptions are held
+  (step_hold.py). Where that cannot be seen, from another machine, the batches' numbers see to it
+  that each batch counts once.
+- Ending the program, in whatever way, is as good as stopping the run.
 """
 
 from __future__ import annotations

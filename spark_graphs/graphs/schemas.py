@@ -1,7 +1,7 @@
 """Which queues of a graph are typed, and what the rows of their steps must be for it.
 
-YTY1. What a typed queue gives a step are its columns and `_meta`, the header; what it takes are its
-    columns, checked by names and types before the graph runs, and by values when they are written.
+- What a typed queue gives a step are its columns and `_meta`, the header; what it takes are its
+  columns, checked by names and types before the graph runs, and by values when they are written.
 """
 
 from __future__ import annotations

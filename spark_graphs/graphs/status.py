@@ -129,7 +129,7 @@ class RunStatus:
         return sum(each.lag_messages for each in self.steps.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As values that JSON can hold, what is derived included."""
+        """A dict of values that JSON can hold, with derived ones; `json.dumps` makes the text."""
         found: dict[str, Any] = dataclasses.asdict(self)
         for name, step in self.steps.items():
             told = found["steps"][name]

@@ -2,8 +2,8 @@
 
 YSC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and the
     batch's number are one transaction.
-YSC2. The number stands in the ledger. A batch whose number is there already has no effect, whoever
-    has committed it; so of two runs of one step each batch is done by one of them.
+- The number stands in the ledger. A batch whose number is there already has no effect, whoever has
+  committed it; so of two runs of one step each batch is done by one of them.
 YSC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
     It is this one that did where the numbers and the read positions are just what it commits.
 YSC4. A file that the transaction would have adopted is removed only where no commit that named it

@@ -1,9 +1,9 @@
 """Who does a step: its thread, and who puts its dead letters back, of one run at a time.
 
-YSH1. The step's subscriptions are held while any of them is at work, and let go of with the last:
-    so a step that was stopped or has failed can be reset, or run by somebody else.
-YSH2. The subscriptions of a streaming step its query holds, which ends and begins with pauses and
-    errors; its run holds names of its own. Else two runs would take the query from each other.
+- The step's subscriptions are held while any of them is at work, and let go of with the last: so a
+  step that was stopped or has failed can be reset, or run by somebody else.
+- The subscriptions of a streaming step its query holds, which ends and begins with pauses and
+  errors; its run holds names of its own. Else two runs would take the query from each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A step that Spark's streaming runs, for what Spark itself keeps: windows, joins, state.
 
-YSR1. It is one streaming query with one sink: all that it writes in a micro-batch commits together,
-    once, however often the micro-batch is repeated (writer.py, YW1). Its subscriptions follow,
-    after Spark's own commit log (retention.py, YT2).
-YSR2. Each input is a stream of its own with a subscription of its own: a queue that the step reads
-    twice has two.
+- It is one streaming query with one sink: all that it writes in a micro-batch commits together,
+  once, however often the micro-batch is repeated (writer.py, YW1). Its subscriptions follow, after
+  Spark's own commit log (retention.py, YT2).
+- Each input is a stream of its own with a subscription of its own: a queue that the step reads
+  twice has two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a step's tasks reach the messages: one small interface, here over the store's own files.
 
-YTS1. What a task reads was leased when the batch was planned; what it writes counts only by the
-    fragments that it returns.
+- What a task reads was leased when the batch was planned; what it writes counts only by the
+  fragments that it returns.
 YTS2. What fails in reaching the store is told from what fails in a row: `StoreTrouble` in the text
     of the error, as Spark hands it on.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.partition import QueuePiece, QuirePartition
 from quire.spark_graphs.reading import ReadPlan
 from quire.spark_graphs.row_sink import Routes
-from quire.spark_graphs.writer import write_fragments
+from quire.spark_graphs.writer import Target, write_fragments
 
 if TYPE_CHECKING:
     from quire.engine.reading.attribute_read import AttributePart
@@ -73,6 +73,7 @@ class StoreFiles:
 
     path: str
     store_id: int
+    priorities: Mapping[str, int] = field(default_factory=dict, kw_only=True)  # see `Target`
 
     def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
         return ReadPlan.whole(self.path, words).read(part)
@@ -81,7 +82,7 @@ class StoreFiles:
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
     ) -> list[Fragment]:
         options = WriteOptions(self.path, queue, None, None, 0.0, Compression.NONE)
-        return write_fragments(rows, options, self.store_id, routes)
+        return write_fragments(rows, options, Target(self.store_id, self.priorities), routes)
 
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
         from quire.engine import PieceReader  # heavy, and most tasks never come here

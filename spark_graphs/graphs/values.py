@@ -1,8 +1,8 @@
 """What a step keeps from one batch to the next: values by key, which change with its commits.
 
-YKV1. Inside a step's function they are as of the batch's beginning, with the function's changes;
-    these are committed together with all else that the batch does, or not at all.
-YKV2. A value is what JSON can hold.
+- Inside a step's function they are as of the batch's beginning, with the function's changes; these
+  are committed together with all else that the batch does, or not at all.
+- A value is what JSON can hold.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class KeptValues(MutableMapping[str, Any]):
     def write(self, txn: Transaction, name: str) -> None:
         """Put the changes into a transaction."""
         for key, data in self._changed.items():
-            txn.set_state(name, key, data)
+            txn.set_value(name, key, data)
 
     def committed(self) -> None:
         """The changes stand."""

@@ -52,7 +52,10 @@ def test_fields_at_their_limits() -> None:
     """The limits themselves are possible; nothing set is no fields at all."""
     Fields(priority=65535, group=65535, sender="x" * 65536, expires_at=MAX_TIME_US)
     assert Fields.of() is None
-    assert Fields.of(priority=0, sender=None, attributes={}) is None
+    assert Fields.of(priority=None, sender=None, attributes={}) is None
+    zero = Fields.of(priority=0)  # which is said, and takes no column
+    assert zero is not None
+    assert (zero.priority, zero.columns) == (0, 0)
 
 
 @pytest.mark.parametrize("payload", ["text", None, 5, [b"a"]])

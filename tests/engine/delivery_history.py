@@ -233,7 +233,7 @@ class History:
         if found:
             self.latest[txn] = len(found)
 
-    def get_scheduled(self) -> None:
+    def get_delayed(self) -> None:
         txn = self.some()
         if txn is None:
             return
@@ -246,7 +246,7 @@ class History:
             return
         at = self.rng.randrange(len(listed))
         to_change = self.rng.random() < 0.3
-        message = txn.get_scheduled(source, listed[at].id, to_change=to_change)
+        message = txn.get_delayed(source, listed[at].id, to_change=to_change)
         is_had = model.take_scheduled(said[at], txn, to_change=to_change)
         assert (message is not None) == is_had
         if message is not None:
@@ -411,7 +411,7 @@ class History:
     def step(self) -> Callable[[], None]:
         weights: dict[Callable[[], None], int] = {
             self.begin: 5, self.put: 8, self.get: 12, self.unget: 2, self.reject: 4, self.end: 5,
-            self.read_to: 1, self.seek: 1, self.get_scheduled: 3, self.alter: 2, self.advance: 5,
+            self.read_to: 1, self.seek: 1, self.get_delayed: 3, self.alter: 2, self.advance: 5,
             self.set_clock: 1, self.purge: 1, self.alter_dead: 1,
             self.reopen: 0 if self.volatile else 3, self.decide: 0 if self.volatile else 2,
             self.prepare: 0 if self.volatile else 2,
@@ -523,7 +523,7 @@ EVENTS: dict[str, frozenset[Event]] = {
     "put": frozenset({Event.READ}), "begin": frozenset(), "advance": frozenset(),
     "set_clock": frozenset(), "alter_dead": frozenset(), "prepare": frozenset(),
     "decide": BACK | {Event.READ}, "purge": frozenset({Event.PICK, Event.READ, Event.ALTER}),
-    "get": frozenset({Event.TAKE}), "get_scheduled": frozenset({Event.TAKE}), "unget": BACK,
+    "get": frozenset({Event.TAKE}), "get_delayed": frozenset({Event.TAKE}), "unget": BACK,
     "reject": BACK, "end": BACK | {Event.READ}, "read_to": frozenset({Event.READ}),
     "seek": frozenset({Event.MOVE}), "alter": frozenset({Event.ALTER}),
     "reopen": frozenset({Event.OPEN}) | BACK,

@@ -140,7 +140,7 @@ class Model:
     def rank(self, told: Told) -> Key:
         """Where it stands in an order that is none of sequences."""
         if self.order == "priority":
-            return (-(told.priority or self.rules.get("default_priority", 0)),)
+            return (-told.priority,)  # as it is moved, no default is granted
         if isinstance(self.order, dict):
             if not self.order["numeric"]:
                 return (told.rank is None, told.rank or "")
@@ -493,7 +493,7 @@ class Model:
     def selected_by(self) -> object:
         if not self.is_selected:
             return None
-        names = ("ttl", "max_ttl", "default_priority")
+        names = ("ttl", "max_ttl")
         return str(self.order), self.is_timed, self.is_grouped, *map(self.rules.get, names)
 
     def forget_order(self) -> None:

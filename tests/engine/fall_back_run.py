@@ -179,10 +179,10 @@ class Run:
             txn.enter(key, max(version, 0))
 
     def _get_state(self, slot: int, name: str, key: str) -> object:
-        return self._txn(slot).get_state(name, key)
+        return self._txn(slot).get_value(name, key)
 
     def _set_state(self, slot: int, name: str, key: str, value: bytes | None) -> None:
-        self._txn(slot).set_state(name, key, value)
+        self._txn(slot).set_value(name, key, value)
 
     def _seek(self, slot: int, source: str, to: Any) -> None:
         self._txn(slot).seek(source, to)

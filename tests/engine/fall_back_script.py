@@ -189,8 +189,8 @@ class Script:
         value = rng.choice((None, b"", b"v" * rng.choice((1, 100, 9000))))
         name, key = rng.choice("st"), f"key{rng.randint(0, 5)}"
         if rng.random() < 0.3:
-            return ("get_state", slot, name, key)
-        return ("set_state", slot, name, key, value)
+            return ("get_value", slot, name, key)
+        return ("set_value", slot, name, key, value)
 
     def _seek(self, slot: int) -> Step:
         rng = self._rng

@@ -21,11 +21,9 @@ from quire.engine.queues.queue_log import QueueLog
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
-from quire.engine.records.sections import (
-    HeldSection,
-    MovesSection,
-    ValuesSection,
-)
+from quire.engine.records.sections.held import HeldSection
+from quire.engine.records.sections.moves import MovesSection
+from quire.engine.records.sections.values import ValuesSection
 from quire.engine.transactions import arrow_slices, puts
 from quire.engine.transactions.gets import Gets
 from quire.engine.transactions.puts import Puts

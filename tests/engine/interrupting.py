@@ -205,8 +205,8 @@ class Calls:
 
     def state(self) -> None:
         with self.store.transaction() as transaction:
-            transaction.get_state("s", "k")
-            transaction.set_state("s", "k", self.new())
+            transaction.get_value("s", "k")
+            transaction.set_value("s", "k", self.new())
 
     def check(self) -> None:
         """Nothing is lost, doubled or half; nothing is held by anybody."""

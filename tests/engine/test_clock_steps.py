@@ -139,7 +139,7 @@ def test_what_is_looked_at_again_lives_no_longer(env: SimEnv, step: float, looks
         store.put("q", b"later", delay=50.0)
         [listed] = store.delayed.list("q")
         with store.transaction(timeout=HOUR) as txn:
-            assert txn.get_scheduled("q", listed.id) is not None
+            assert txn.get_delayed("q", listed.id) is not None
             env.jump_wall_clock(step)
             txn.rollback()
         env.advance(61)

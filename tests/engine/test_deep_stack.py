@@ -130,7 +130,7 @@ class Deep:
     def commit_on_pages(self, depth: int) -> None:
         txn, payload = self.begin()
         txn.put_many("pages", [b"x" * 100_000])
-        txn.set_state("s", "k", payload)
+        txn.set_value("s", "k", payload)
         if self.do(depth, txn.commit):
             self.there.append(payload)
             assert self.store.states.get("s", "k") == payload

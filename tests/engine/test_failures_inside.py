@@ -52,7 +52,7 @@ def _more(txn: Transaction, payload: bytes) -> None:
     txn.put("work", payload)
     txn.get("other")
     txn.enter(payload.decode(), 1)
-    txn.set_state("s", "k", payload)
+    txn.set_value("s", "k", payload)
 
 
 def _in_a_file(txn: Transaction, payload: bytes) -> None:

@@ -181,7 +181,7 @@ def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatc
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
         assert txn._puts is not None
-        next(iter(txn._puts.written)).write_out(close=True)
+        next(iter(txn._puts.by_queue.values())).write_out(close=True)
         getattr(txn, way)()
         if way == "commit":
             assert len(take(store, "q")) == 10

@@ -50,7 +50,7 @@ def fill(store: Store) -> None:
         txn.put("t", b"topic")
         txn.get("a")
         txn.enter("k", 1)
-        txn.set_state("s", "k", b"v")
+        txn.set_value("s", "k", b"v")
         txn.seek("t/s", 0)
     with store.transaction(large=True) as txn:
         txn.put_many("a", [b"large"] * 10)
@@ -58,7 +58,7 @@ def fill(store: Store) -> None:
         txn = store.transaction()
         txn.put("a", b"prepared")
         txn.put("b", b"prepared too")
-        txn.set_state("s", xid, b"held")
+        txn.set_value("s", xid, b"held")
         txn.get("a")
         txn.prepare(xid)
     store.prepared.commit("decided")

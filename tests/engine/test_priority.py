@@ -16,6 +16,7 @@ from quire.engine.queues.selection import Selection, SelectionHeaders
 from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
+from quire.limits import ARROW_WHOLE_ROWS
 from quire.testing import SimEnv
 from tests.engine.kit import WAIT
 from tests.engine.workload import open_store
@@ -110,16 +111,38 @@ def test_priorities_are_switched_while_messages_wait(seed: int, rng: random.Rand
 
 
 def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
-    """It may be altered while they wait; what has a priority of its own keeps it."""
+    """As it is at the put: what waits keeps its number, and 0 is one."""
     store = open_store(SimEnv(seed), path="/s")
     store.create_queue("q", kind="work", priority=True, default_priority=5)
-    for number, priority in enumerate([9, 0, 1, 0, 5]):
+    for number, priority in enumerate([9, None, 1, None, 5, 0]):
         store.put("q", b"%d" % number, priority=priority)
-    assert rest_of(store, "q", 1) == [0, 1, 3, 4, 2]
+    assert rest_of(store, "q", 1) == [0, 1, 3, 4, 2, 5]
+    txn = store.transaction()
+    txn.put("q", b"6")  # which says what the default is to this transaction
     store.alter_queue("q", default_priority=0)
-    store.alter_queue("q", priority=False)
+    txn.put("q", b"7")
+    txn.commit()
+    store.put("q", b"8")
+    assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8]
+    store.alter_queue("q", default_priority=7, priority=False)
+    store.put("q", b"9")  # a queue that is not read by priority grants none
     store.alter_queue("q", priority=True)
-    assert rest_of(store, "q", 1) == [0, 4, 2, 1, 3]
+    assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8, 9]
+    assert store.admin.verify().ok
+    store.close()
+
+
+def test_a_batch_that_is_put_in_slices_gets_the_default(seed: int) -> None:
+    """Each of its messages that says none; 0 is 0 in a slice that has nothing else, too."""
+    store = open_store(SimEnv(seed), path="/s")
+    store.create_queue("q", priority=True, default_priority=5, capacity=1 << 28)
+    third = ARROW_WHOLE_ROWS // 3 + 1
+    said = [None] * third + [0] * third + [9] * third
+    columns = {"payload": pa.array([b""] * 3 * third), "priority": pa.array(said, pa.int32())}
+    store.put_many("q", pa.record_batch(columns))
+    places = (0, third - 1, third, 2 * third - 1, 2 * third, 3 * third - 1)
+    found = [store.browse("q", place, 1)[0].priority for place in places]
+    assert found == [5, 5, 0, 0, 9, 9]
     store.close()
 
 

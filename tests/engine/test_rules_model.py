@@ -121,7 +121,7 @@ class Machine:
         order = known.rules.get("order")
         rank = 0.0
         if order == "priority":
-            rank = -put.priority or -known.rules.get("default_priority", 0)
+            rank = -put.priority
         elif order == BY_RANK:
             rank = float("inf") if put.rank is None else float(put.rank)
         return rank, known.order.index(put)
@@ -212,7 +212,7 @@ class Machine:
         own.got += [(source, reader, message) for message in got]
         own.latest = len(got)
 
-    def get_scheduled(self) -> None:
+    def get_delayed(self) -> None:
         """What is listed is not due, in order; one of it is taken all the same."""
         if not self.open or not self.sources:
             return
@@ -232,7 +232,7 @@ class Machine:
         others = self.held(known, reader, self.mine(own, reader))
         may_wait = self.waits(known, reader, reader.unread[chosen.payload])
         try:
-            message = own.txn.get_scheduled(source, chosen.id, to_change=to_change)
+            message = own.txn.get_delayed(source, chosen.id, to_change=to_change)
         except QueueDisabled:
             assert known.rules.get("gets") is False
             return
@@ -494,7 +494,7 @@ class Machine:
         weights: dict[Callable[[], None], int] = {
             self.begin: 8, self.put: 10, self.get: 16, self.unget: 2, self.reject: 6,
             self.read_to: 1, self.end: 8, self.decide: 3, self.alter: 6, self.alter_dead: 1,
-            self.get_scheduled: 3, self.define: 1, self.advance: 5, self.reopen: 2,
+            self.get_delayed: 3, self.define: 1, self.advance: 5, self.reopen: 2,
             self.checkpoint: 2,
         }  # fmt: skip
         return self.rng.choices(list(weights), list(weights.values()))[0]

@@ -29,7 +29,7 @@ def test_given_back_it_is_what_it_would_be(env: SimEnv, seconds: float, grouped:
     """Scheduled again, due by now, or over."""
     store, message_id = make(env, grouped=grouped)
     with store.transaction() as txn:
-        assert txn.get_scheduled("q", message_id) is not None
+        assert txn.get_delayed("q", message_id) is not None
         assert [(s.delayed, s.delivered) for s in store.subscriptions("q")] == [(0, 1)]
         env.advance(seconds)
         assert store.get("q") is None
@@ -51,7 +51,7 @@ def test_a_cancellation_is_durable(env: SimEnv, seed: int, way: str) -> None:
     other = store.put("q", b"other", delay=10.0)
     assert store.delayed.cancel("q", other)
     txn = store.transaction()
-    assert txn.get_scheduled("q", message_id) is not None
+    assert txn.get_delayed("q", message_id) is not None
     txn.prepare("x")
     env = env.crash(seed=seed)
     store.abandon("the machine of before")
@@ -72,7 +72,7 @@ def test_switched_off_meanwhile(env: SimEnv) -> None:
     """It is there at once when it comes back."""
     store, message_id = make(env)
     with store.transaction() as txn:
-        assert txn.get_scheduled("q", message_id) is not None
+        assert txn.get_delayed("q", message_id) is not None
         store.alter_queue("q", timed=False)
         txn.rollback()
     assert store.get("q") is not None
@@ -101,7 +101,7 @@ def test_counted_deliveries(env: SimEnv) -> None:
     message_id = store.put("q", b"m", delay=10.0)
     for number in (1, 2):
         with store.transaction() as txn:
-            message = txn.get_scheduled("q", message_id)
+            message = txn.get_delayed("q", message_id)
             assert message is not None
             assert message.delivery_count == number
             txn.rollback()

@@ -10,7 +10,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.fold import Said, decode_record
-from quire.engine.records.sections import KINDS
+from quire.engine.records.sections.kinds import KINDS
 from quire.errors import StoreFailed
 from quire.journal import JournalFinding, geometry_of, list_segments, scan
 from quire.testing import SimEnv, enumerate_crashes
@@ -33,7 +33,7 @@ def make(env: SimEnv) -> None:
                 store.put(name, b"%d" % number)
         with store.transaction() as txn:
             txn.get_many("topic/s", 3)
-            txn.set_state("step", "gone", b"before")
+            txn.set_value("step", "gone", b"before")
         prepare(store, "before", bytes(9000))
         deliver(store)
 
@@ -43,7 +43,7 @@ def prepare(store: Store, xid: str, payload: bytes) -> None:
     txn = store.transaction()
     txn.put("work", payload, request_id=xid)
     txn.get("work")
-    txn.set_state("step", xid, b"held")
+    txn.set_value("step", xid, b"held")
     txn.enter(xid, 1)
     txn.prepare(xid)
 
@@ -61,8 +61,8 @@ def set_values(store: Store) -> None:
     """One set, one deleted."""
     with store.transaction() as txn:
         txn.put("work", b"asked for", request_id="r")
-        txn.set_state("step", "key", b"value")
-        txn.set_state("step", "gone", None)
+        txn.set_value("step", "key", b"value")
+        txn.set_value("step", "gone", None)
 
 
 def place(store: Store) -> None:

@@ -19,7 +19,7 @@ from quire.engine.records import format, state_hash
 from quire.engine.records.commit_record import Read
 from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.fold import Fold
-from quire.engine.records.sections import KINDS
+from quire.engine.records.sections.kinds import KINDS
 from quire.errors import QuireError
 from quire.testing import SimEnv
 from tests.engine.test_local_tail import OPTIONS, fill_with_a_tail_of_another

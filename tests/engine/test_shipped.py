@@ -17,7 +17,7 @@ from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoi
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import decode_record
 from quire.engine.records.local_tail import mark_of, placed, shared
-from quire.engine.records.sections import KINDS
+from quire.engine.records.sections.kinds import KINDS
 from quire.journal import KIND_GENERATION, Geometry, Journal, JournalFinding, scan
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.ltds import path_of

@@ -17,7 +17,7 @@ from quire.engine.records import format
 from quire.engine.records.catalog import STATE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
-from quire.engine.records.sections import pack_sections
+from quire.engine.records.sections.kinds import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.testing import SimEnv, enumerate_crashes
@@ -32,9 +32,9 @@ def count(store: Store, key: str = "n", durable: bool = True) -> None:
     with store.transaction(durable=durable) as txn:
         message = txn.get("in")
         assert message is not None
-        seen = int(txn.get_state("step", key) or b"0")
-        txn.set_state("step", key, b"%d" % (seen + len(message.payload)))
-        txn.set_state("step", message.payload.decode(), None if key == "m" else b"seen")
+        seen = int(txn.get_value("step", key) or b"0")
+        txn.set_value("step", key, b"%d" % (seen + len(message.payload)))
+        txn.set_value("step", message.payload.decode(), None if key == "m" else b"seen")
         txn.put("out", message.payload)
 
 
@@ -42,8 +42,8 @@ def prepare(store: Store, xid: str) -> None:
     """The same, undecided."""
     with store.transaction() as txn:
         txn.get("in")
-        txn.set_state("held", xid, b"held")
-        txn.set_state("step", "a", None)
+        txn.set_value("held", xid, b"held")
+        txn.set_value("step", "a", None)
         txn.prepare(xid)
 
 
@@ -171,7 +171,7 @@ def test_a_full_disk(seed: int) -> None:
         for _ in range(100):
             try:
                 with store.transaction() as txn:
-                    txn.set_state("step", "n", b"7" * 8000)
+                    txn.set_value("step", "n", b"7" * 8000)
             except DiskFull:
                 refused += 1
         assert refused
@@ -189,10 +189,10 @@ def test_keys_do_not_rewrite_each_other() -> None:
     with open_store(env, segment_bytes=4 << 20) as store:
         with store.transaction() as txn:
             for number in range(2000):
-                txn.set_state("step", f"key {number}", bytes(100))
+                txn.set_value("step", f"key {number}", bytes(100))
         store.admin.checkpoint()
         with store.transaction() as txn:
-            txn.set_state("step", "key 7", bytes(90))
+            txn.set_value("step", "key 7", bytes(90))
         records = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
         assert records[-1]["name"] == "COMMIT_MORE"
         assert records[-1]["bytes"] < 300
@@ -206,8 +206,8 @@ def test_within_one_group() -> None:
         def change(value: bytes | None, *, reads: bool) -> Callable[[], None]:
             txn = store.transaction()
             if reads:
-                txn.get_state("s", "k")
-            txn.set_state("s", "k", value)
+                txn.get_value("s", "k")
+            txn.set_value("s", "k", value)
 
             def commit() -> None:
                 try:
@@ -271,7 +271,7 @@ def test_a_contradiction_is_damage(what: str) -> None:
     env = new_machine(0)
     store = open_store(env)
     with store.transaction() as txn:
-        txn.set_state("s", "there", b"")
+        txn.set_value("s", "there", b"")
     store._opened.journal.write_group([pack_record(format.CATALOG, 0, CONTRADICTIONS[what])])
     store._lock.release()
     env = env.kill()

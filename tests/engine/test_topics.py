@@ -24,13 +24,8 @@ from quire.engine.records.durable_state import (
     Ranges,
 )
 from quire.engine.records.fold import Fold, decode
-from quire.engine.records.sections import (
-    Moves,
-    MovesSection,
-    Seek,
-    pack_sections,
-    read_sections,
-)
+from quire.engine.records.sections.kinds import pack_sections, read_sections
+from quire.engine.records.sections.moves import Moves, MovesSection, Seek
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
 from quire.limits import CLAIM_SECONDS
 from quire.testing import SimEnv, enumerate_crashes

@@ -275,7 +275,7 @@ def fill_policies(store: Store) -> None:
             retried = txn.get("retried")
             assert retried is not None
             txn.reject(retried, "not now")
-            txn.set_state("golden", "turn", str(turn).encode())
+            txn.set_value("golden", "turn", str(turn).encode())
         if not turn:
             store.admin.checkpoint()
     store.alter_queue("coded", priority=False, text="altered")
@@ -295,22 +295,22 @@ def fill_states(store: Store) -> None:
             store.put("stepped", b"%d.%d" % (turn, number))
             store.put("taken", b"%d.%d" % (turn, number))
         with store.transaction() as txn:
-            txn.set_state("step", "n", b"%d" % turn)
-            txn.set_state("step", f"key {turn}", bytes(range(256)))
-            txn.set_state("step", "ü", b"")
+            txn.set_value("step", "n", b"%d" % turn)
+            txn.set_value("step", f"key {turn}", bytes(range(256)))
+            txn.set_value("step", "ü", b"")
         with store.transaction() as txn:
-            assert txn.get_state("step", "n") == b"%d" % turn
+            assert txn.get_value("step", "n") == b"%d" % turn
             txn.put("stepped", b"with a value")
             txn.get_many("taken", max_messages=2)
             txn.seek("stepped/some", 1 + 2 * turn)
             txn.enter("state key", turn)
-            txn.set_state("step", "n", b"%d again" % turn)
-            txn.set_state("step", "ü", None)
-            txn.set_state("step", "never there", None)
+            txn.set_value("step", "n", b"%d again" % turn)
+            txn.set_value("step", "ü", None)
+            txn.set_value("step", "never there", None)
         for xid in ("held", "set", "unset"):
             txn = store.transaction()
-            txn.set_state("step", f"{xid} {turn}", xid.encode())
-            txn.set_state("step", f"{xid} gone {turn}", None)
+            txn.set_value("step", f"{xid} {turn}", xid.encode())
+            txn.set_value("step", f"{xid} gone {turn}", None)
             txn.put("taken", b"prepared")
             txn.prepare(f"{xid} {turn}")
         store.prepared.commit(f"set {turn}")
@@ -337,8 +337,8 @@ def fill_sections(store: Store) -> None:
                 txn.put_many("parts", [b"%s %d " % (xid.encode(), n) * 300 for n in range(10)])
                 txn.put("parts", b"asked for " + xid.encode(), request_id=f"{xid} {turn}")
                 txn.get("counted")
-                txn.set_state("step", f"{xid} {turn}", xid.encode())
-                txn.set_state("step", f"none {xid}", None)
+                txn.set_value("step", f"{xid} {turn}", xid.encode())
+                txn.set_value("step", f"none {xid}", None)
                 txn.enter(f"key {xid}", turn)
                 if xid == "committed":
                     txn.seek("parts/some", 3 + 2 * turn)

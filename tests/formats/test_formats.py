@@ -251,7 +251,7 @@ def test_states_of_a_released_format(tmp_path: Path) -> None:
             assert {info.xid for info in store.prepared.list()} == held
             for name in held:
                 with pytest.raises(KeyHeld), store.transaction() as txn:
-                    txn.set_state("step", name, b"")
+                    txn.set_value("step", name, b"")
             (reader,) = store.subscriptions("stepped")
             assert reader.position == 3
             assert store.browse("taken").payloads()[:4] == [b"1.0", b"1.1", b"1.2", b"prepared"]
@@ -286,7 +286,7 @@ def test_sections_of_a_released_format(tmp_path: Path) -> None:
             taken.commit()
         taken.rollback()
         taken = store.transaction()
-        taken.set_state("step", "held 1", b"mine")
+        taken.set_value("step", "held 1", b"mine")
         with pytest.raises(KeyHeld):
             taken.commit()
         taken.rollback()

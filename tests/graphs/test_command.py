@@ -65,7 +65,7 @@ def path(store_path: str) -> Iterator[str]:
             txn.put_many("out", [b"x"] * 6)
             txn.put("dead", b"y")
             txn.enter("graph/shop/check", 1)
-            txn.set_state(step_state_name("shop", "check"), "seen", b"7")
+            txn.set_value(step_state_name("shop", "check"), "seen", b"7")
         assert store.status()["state"]["keys"] == 2
     yield store_path
     with Store.open(store_path, background=False) as store:

@@ -35,7 +35,7 @@ def _large_record(txn: Transaction, payload: bytes) -> None:
 
 def _states(txn: Transaction, payload: bytes) -> None:
     txn.put_many("work", [payload, b"x"])
-    txn.set_state("s", "k", payload)
+    txn.set_value("s", "k", payload)
 
 
 TRANSACTIONS: dict[str, Callable[[Transaction, bytes], None]] = {

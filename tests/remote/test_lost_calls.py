@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -88,6 +88,7 @@ class Hanging:
     store_id = 7
     commit_timeout = 0.0
     failed = False
+    fixed_options: ClassVar[dict[str, int]] = {}
 
     def __init__(self) -> None:
         self.called = threading.Event()

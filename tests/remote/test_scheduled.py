@@ -42,7 +42,7 @@ def test_a_scheduled_message_is_cancelled(store: AnyStore) -> None:
     assert now.payload == b"now"
     assert not store.delayed.cancel("q", now.id)
     with store.transaction() as txn:
-        assert txn.get_scheduled("q", first) is not None
+        assert txn.get_delayed("q", first) is not None
         assert store.delayed.list("q").payloads() == [b"3"]
         assert not store.delayed.cancel("q", first)
         txn.rollback()
@@ -83,13 +83,13 @@ def test_it_is_part_of_its_transaction(store: AnyStore) -> None:
     first, second, _ = make(store)
     store.create_queue("other", kind="work")
     with store.transaction() as txn:
-        assert txn.get_scheduled("q", first) is not None
-        message = txn.get_scheduled("q", second)
+        assert txn.get_delayed("q", first) is not None
+        message = txn.get_delayed("q", second)
         assert message is not None
         txn.put("other", message.payload)
         txn.unget()
         assert store.delayed.list("q").payloads() == [b"2", b"3"]
-        message = txn.get_scheduled("q", second)
+        message = txn.get_delayed("q", second)
         assert message is not None
         txn.reject(message)
     assert store.delayed.list("q").payloads() == [b"2", b"3"]
@@ -104,25 +104,25 @@ def test_it_holds_its_group(store: AnyStore) -> None:
         store.put("q", payload, group_key="a")
     store.put("q", b"b0", group_key="b")
     with store.transaction() as txn, store.transaction() as other:
-        assert txn.get_scheduled("q", first) is not None
+        assert txn.get_delayed("q", first) is not None
         assert other.get_many("q").payloads() == [b"b0"]
-        assert other.get_scheduled("q", second) is None
-        assert txn.get_scheduled("q", second) is not None
+        assert other.get_delayed("q", second) is None
+        assert txn.get_delayed("q", second) is not None
         assert txn.get("q") is not None
         txn.unget()
         txn.rollback()
         assert other.get_many("q").payloads() == [b"a0", b"a1"]
         assert store.delayed.list("q").payloads() == [b"later0", b"later1"]
         with store.transaction() as third:
-            assert third.get_scheduled("q", first) is None
-        assert other.get_scheduled("q", first) is not None
+            assert third.get_delayed("q", first) is None
+        assert other.get_delayed("q", first) is not None
         other.rollback()
     with store.transaction() as txn:
-        message = txn.get_scheduled("q", first)
+        message = txn.get_delayed("q", first)
         assert message is not None
         txn.reject(message)
         assert store.get_many("q").payloads() == [b"a0", b"a1", b"b0"]
-        assert txn.get_scheduled("q", first) is not None
+        assert txn.get_delayed("q", first) is not None
         store.put("q", b"a2", group_key="a")
         assert store.get("q") is None
     assert store.get_many("q").payloads() == [b"a2"]
@@ -138,7 +138,7 @@ def test_it_is_changed_whoever_has_its_group(store: AnyStore) -> None:
         assert txn.get("q") is not None
         assert store.delayed.cancel("q", ids[0])
         assert store.delayed.reschedule("q", ids[1], delay=300.0) is not None
-        message = other.get_scheduled("q", ids[2], to_change=True)
+        message = other.get_delayed("q", ids[2], to_change=True)
         assert message is not None
         assert txn.get("q") is not None
         assert other.get("q") is None
@@ -153,9 +153,9 @@ def test_wrong_arguments_are_refused(store: AnyStore, wrong: Any) -> None:
     """And nothing is taken."""
     ids = make(store)
     with store.transaction() as txn, pytest.raises(InvalidArgument):
-        txn.get_scheduled("q", wrong)
+        txn.get_delayed("q", wrong)
     with store.transaction() as txn, pytest.raises(InvalidArgument):
-        txn.get_scheduled("q", ids[0], to_change="no" if wrong is True else wrong)  # type: ignore[arg-type]
+        txn.get_delayed("q", ids[0], to_change="no" if wrong is True else wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         store.delayed.cancel("q", wrong)
     if wrong is not None:

@@ -35,12 +35,12 @@ def test_it_is_part_of_the_commit(store: AnyStore, work: str) -> None:
     with store.transaction() as txn:
         message = txn.get(work)
         assert message is not None
-        assert txn.get_state("sums", "all") is None
-        txn.set_state("sums", "all", message.payload)
-        txn.set_state("sums", "empty", b"")
+        assert txn.get_value("sums", "all") is None
+        txn.set_value("sums", "all", message.payload)
+        txn.set_value("sums", "empty", b"")
         txn.put(work, b"more")
-        assert txn.get_state("sums", "all") == b"7"
-        assert txn.get_state("sums", "empty") == b""
+        assert txn.get_value("sums", "all") == b"7"
+        assert txn.get_value("sums", "empty") == b""
         assert store.states.items("sums") == {}
     assert store.states.get("sums", "all") == b"7"
     assert store.states.items("sums") == {"all": b"7", "empty": b""}
@@ -48,53 +48,53 @@ def test_it_is_part_of_the_commit(store: AnyStore, work: str) -> None:
     assert store.status()["state"] == {"names": 1, "keys": 2, "bytes": 2 * 64 + 8 + 1}
     txn = store.transaction()
     assert txn.get(work) is not None
-    txn.set_state("sums", "all", b"8")
-    txn.set_state("sums", "empty", None)
-    assert txn.get_state("sums", "empty") is None
+    txn.set_value("sums", "all", b"8")
+    txn.set_value("sums", "empty", None)
+    assert txn.get_value("sums", "empty") is None
     txn.rollback()
     assert store.states.items("sums") == {"all": b"7", "empty": b""}
     assert store.queue(work).messages == 1
     with pytest.raises(TransactionClosed):
-        txn.set_state("sums", "all", b"9")
+        txn.set_value("sums", "all", b"9")
     with pytest.raises(TransactionClosed):
-        txn.get_state("sums", "all")
+        txn.get_value("sums", "all")
 
 
 def test_values_are_deleted(store: AnyStore) -> None:
     """One by one, also where there was none, and a name as a whole."""
     with store.transaction() as txn:
         for key in ("b", "a", "ü “x” \\ ,                    ,"):
-            txn.set_state("one", key, key.encode())
-        txn.set_state("two", "a", b"2")
+            txn.set_value("one", key, key.encode())
+        txn.set_value("two", "a", b"2")
     assert list(store.states.items("one")) == ["a", "b", "ü “x” \\ ,                    ,"]
     with store.transaction() as txn:
-        txn.set_state("one", "a", None)
-        txn.set_state("one", "none", None)
-        txn.set_state("none", "none", None)
+        txn.set_value("one", "a", None)
+        txn.set_value("one", "none", None)
+        txn.set_value("none", "none", None)
     assert store.states.names() == ["one", "two"]
     assert store.states.get("one", "a") is None
     assert store.states.drop("one") == 2
     assert store.states.drop("one") == 0
     assert (store.states.names(), store.states.items("one")) == (["two"], {})
     with store.transaction() as txn:
-        txn.set_state("two", "a", b"3")
-        txn.set_state("two", "a", None)
-        txn.set_state("two", "a", bytearray(b"4"))
+        txn.set_value("two", "a", b"3")
+        txn.set_value("two", "a", None)
+        txn.set_value("two", "a", bytearray(b"4"))
     assert store.states.items("two") == {"a": b"4"}
 
 
 def test_who_has_read_a_value_that_changed_begins_again(store: AnyStore) -> None:
     """So nothing that is counted is lost; what only reads is not refused."""
     with store.transaction() as txn:
-        txn.set_state("count", "n", b"1")
-        txn.set_state("count", "other", b"1")
+        txn.set_value("count", "n", b"1")
+        txn.set_value("count", "other", b"1")
     first, second, looking = store.transaction(), store.transaction(), store.transaction()
     for txn in (first, second, looking):
-        assert txn.get_state("count", "n") == b"1"
-    first.set_state("count", "n", b"2")
-    second.set_state("count", "other", b"2")
+        assert txn.get_value("count", "n") == b"1"
+    first.set_value("count", "n", b"2")
+    second.set_value("count", "other", b"2")
     first.commit()
-    assert second.get_state("count", "n") == b"1"  # as it was
+    assert second.get_value("count", "n") == b"1"  # as it was
     with pytest.raises(StateConflict, match="'n' of state 'count'"):
         second.commit()
     assert second.state == "rolled back"
@@ -106,13 +106,13 @@ def test_a_value_that_is_there_again_has_changed(store: AnyStore) -> None:
     """Also where it was not there when it was read, and where it was deleted in between."""
     for key, begin in (("absent", None), ("present", b"1")):
         with store.transaction() as txn:
-            txn.set_state("s", key, begin)
+            txn.set_value("s", key, begin)
         late = store.transaction()
-        assert late.get_state("s", key) == begin
-        late.set_state("s", key, b"late")
+        assert late.get_value("s", key) == begin
+        late.set_value("s", key, b"late")
         for value in (None if begin else b"2", begin):
             with store.transaction() as txn:
-                txn.set_state("s", key, value)
+                txn.set_value("s", key, value)
         if begin is None:  # it is as it was: there is none
             late.commit()
             assert store.states.get("s", key) == b"late"
@@ -124,8 +124,8 @@ def test_a_value_that_is_there_again_has_changed(store: AnyStore) -> None:
 def test_what_was_not_read_is_set_by_the_last_commit(store: AnyStore) -> None:
     """Whoever has set it first; a new key likewise."""
     first, second = store.transaction(), store.transaction()
-    first.set_state("s", "k", b"first")
-    second.set_state("s", "k", b"second")
+    first.set_value("s", "k", b"first")
+    second.set_value("s", "k", b"second")
     second.commit()
     first.commit()
     assert store.states.items("s") == {"k": b"first"}
@@ -135,30 +135,30 @@ def test_what_was_not_read_is_set_by_the_last_commit(store: AnyStore) -> None:
 def test_a_prepared_transaction_holds_its_keys(store: AnyStore, work: str) -> None:
     """Nobody else changes them, or commits what it has read of them, until it is decided."""
     with store.transaction() as txn:
-        txn.set_state("s", "k", b"1")
+        txn.set_value("s", "k", b"1")
     prepared = store.transaction()
     assert prepared.get(work) is not None
-    prepared.set_state("s", "k", None)
-    prepared.set_state("s", "new", b"2")
-    prepared.set_state("s", "gone", None)
+    prepared.set_value("s", "k", None)
+    prepared.set_value("s", "new", b"2")
+    prepared.set_value("s", "gone", None)
     prepared.prepare("x1")
     assert store.states.items("s") == {"k": b"1"}
     other = store.transaction()
-    other.set_state("s", "k", b"3")
+    other.set_value("s", "k", b"3")
     with pytest.raises(KeyHeld, match="'x1' sets key 'k'"):
         other.commit()
     assert other.state == "open"
     with pytest.raises(KeyHeld):
         store.states.drop("s")
     free = store.transaction()
-    free.set_state("s", "free", b"4")
+    free.set_value("s", "free", b"4")
     free.commit()
     prepared.commit()
     assert store.states.items("s") == {"free": b"4", "new": b"2"}
     other.commit()
     assert store.states.get("s", "k") == b"3"
     undone = store.transaction()
-    undone.set_state("s", "k", b"5")
+    undone.set_value("s", "k", b"5")
     undone.prepare("x2")
     store.prepared.rollback("x2")
     assert store.states.get("s", "k") == b"3"
@@ -168,10 +168,10 @@ def test_a_prepared_transaction_holds_its_keys(store: AnyStore, work: str) -> No
 def test_preparing_checks_what_was_read(store: AnyStore) -> None:
     """So that the decision cannot be refused."""
     late = store.transaction()
-    assert late.get_state("s", "k") is None
-    late.set_state("s", "k", b"late")
+    assert late.get_value("s", "k") is None
+    late.set_value("s", "k", b"late")
     with store.transaction() as txn:
-        txn.set_state("s", "k", b"1")
+        txn.set_value("s", "k", b"1")
     with pytest.raises(StateConflict):
         late.prepare("x1")
     assert late.state == "rolled back"
@@ -185,11 +185,11 @@ def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> N
 
     txn = store.transaction()
     with pytest.raises(InvalidArgument, match="at most"):
-        txn.set_state("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES + 1))
+        txn.set_value("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES + 1))
     if store.role == "owner":  # of its segments
-        txn.set_state("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
+        txn.set_value("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
         with pytest.raises(InvalidArgument, match="several transactions"):
-            txn.set_state("s", "l", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
+            txn.set_value("s", "l", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
     txn.rollback()
     monkeypatch.setattr(state_values, "MAX_STATE_NAME_BYTES", 1000)
     monkeypatch.setattr(state_values, "MAX_STATE_BYTES", 1500)
@@ -199,7 +199,7 @@ def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> N
         txn = store.transaction()
         try:
             for (name, key), value in values.items():
-                txn.set_state(name, key, value)
+                txn.set_value(name, key, value)
             txn.commit()
         finally:
             txn.rollback()
@@ -224,23 +224,23 @@ def test_room_is_taken_by_open_transactions(owner: Store, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(state_values, "MAX_STATE_NAME_BYTES", 1000)
     first, second = owner.transaction(), owner.transaction()
-    first.set_state("s", "a", bytes(600))
+    first.set_value("s", "a", bytes(600))
     with pytest.raises(StateFull):
-        second.set_state("s", "b", bytes(600))
-    second.set_state("s", "b", bytes(100))
+        second.set_value("s", "b", bytes(600))
+    second.set_value("s", "b", bytes(100))
     second.commit()
-    first.set_state("s", "a", bytes(700))
+    first.set_value("s", "a", bytes(700))
     first.rollback()
     third = owner.transaction()
-    third.set_state("s", "a", bytes(700))
+    third.set_value("s", "a", bytes(700))
     third.prepare("x1")
     fourth = owner.transaction()
     with pytest.raises(StateFull):
-        fourth.set_state("s", "c", bytes(100))
+        fourth.set_value("s", "c", bytes(100))
     fourth.rollback()
     owner.prepared.rollback("x1")
     with owner.transaction() as txn:
-        txn.set_state("s", "c", bytes(700))
+        txn.set_value("s", "c", bytes(700))
     assert owner.status()["state"] == {"names": 1, "keys": 2, "bytes": 2 * 64 + 2 + 800}
 
 
@@ -254,16 +254,16 @@ def test_with_everything_else_in_one_commit(store: AnyStore, owner: Store) -> No
         txn.seek("kept/a", "latest")
         txn.put("memory", b"2")
         txn.enter("key", 3)
-        txn.set_state("s", "k", b"4")
+        txn.set_value("s", "k", b"4")
     assert (store.get("kept/a"), store.integration.ledger("key")) == (None, 3)
     assert store.states.items("s") == {"k": b"4"}
     with store.transaction() as txn:
         message = txn.get("memory")
         assert message is not None
-        txn.set_state("s", "k", message.payload)
+        txn.set_value("s", "k", message.payload)
     with store.transaction() as txn:
         txn.seek("kept/a", "earliest")
-        txn.set_state("s", "k", None)
+        txn.set_value("s", "k", None)
     assert store.states.items("s") == {}
 
 
@@ -276,8 +276,8 @@ def test_many_count_at_once(store: AnyStore) -> None:
         while done < 10:
             try:
                 with store.transaction() as txn:
-                    seen = int(txn.get_state("s", "n") or b"0")
-                    txn.set_state("s", "n", b"%d" % (seen + 1))
+                    seen = int(txn.get_value("s", "n") or b"0")
+                    txn.set_value("s", "n", b"%d" % (seen + 1))
                 done += 1
             except StateConflict:
                 continue
@@ -299,12 +299,12 @@ def test_it_is_there_with_the_next_owner(store_path: str) -> None:
         first.ask("store.role")
         with open_store(store_path, **OPTIONS) as store:
             with store.transaction() as txn:
-                txn.set_state("s", "k", b"1")
+                txn.set_value("s", "k", b"1")
             first.kill()
             assert store.states.items("s") == {"k": b"1"}
             with store.transaction() as txn:
-                assert txn.get_state("s", "k") == b"1"
-                txn.set_state("s", "k", b"2")
+                assert txn.get_value("s", "k") == b"1"
+                txn.set_value("s", "k", b"2")
             assert (store.states.get("s", "k"), store.states.drop("s")) == (b"2", 1)
 
 
@@ -323,12 +323,12 @@ def test_bad_arguments(store: AnyStore, what: str) -> None:
     for bad in BAD[what]:
         arguments: dict[str, Any] = {"name": "s", "key": "k", "value": b"1"} | {what: bad}
         with pytest.raises(InvalidArgument):
-            txn.set_state(**arguments)
+            txn.set_value(**arguments)
         del arguments["value"]
         if what == "value":
             continue
         with pytest.raises(InvalidArgument):
-            txn.get_state(**arguments)
+            txn.get_value(**arguments)
         with pytest.raises(InvalidArgument):
             store.states.get(**arguments)
         if what == "name":
@@ -336,6 +336,6 @@ def test_bad_arguments(store: AnyStore, what: str) -> None:
                 store.states.items(bad)
             with pytest.raises(InvalidArgument):
                 store.states.drop(bad)
-    txn.set_state("s", "k", memoryview(b"1"))
+    txn.set_value("s", "k", memoryview(b"1"))
     txn.commit()
     assert store.states.items("s") == {"k": b"1"}

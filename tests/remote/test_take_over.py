@@ -661,10 +661,10 @@ def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by:
 
 @ends
 def test_options_hold_for_the_one_who_owns(store_path: str, end: Callable[[Actor], None]) -> None:
-    """A successor's own, but for what was fixed when the store was made."""
+    """A successor's own."""
     with actor(store_path, data_files=2) as owner:
         owner.ask('store.create_queue("work", kind="work")')
-        with open_store(store_path, transaction_timeout=0.3, data_files=3) as store:
+        with open_store(store_path, transaction_timeout=0.3, data_files=2) as store:
             end(owner)
             until(lambda: store.role == "owner")
             assert len(store.status()["data"]["files"]) == 2
@@ -679,6 +679,10 @@ def test_options_are_checked_by_one_who_joins(owner: Actor, store_path: str) -> 
     """Not only when it has to own the store."""
     with pytest.raises(InvalidArgument, match="speed"):
         open_store(store_path, speed=9)
+    with pytest.raises(InvalidArgument, match="this one has 1, leave"):
+        open_store(store_path, data_files=7)  # as where nobody owns it
+    with open_store(store_path, data_files=1) as store:
+        assert store.role == "joined"
 
 
 @ends

@@ -20,7 +20,9 @@ from quire.spark_graphs import connection, fragment_file
 from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.options import write_options
 from quire.spark_graphs.routing import gathered, routed
+from quire.spark_graphs.writer import target_of, write_fragments
 from quire.testing import SimEnv
 from tests.engine.test_what_is_gone import HOW, spoil
 from tests.engine.workload import PATH, new_machine, open_store
@@ -103,6 +105,51 @@ def test_a_large_share_has_a_file_of_its_own(store: Any) -> None:
     commit(store, made, 2)
     assert len(files(store)) == 2
     assert len(payloads(store, "q2")) == 205
+
+
+@pytest.mark.parametrize("size", [10, 2_000, 100_000])
+def test_what_says_no_priority_gets_that_of_its_queue(store: Any, size: int) -> None:
+    """In a block that is put, one of a shared file and a file that is adopted; 0 is a priority."""
+    store.create_queue("five", order="priority", default_priority=5, capacity=1 << 28)
+    store.create_queue("zeros", order="priority", default_priority=7, capacity=1 << 28)
+    store.create_queue("none", order="priority", capacity=1 << 28)
+    said: dict[str, list[int | None]] = {
+        "five": [None, 0, 9] * 20,
+        "zeros": [0] * 60,
+        "none": [None, 0, 9] * 20,
+    }
+    queues = [queue for queue, several in said.items() for _ in several]
+    priorities = [each for several in said.values() for each in several]
+    batch = pa.record_batch(
+        {
+            "payload": [f"{each}".encode().ljust(size) for each in priorities],
+            "priority": pa.array(priorities, pa.int32()),
+            "queue": queues,
+        }
+    )
+    target = target_of(store)
+    assert target.priorities == {"five": 5, "zeros": 7}
+    options = write_options({"path": store.path}, streaming=False)
+    commit(store, write_fragments(iter([batch]), options, target))
+    for queue, default in (("five", 5), ("zeros", 7), ("none", 0)):
+        found = store.get_many(queue)
+        assert len(found) == 60
+        for message in found:
+            name = message.payload.strip()
+            assert message.priority == (default if name == b"None" else int(name))
+
+
+def test_a_row_that_says_no_priority_gets_that_of_its_queue(store: Any) -> None:
+    """The same of typed queues."""
+    store.create_queue("rows", order="priority", default_priority=5, schema="name string")
+    meta = pa.StructArray.from_arrays([pa.array([None, 0, 9], pa.int32())], names=["priority"])
+    batch = pa.record_batch({"name": ["None", "0", "9"], "_meta": meta})
+    options = write_options({"path": store.path, "queue": "rows"}, streaming=False)
+    routes = {"rows": "name string"}
+    commit(store, write_fragments(iter([batch]), options, target_of(store), routes))
+    table = store.get_many("rows").to_arrow()
+    assert table.column("name").to_pylist() == ["9", "None", "0"]
+    assert [m["priority"] for m in table.column("_meta").to_pylist()] == [9, 5, 0]
 
 
 def test_a_task_syncs_once_for_its_queues(seed: int) -> None:

@@ -517,7 +517,7 @@ def test_a_step_pauses_by_a_word_in_the_store(graph: Graph, store: Any) -> None:
 
     def say(value: bytes | None) -> None:
         with store.transaction() as txn:
-            txn.set_state("graph.shop", "pause/copy", value)
+            txn.set_value("graph.shop", "pause/copy", value)
 
     say(b"true")
     with copying(graph).start() as run:

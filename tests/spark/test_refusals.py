@@ -25,7 +25,7 @@ from quire.spark_graphs.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.stream_reader import StreamReader
-from quire.spark_graphs.writer import write_fragments
+from quire.spark_graphs.writer import target_of, write_fragments
 from quire.testing import SimEnv
 from tests.spark.kit import last_logged, put_numbers, run_to_end, sink, stream, topic
 
@@ -216,7 +216,7 @@ def test_a_task_without_the_stores_files_says_host_and_path(store: Any, tmp_path
     rows = pa.record_batch({"payload": [b"x" * 1000] * 1000})
     options = write_options({"path": elsewhere, "queue": "in"}, streaming=True)
     with pytest.raises(StoreNotFound, match=told):
-        write_fragments(iter([rows]), options, store.integration.store_id)
+        write_fragments(iter([rows]), options, target_of(store))
     connection.forget(store.path)
 
 

@@ -7,7 +7,7 @@ Layout: `format`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from quire.engine.records import format
 
@@ -18,7 +18,7 @@ from .section import Section
 class Attachment(Section):
     """What the section says; for the fold, which has the parts, it only gives a name."""
 
-    kind: ClassVar[int] = format.ATTACHMENT
+    kind = format.ATTACHMENT
 
     attachment_id: int  # random; 0: an earlier release prepared it
     attachment_bytes: int

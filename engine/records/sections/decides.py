@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from quire.engine.records import format
 
@@ -19,7 +19,8 @@ from .section import Folding, PendingSection, Section, Stamp
 class Decides(Section):
     """What the section says."""
 
-    kind: ClassVar[int] = format.DECIDES
+    kind = format.DECIDES
+    names = ("COMMIT_PREPARED", "ROLLBACK_PREPARED")
 
     xid: str
     commit: bool
@@ -27,7 +28,7 @@ class Decides(Section):
 
     @property
     def record_name(self) -> str:
-        return "COMMIT_PREPARED" if self.commit else "ROLLBACK_PREPARED"
+        return self.names[0 if self.commit else 1]
 
     def pack(self) -> bytearray:
         xid = self.xid.encode()
@@ -44,7 +45,7 @@ class Decides(Section):
 
 
 class DecidesSection(PendingSection):
-    """The same on its way into the journal. `expected`: this one only, not a later one of its xid.
+    """A decision on its way into the journal. `expected`: of this one, not a later one of its xid.
 
     `changing` is held while the values change that it sets.
     """

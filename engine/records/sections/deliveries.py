@@ -9,40 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 
-from .section import Folding, PendingSection, Section, Stamp
+from .section import Folding, PendingSection, RowsSection, Stamp
 
 
 @dataclass(frozen=True, slots=True)
-class _DeliverySection(Section):
+class _DeliverySection(RowsSection):
     """Positions of subscriptions, as a COMMIT names what it reads."""
+
+    layout = format.READ
+    row = Read
 
     runs: Sequence[Read]
 
-    def pack(self) -> bytes:
-        return b"".join([format.READ.pack(*run) for run in self.runs])
-
-    @classmethod
-    def unpack(cls, body: memoryview) -> Self:
-        runs = [Read(*row) for row in format.READ.iter_unpack(body)]
-        if not runs or any(run.start >= run.end for run in runs):
-            raise ValueError("no deliveries, or of nothing")
-        return cls(runs)
+    @staticmethod
+    def makes_sense(row: Read) -> bool:
+        return row.start < row.end
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries(_DeliverySection):
     """These are about to be delivered."""
 
-    kind: ClassVar[int] = format.DELIVERIES
-
-    @property
-    def record_name(self) -> str:
-        return "HANDED_OUT"
+    kind = format.DELIVERIES
+    names = ("HANDED_OUT",)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, run in fold.queues_of(self.runs):
@@ -53,11 +46,8 @@ class Deliveries(_DeliverySection):
 class Untouched(_DeliverySection):
     """These were not delivered after all."""
 
-    kind: ClassVar[int] = format.UNTOUCHED
-
-    @property
-    def record_name(self) -> str:
-        return "TAKEN_BACK"
+    kind = format.UNTOUCHED
+    names = ("TAKEN_BACK",)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, run in fold.queues_of(self.runs):
@@ -65,7 +55,7 @@ class Untouched(_DeliverySection):
 
 
 class DeliveriesSection(PendingSection):
-    """The same on its way into the journal."""
+    """Counted deliveries on their way into the journal."""
 
     __slots__ = ()
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 from quire.engine.records import format
 
-from .section import Folding, Section, Stamp
+from .section import Folding, RowsSection, Stamp
 
 
 class Failure(NamedTuple):
@@ -27,26 +27,19 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Failures(Section):
+class Failures(RowsSection):
     """What the section says."""
 
-    kind: ClassVar[int] = format.FAILURES
+    kind = format.FAILURES
+    names = ("FAILED",)
+    layout = format.FAILURE
+    row = Failure
 
     runs: Sequence[Failure]
 
-    @property
-    def record_name(self) -> str:
-        return "FAILED"
-
-    def pack(self) -> bytes:
-        return b"".join([format.FAILURE.pack(*run) for run in self.runs])
-
-    @classmethod
-    def unpack(cls, body: memoryview) -> Self:
-        runs = [Failure(*row) for row in format.FAILURE.iter_unpack(body)]
-        if not runs or any(run.start >= run.end or run.due_us < 0 for run in runs):
-            raise ValueError("no failures, or of nothing")
-        return cls(runs)
+    @staticmethod
+    def makes_sense(row: Failure) -> bool:
+        return row.start < row.end and row.due_us >= 0
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, run in fold.queues_of(self.runs):

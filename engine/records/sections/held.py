@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord, LedgerEntry
@@ -24,14 +24,11 @@ _HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 class Held(Section):
     """What the section says; it is the whole record that is folded (see `Fold.take`)."""
 
-    kind: ClassVar[int] = format.HELD
+    kind = format.HELD
+    names = ("PREPARE",)
 
     xid: str
     taken: int  # so many of the reads, the first ones, are in flight
-
-    @property
-    def record_name(self) -> str:
-        return "PREPARE"
 
     def pack(self) -> bytes:
         xid = self.xid.encode()
@@ -96,7 +93,7 @@ class HoldingOrder(Protocol):
 
 
 class HeldSection(PendingSection):
-    """The same on its way into the journal, behind the one of the values that it sets."""
+    """A prepare on its way into the journal, behind the section of the values that it sets."""
 
     __slots__ = ("_check_entries", "_held", "_is_placed", "_order", "_values")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 from quire.engine.records.durable_state import DurableQueue
 from quire.errors import PositionLost, QueueNotFound, SubscriptionNotFound
 
-from .section import Folding, PendingSection, Section, Stamp
+from .section import Folding, PendingSection, RowsSection, Stamp
 
 
 class Seek(NamedTuple):
@@ -23,22 +23,14 @@ class Seek(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moves(Section):
+class Moves(RowsSection):
     """What the section says."""
 
-    kind: ClassVar[int] = format.MOVES
+    kind = format.MOVES
+    layout = format.SEEK
+    row = Seek
 
     seeks: Sequence[Seek]
-
-    def pack(self) -> bytes:
-        return b"".join([format.SEEK.pack(*seek) for seek in self.seeks])
-
-    @classmethod
-    def unpack(cls, body: memoryview) -> Self:
-        seeks = [Seek(*row) for row in format.SEEK.iter_unpack(body)]
-        if not seeks:
-            raise ValueError("no moves of subscriptions")
-        return cls(seeks)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, (_, subscription_id, position) in fold.queues_of(self.seeks):
@@ -46,7 +38,7 @@ class Moves(Section):
 
 
 class MovesSection(PendingSection):
-    """The same on its way into the journal.
+    """Moves of subscriptions on their way into the journal.
 
     `strict`: the subscriptions of which all from that position on has to be there still.
     """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 from quire.engine.records import format
 
-from .section import Folding, Section, Stamp
+from .section import Folding, RowsSection, Stamp
 
 
 class Heard(NamedTuple):
@@ -25,22 +25,14 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers(Section):
+class Numbers(RowsSection):
     """What the section says."""
 
-    kind: ClassVar[int] = format.NUMBERS
+    kind = format.NUMBERS
+    layout = format.SENDER
+    row = Heard
 
     heard: Sequence[Heard]
-
-    def pack(self) -> bytes:
-        return b"".join([format.SENDER.pack(*row) for row in self.heard])
-
-    @classmethod
-    def unpack(cls, body: memoryview) -> Self:
-        heard = [Heard(*row) for row in format.SENDER.iter_unpack(body)]
-        if not heard:
-            raise ValueError("no numbers of sequences")
-        return cls(heard)
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, row in fold.queues_of(self.heard):

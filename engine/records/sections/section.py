@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -60,11 +61,13 @@ class Section:
 
     kind: ClassVar[int]
     """Its number in the record."""
+    names: ClassVar[tuple[str, ...]] = ()
+    """What people call a record that has it; none: it goes by its kind."""
 
     @property
     def record_name(self) -> str:
-        """What people call a record that has it; empty: it goes by its kind."""
-        return ""
+        """The one of the names that is this one's; empty: it has none."""
+        return self.names[0] if self.names else ""
 
     def pack(self) -> bytes | bytearray:
         """Its bytes in the record."""
@@ -79,8 +82,35 @@ class Section:
         """Its transaction is committed."""
 
 
+class RowsSection(Section):
+    """One whose only field has rows of numbers, each packed alike, behind the id of a queue."""
+
+    __slots__ = ()
+
+    layout: ClassVar[Struct]
+    row: ClassVar[Callable[..., Any]]
+    """Makes a row of its numbers."""
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def pack(self) -> bytes:
+        rows = getattr(self, self.__match_args__[0])
+        return b"".join([self.layout.pack(*row) for row in rows])
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> Self:
+        rows = [cls.row(*numbers) for numbers in cls.layout.iter_unpack(body)]
+        if not rows or not all(map(cls.makes_sense, rows)):
+            raise ValueError(f"no {cls.__name__}, or of nothing")
+        return cls(rows)  # type: ignore[call-arg]  # its only field
+
+    @staticmethod
+    def makes_sense(row: Any) -> bool:
+        """Whether a row can be one of these."""
+        return True
+
+
 class PendingSection:
-    """The same on its way into the journal, in the steps of a commit."""
+    """A section on its way into the journal, in the steps of a commit."""
 
     __slots__ = ("_fold", "body", "said")
 

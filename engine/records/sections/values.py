@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from quire.engine.records import format
 from quire.engine.records.catalog import STATE, CatalogChange
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 class Values(Section):
     """What the section says."""
 
-    kind: ClassVar[int] = format.VALUES
+    kind = format.VALUES
 
     sets: Sequence[ValueSet]
 
@@ -99,7 +99,7 @@ class StateOrder(Protocol):
 
 
 class ValuesSection(PendingSection):
-    """The same on its way into the journal, with what the transaction has read of states.
+    """Values on their way into the journal, with what the transaction has read of states.
 
     `xid`: it is prepared by that, and holds the keys then.
     """

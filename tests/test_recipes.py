@@ -1,4 +1,4 @@
-"""The recipes of docs/messages.md are programs that print what the page says."""
+"""The recipes of the pages on messages are programs that print what their page says."""
 
 from __future__ import annotations
 
@@ -12,16 +12,30 @@ import pytest
 
 from tests.source_tree import ROOT
 
-TEXT = (ROOT / "docs" / "messages.md").read_text()
+PAGES = ("handling", "order", "times", "payloads", "queues")
+TEXTS = {page: (ROOT / "docs" / f"{page}.md").read_text() for page in PAGES}
+CONFORMANCE = (ROOT / "docs" / "conformance.md").read_text()
 # A program, and what it prints: words in backquotes, a line each, up to the end of the sentence.
-RECIPES = re.findall(
-    r"^```python\n(.*?)^```\n\nIt prints ((?:`[^`]*`(?:,\s)?)+)\.", TEXT, re.MULTILINE | re.DOTALL
+RECIPE = re.compile(
+    r"^```python\n(.*?)^```\n\nIt prints ((?:`[^`]*`(?:,\s)?)+)\.", re.MULTILINE | re.DOTALL
 )
+RECIPES = [(page, *recipe) for page, text in TEXTS.items() for recipe in RECIPE.findall(text)]
 
 
-def test_every_program_is_a_recipe() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_program_is_a_recipe(page: str) -> None:
     """None lacks what it prints."""
-    assert len(RECIPES) == TEXT.count("```python") >= 8
+    found = [name for name, _, _ in RECIPES if name == page]
+    assert len(found) == TEXTS[page].count("```python") >= 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_its_first_recipe(page: str) -> None:
+    """Its reader meets a program before any table."""
+    lines = TEXTS[page].splitlines()
+    before = lines[: lines.index("```python")]
+    assert len(before) <= 20
+    assert not any(line.startswith("|") for line in before)
 
 
 # Each program in a process of its own, in a folder of its own; what they import is there already.
@@ -57,7 +71,7 @@ while running:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Of the recipes, each with what came of it."""
     made = []
-    for program, _ in RECIPES:
+    for _, program, _ in RECIPES:
         made.append(tmp_path_factory.mktemp("recipe"))
         (made[-1] / "program.py").write_text(program)
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -69,18 +83,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize("number", range(len(RECIPES)))
+@pytest.mark.parametrize(
+    "number", range(len(RECIPES)), ids=[f"{page}-{n}" for n, (page, _, _) in enumerate(RECIPES)]
+)
 def test_a_recipe_prints_what_the_page_says(folders: list[Path], number: int) -> None:
     """And nothing else, run in an empty folder."""
-    folder, (_, printed) = folders[number], RECIPES[number]
+    folder, (_, _, printed) = folders[number], RECIPES[number]
     assert ((folder / "status").read_text(), (folder / "err").read_text()) == ("0", "")
     said = (folder / "out").read_text().splitlines()
     assert said == re.findall(r"`([^`]*)`", printed)
 
 
-def test_every_test_of_the_table_is_there() -> None:
+def test_every_test_of_the_conformance_page_is_there() -> None:
     """In the file that it is linked to (which the checker of links holds, too)."""
-    named = re.findall(r"\[`(test_\w+)`\]\(\.\./([\w/.]+)\)", TEXT)
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./([\w/.]+)\)", CONFORMANCE)
     assert len(named) >= 13
     missing = [name for name, path in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert missing == []
