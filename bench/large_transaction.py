@@ -24,7 +24,7 @@ from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
-from quire.info import Piece
+from quire.reports.info import Piece
 
 __all__ = ["run"]
 

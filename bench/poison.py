@@ -90,9 +90,9 @@ def _step(spark: Any, setting: Setting, rows: int, share: float, **options: Any)
 @contextmanager
 def _trials() -> Iterator[list[float]]:
     """The trials by plans, each by its time."""
-    import quire.spark_graphs.graphs.runner
+    import quire.spark_graphs.graphs.steps.step_runner
 
-    runner: Any = quire.spark_graphs.graphs.runner
+    runner: Any = quire.spark_graphs.graphs.steps.step_runner
     found: list[float] = []
     real = runner.plan_in_driver
 

@@ -68,8 +68,8 @@ def _plan(path: Path, names: list[str]) -> list[Figure]:
 
     from quire.spark_graphs import connection
     from quire.spark_graphs.options import read_options
+    from quire.spark_graphs.planning.stream_reader import StreamReader
     from quire.spark_graphs.schema import source_schema
-    from quire.spark_graphs.stream_reader import StreamReader
 
     options = {"path": str(path), "subscribe": ",".join(names), "subscription": "s"}
     reader = StreamReader(read_options(options, streaming=True), source_schema())

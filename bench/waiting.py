@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from bench.drawing import COLOURS, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, at_most
 from bench.times import Times
+from quire.definitions.order import COMMIT, by_key
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.format import LTDS
 from quire.env import OsEnv
-from quire.message import GROUP_KEY
-from quire.order import COMMIT, by_key
+from quire.messages.message import GROUP_KEY
 
 __all__ = ["run"]
 

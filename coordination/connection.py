@@ -32,7 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from quire.callbacks import check_function
-from quire.deprecated import with_old_names
+from quire.calls.deprecated import with_old_names
 from quire.moments import Duration
 
 from . import dbapi_errors
@@ -42,12 +42,12 @@ from .xid import Xid
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quire.delivered_messages import Messages
-    from quire.message import Message
-    from quire.message_id import MessageId, MessageIds
-    from quire.put_options import PutOptions
-    from quire.store import Store
-    from quire.transaction import Payload, Transaction
+    from quire.batches.delivered_messages import Messages
+    from quire.interface.store import Store
+    from quire.interface.transaction import Payload, Transaction
+    from quire.messages.message import Message
+    from quire.messages.message_id import MessageId, MessageIds
+    from quire.messages.put_options import PutOptions
 
 
 class ConnectionState(Enum):

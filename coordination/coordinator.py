@@ -42,7 +42,7 @@ from quire.errors import (
 )
 
 if TYPE_CHECKING:
-    from quire.store import Store
+    from quire.interface.store import Store
 
 FORMAT_ID: Final = 0x71756972  # "quir"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,24}", re.ASCII)

@@ -27,8 +27,8 @@ from quire.errors import InvalidArgument
 from .xid import Xid
 
 if TYPE_CHECKING:
-    from quire.store import Store
-    from quire.transaction import Transaction
+    from quire.interface.store import Store
+    from quire.interface.transaction import Transaction
 
 FORMAT_ID: Final = 0x717A6F70  # "qzop"
 

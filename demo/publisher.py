@@ -19,7 +19,7 @@ from demo.cuts import Cut, plan
 from demo.finish import Finish
 from demo.timeline import Timeline
 from quire.errors import ConnectionLost, OutcomeUnknown
-from quire.store import Store
+from quire.interface.store import Store
 
 __all__ = ["KEY", "Publisher"]
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import quire
 from demo import store
 from demo.flights import LATE_MINUTES, VERY_LATE_MINUTES, table
-from quire.store import Store
+from quire.interface.store import Store
 
 __all__ = ["Line", "actual", "by_carrier", "compare", "expected", "main", "render", "wrong"]
 

@@ -12,7 +12,7 @@ from demo import flights, plots, store
 from demo.reconcile import Line, wrong
 from demo.timeline import Event
 from quire.graphs import StepDefinition, draw, load_graph, see
-from quire.store import Store
+from quire.interface.store import Store
 
 __all__ = ["flow", "page"]
 

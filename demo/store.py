@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from demo import flights
+from quire.interface.store import Store
 from quire.opening import open_or_serve
 from quire.remote import RemoteStore
-from quire.store import Store
 
 __all__ = ["ALERTS", "AUDIT", "GRAPH", "QUEUES", "TOPICS", "create_queues", "join"]
 

@@ -16,7 +16,7 @@ from demo import store
 from demo.finish import Finish
 from demo.timeline import Timeline
 from quire.errors import ConnectionLost, OutcomeUnknown
-from quire.store import Store
+from quire.interface.store import Store
 
 __all__ = ["notice", "work"]
 

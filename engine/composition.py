@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
-from quire.engine.checkpoints.opened import Opened
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.volatile import Volatile
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -19,11 +17,14 @@ from quire.engine.transactions.registry import Registry
 from quire.engine.upkeep.dead_letters import DeadLetters
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.retention import Retention
-from quire.engine.upkeep.room import Room
 from quire.engine.upkeep.schedules import Schedules
-from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.temporary import Temporary
 from quire.writebuffer import WriteBuffers
+
+from .checkpoints.store_files import Opened
+from .commits.memory_section import Volatile
+from .upkeep.making_room import Room
+from .upkeep.started_types import StartedTypes
 
 
 class Parts(NamedTuple):

@@ -1,6 +1,6 @@
 """Opening a store, and what ends that: its close, its loss, a fork.
 
-`checkpoints.opened` recovers the files, `composition` makes the parts that stand on them.
+`checkpoints.store_files` recovers the files, `composition` makes the parts that stand on them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
-from quire.documented import documented_by
-from quire.engine.checkpoints.opened import (
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import call, look_around, made, nested, waiting
+from quire.engine.queues.queue import Queue
+from quire.env import Env, OsEnv, after_fork
+from quire.env.memory_env import IN_MEMORY, MemoryEnv
+from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
+from quire.interface.store import Store
+from quire.limits import IDLE_JOURNAL_BYTES
+from quire.reports.info import QueueInfo
+
+from .checkpoints.store_files import (
     Opened,
     OpenRequest,
     errors_of_path,
@@ -22,22 +31,13 @@ from quire.engine.checkpoints.opened import (
     open_files,
     prepare_directory,
 )
-from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
-from quire.engine.upkeep.fragments import discard_unfinished
-from quire.engine.upkeep.room import dropped
-from quire.engine.upkeep.started import look_for_orders
-from quire.env import Env, OsEnv, after_fork
-from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
-from quire.info import QueueInfo
-from quire.limits import IDLE_JOURNAL_BYTES
-from quire.memory_env import IN_MEMORY, MemoryEnv
-from quire.store import Store
-from quire.uninterrupted import call, look_around, made, nested, waiting
-
 from .composition import Parts, compose
 from .layout import Layout
+from .live_state.live_state import State
 from .options import FIXED, Options
+from .upkeep.fragment_files import discard_unfinished
+from .upkeep.making_room import dropped
+from .upkeep.started_types import look_for_orders
 
 Opening = TypeVar("Opening", bound="HasState")
 P = ParamSpec("P")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 from quire import limits
+from quire.definitions.near_names import did_you_mean
 from quire.errors import InvalidArgument
 from quire.ltds import codec_named
-from quire.nearness import did_you_mean
 
 from .strategies import strategy_named
 

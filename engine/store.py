@@ -1,4 +1,4 @@
-"""The store of the process that owns it. Its methods are those of the interface `quire.store`."""
+"""The store of the process that owns it. Its methods are those of the interface `Store`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from quire.arguments import (
     check_transaction,
     split_source,
 )
-from quire.delivered_messages import Messages
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
+from quire.definitions.properties import QueueChanges
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.redriving import put_back
-from quire.engine.upkeep.started import look_for_orders
-from quire.engine.upkeep.status import status
 from quire.errors import AlreadyCommitted, QueueFull
-from quire.info import QueueInfo, SubscriptionInfo
-from quire.message_id import PutId
+from quire.interface.redriving import Chosen, Redriven, check_chosen
+from quire.interface.single_calls import SingleCalls
+from quire.interface.starts import Start
+from quire.interface.store import Store
+from quire.interface.transaction import Payload
+from quire.messages.message_id import PutId
+from quire.messages.payload_reader import Stream
+from quire.messages.put_options import PutOptions
 from quire.moments import Duration
-from quire.payload_reader import Stream
-from quire.properties import QueueChanges
-from quire.put_options import PutOptions
-from quire.redriving import Chosen, Redriven, check_chosen
-from quire.single_calls import SingleCalls
-from quire.starts import Start
-from quire.store import Store
-from quire.transaction import Payload
-from quire.uninterrupted import as_call, begin_short, call, end, inside, look, nested
+from quire.reports.info import QueueInfo, SubscriptionInfo
 
+from .inspection.status import status
 from .namespaces import EMBEDDED, asked_form
 from .opening import StoreLife, open_call
+from .upkeep.started_types import look_for_orders
 
 
 @documented_by(Store)
@@ -74,7 +74,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         chosen: Chosen | None,
         to: str | None,
     ) -> Redriven:
-        """A step of a redrive, in one commit (see `quire.redriving`)."""
+        """A step of a redrive, in one commit (see `quire.interface.redriving`)."""
         check_source(source)
         check_passed(start)
         check_passed(end)

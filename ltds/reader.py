@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.block import HEADER_BYTES, Block, StreamedBlock
-from quire.block.row_block import RowBlock, head_bytes, read_head
-from quire.block.row_opening import verified_block
-from quire.block.row_part import StoredBlock
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import LTDS_WRITE_BYTES
-from quire.payload_reader import Stream
+from quire.messages.payload_reader import Stream
+from quire.rows.open_block import verified_block
+from quire.rows.row_block import RowBlock, head_bytes, read_head
+from quire.rows.row_part import StoredBlock
 
 from .compression import codec_numbered, decompress
 from .files import path_of

@@ -20,7 +20,6 @@ import numpy as np
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock
-from quire.block.row_builder import RowBuilder
 from quire.checksum import checksum
 from quire.env import Env, File
 from quire.errors import InvalidArgument
@@ -30,6 +29,7 @@ from quire.limits import (
     MAX_LTDS_BLOCK_BYTES,
     ROWS_BLOCK_BYTES,
 )
+from quire.rows.row_builder import RowBuilder
 
 from .compression import compress
 from .files import path_of, remove

@@ -31,9 +31,12 @@ methods of a store give. Loggers stand below `quire`.
 """
 
 from quire import codecs
-from quire.consumer import Consumer
-from quire.delivered_messages import Messages
-from quire.dumping import dump
+from quire.batches.delivered_messages import Messages
+from quire.definitions.order import AttributeOrder, Order, SequenceOrder
+from quire.definitions.order_code import OrderCode, register_order
+from quire.definitions.properties import QueueChanges, QueueOptions
+from quire.definitions.queue_types import QueueType, register_type
+from quire.definitions.retry import Retry
 from quire.errors import (
     AlreadyCommitted,
     AlreadyExists,
@@ -81,7 +84,22 @@ from quire.errors import (
     TransactionTimeout,
     XidExists,
 )
-from quire.info import (
+from quire.inspection.dumping import dump
+from quire.interface.consumer import Consumer
+from quire.interface.integration import Integration, TransactionIntegration
+from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.schedules import ScheduleChanges, ScheduleOptions
+from quire.interface.starts import Start
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
+from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message
+from quire.messages.message_id import MessageId, MessageIds, PutId
+from quire.messages.payload_reader import PayloadReader
+from quire.messages.payload_writer import PayloadWriter
+from quire.messages.put_options import MessageOptions, PutOptions, StorePutOptions
+from quire.moments import Duration, Moment
+from quire.opening import connect, open, serve
+from quire.reports.info import (
     CatalogItem,
     Lease,
     Piece,
@@ -93,24 +111,6 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.integration import Integration, TransactionIntegration
-from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message
-from quire.message_id import MessageId, MessageIds, PutId
-from quire.moments import Duration, Moment
-from quire.namespaces import Admin, Cron, Delayed, Prepared, States
-from quire.opening import connect, open, serve
-from quire.order import AttributeOrder, Order, SequenceOrder
-from quire.order_code import OrderCode, register_order
-from quire.payload_reader import PayloadReader
-from quire.payload_writer import PayloadWriter
-from quire.properties import QueueChanges, QueueOptions
-from quire.put_options import MessageOptions, PutOptions, StorePutOptions
-from quire.queue_types import QueueType, register_type
-from quire.retry import Retry
-from quire.schedules import ScheduleChanges, ScheduleOptions
-from quire.starts import Start
-from quire.store import Store
-from quire.transaction import Transaction
 from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"  # of the release

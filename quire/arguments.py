@@ -2,7 +2,7 @@
 
 A check returns the argument itself, with its type known, or raises `InvalidArgument`, whose message
 shows the argument as far as a line has room for it. (What a message may carry is checked where it
-is kept: `quire.message`, `quire.block`.)
+is kept: `quire.messages.message`, `quire.block`.)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
+from quire.definitions.near_names import did_you_mean
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -29,9 +30,9 @@ from quire.limits import (
     STATE_ENTRY_BYTES,
 )
 from quire.moments import seconds_of
-from quire.nearness import did_you_mean
-from quire.properties import DEFAULT, NAME, Properties, check_properties
-from quire.retry import Retry, check_retry
+
+from .definitions.properties import DEFAULT, NAME, Properties, check_properties
+from .definitions.retry import Retry, check_retry
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]

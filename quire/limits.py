@@ -58,7 +58,8 @@ MAX_STREAM_BYTES = 256 << 30
 LTDS_SYNC_BYTES = 64 << 20
 
 # A file that is not needed any more is cut by so much at a time, with a pause after it, so that
-# commits do not wait while the file system frees it (measured: see `quire.engine.pages.discarded`).
+# commits do not wait while the file system frees it (measured: see
+# `quire.engine.pages.discarded_files`).
 REMOVAL_SLICE_BYTES = 16 << 20
 REMOVAL_PAUSE_SECONDS = 0.005
 

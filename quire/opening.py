@@ -5,8 +5,8 @@
   owner.
 - An owner serves others for as long as it has the store open, unless it asked not to.
 - Waiting for an owner that is just starting or just ending is bounded.
-- The store object that `open` gives lives on when the owner ends: see `quire.remote.election` and
-  `elected_store`.
+- The store object that `open` gives lives on when the owner ends: see `quire.remote.ownership`,
+  its modules `election` and `elected_store`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
-from quire.memory_env import IN_MEMORY
-from quire.uninterrupted import made, waiting
+
+from .calls.uninterrupted import made, waiting
+from .env.memory_env import IN_MEMORY
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
-    from quire.remote.election import Election
-    from quire.store import Store
+
+    from .interface.store import Store
+    from .remote.ownership.election import Election
 
 _log = logger("quire.opening")
 
@@ -67,14 +69,14 @@ def open(
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from quire.remote.election import Election
+    from .remote.ownership.election import Election
 
     election = Election(machine, path, options, background=background)
     return made(lambda: _own_or_join(machine, election, create), lambda store: store.close())
 
 
 def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
-    from quire.remote.elected_store import ElectedStore
+    from .remote.ownership.elected_store import ElectedStore
 
     locked: StoreLocked | None = None
     deadline = 0.0
@@ -141,7 +143,8 @@ def serve(
     (NOTIFY_SOCKET). Raises what `open` raises; StoreLocked if another process owns the store.
     """
     from quire.remote import READY, STOPPING, notify, on_hangup, told_to_end
-    from quire.remote.shared_store import SharedStore
+
+    from .remote.ownership.shared_store import SharedStore
 
     path = checked_path(path)
     env = OsEnv()
@@ -188,8 +191,9 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     if joined is not None:
         return joined
     # The engine: others do without it.
-    from quire.engine.checkpoints.opened import errors_of_path, prepare_directory
     from quire.engine.layout import Layout
+
+    from .engine.checkpoints.store_files import errors_of_path, prepare_directory
 
     layout = Layout(path)
     with errors_of_path(layout):

@@ -21,7 +21,8 @@
 - A handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and `run`
   raises it: to whoever started the program it does not look like an end that was asked for.
 - WR9: a batch that has failed is taken again one message at a time.
-- A signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
+- A signal handler only sets a flag (see `quire.remote.server.signals`); the thread of `run` reads
+  it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
 from quire.callbacks import check_done, check_function
-from quire.consumer import Consumer, ConsumerOptions
 from quire.env import OsEnv
-from quire.errand import Errand
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -64,14 +63,17 @@ from quire.limits import (
     WORKERS_LONGEST_RETRY_SECONDS,
     WORKERS_RETRY_SECONDS,
 )
-from quire.message import Message
-from quire.order import by_sequence
-from quire.retry import Retry, check_retry
-from quire.store import Store
-from quire.transaction import Transaction
+
+from .calls.errand import Errand
+from .definitions.order import by_sequence
+from .definitions.retry import Retry, check_retry
+from .interface.consumer import Consumer, ConsumerOptions
+from .interface.store import Store
+from .interface.transaction import Transaction
+from .messages.message import Message
 
 if TYPE_CHECKING:
-    from quire.remote.signals import SignalFlag
+    from .remote.server.signals import SignalFlag
 
 Handler = Callable[[Any, Any], object]
 H = TypeVar("H", bound=Handler)

@@ -4,14 +4,14 @@ What owns a store (`election`, `elected_store`, `shared_store`) is imported from
 needs the whole engine, whose import takes most of the time of a process that joins an owner.
 """
 
-from .address import Address, read_address
-from .client import RemoteStore
-from .joining import join
-from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess
-from .remote_transaction import RemoteTransaction
-from .server import StoreServer
-from .service_manager import READY, STOPPING, notify
-from .signals import on_hangup, told_to_end
+from .client.joining import join
+from .client.remote_store import RemoteStore
+from .client.remote_transaction import RemoteTransaction
+from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
+from .server.service_manager import READY, STOPPING, notify
+from .server.signals import on_hangup, told_to_end
+from .server.store_server import StoreServer
+from .wire.address import Address, read_address
 
 __all__ = [
     "LOCKED_EXIT_STATUS",

@@ -105,7 +105,7 @@ def leave_out(
     _app: Sphinx, what: str, _name: str, member: Any, _skip: bool, _options: Any
 ) -> bool | None:
     """Classes that are listed by themselves, where a class has them as fields; and old names."""
-    if isinstance(member, property) and member.fget.__module__ == "quire.deprecated":
+    if isinstance(member, property) and member.fget.__module__ == "quire.calls.deprecated":
         return True
     return True if what == "class" and isinstance(member, type) else None
 

@@ -25,10 +25,10 @@ A release reads the versions that its formats name and refuses others.
 """
 
 DELIVERY = ROOT / "docs" / "delivery.md"
-TABLE = ROOT / "engine" / "queues" / "delivery_table.py"
+TABLE = ROOT / "engine" / "delivery" / "delivery_table.py"
 DELIVERY_HEAD = """# What may be got next
 
-Generated from `engine/queues/delivery_table.py` by `make docs`; change it there.
+Generated from `engine/delivery/delivery_table.py` by `make docs`; change it there.
 
 For one [subscription](glossary.md#subscription) each [position](glossary.md#position) of a queue is
 in exactly one of these states, and goes from one to another only so. Only what is `AVAILABLE` is

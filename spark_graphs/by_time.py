@@ -17,12 +17,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from quire.errors import InvalidArgument
-from quire.info import QueueInfo
+from quire.reports.info import QueueInfo
 
 from .limits import LAST_TIME_MS
 
 if TYPE_CHECKING:
-    from quire.store import Store
+    from quire.interface.store import Store
 
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -43,7 +43,8 @@ Reads
     columns                the columns to read, with commas between them; of typed queues all of
                            theirs by default, and _meta (or _meta.position) only if it is named
     where                  only rows for which this is true, such as "amount > 5 and day = date
-                           '2024-02-29'": see quire/row_filter.py. Blocks without any are not read
+                           '2024-02-29'": see quire/rows/row_filter.py. Blocks without any are not
+                           read
 
 Writes
     queue                  where all rows go; by default each goes where its column `queue` says

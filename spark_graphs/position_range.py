@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
-from quire.info import Lease, QueueInfo
+from quire.reports.info import Lease, QueueInfo
 
 from . import by_time
 from .by_time import ByTime
@@ -22,7 +22,7 @@ from .limits import LEASE_SECONDS, LEASE_TRIES
 from .options import EARLIEST, LATEST, Starts
 
 if TYPE_CHECKING:
-    from quire.store import Store
+    from quire.interface.store import Store
 
 
 STREAM_ADVICE = (

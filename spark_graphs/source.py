@@ -18,17 +18,18 @@ from pyspark.sql.types import StructType
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, QuireError
 
-from . import connection, row_sink
-from .batch_reader import BatchReader
+from . import connection
 from .first_line import first_line
-from .one_load import LoadTurn, is_source
 from .options import ReadOptions, WriteOptions, include_headers, read_options, write_options
+from .planning.batch_reader import BatchReader
+from .planning.one_load import LoadTurn, is_source
+from .planning.stream_reader import StreamReader
+from .reading.row_columns import chosen_columns, typed_schema, words_read
 from .refused_stream import RefusedStream
-from .row_columns import chosen_columns, typed_schema, words_read
-from .row_sink import Routes
 from .schema import check_source_schema, source_schema
-from .stream_reader import StreamReader
-from .writer import BatchWriter, StreamWriter
+from .writing import row_sink
+from .writing.row_sink import Routes
+from .writing.sink_writer import BatchWriter, StreamWriter
 
 FORMAT = "quire"
 

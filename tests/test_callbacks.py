@@ -14,9 +14,9 @@ import pytest
 import quire
 from quire import aio, codecs
 from quire.callbacks import check_callback, check_done, check_function
+from quire.definitions.order_code import register_order
+from quire.definitions.queue_types import register_type
 from quire.errors import InvalidArgument
-from quire.order_code import register_order
-from quire.queue_types import register_type
 
 
 async def coroutine(*_: object) -> None:

@@ -581,7 +581,7 @@ def test_files_are_put_as_streams(
     quire: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One message each, or all of standard input as one; they are printed piece by piece."""
-    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", 4)
+    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", 4)
     film = tmp_path / "film"
     film.write_bytes(b"line\n" * 5)
     quire("put", "w", str(film), str(film), "--stream")

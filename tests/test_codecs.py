@@ -15,7 +15,7 @@ import pytest
 from quire import codecs
 from quire.codecs import Codec
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
-from quire.message import Message
+from quire.messages.message import Message
 from tests.source_tree import ROOT
 
 TABLE = pa.table({"a": [1, 2, None], "b": ["x", "", "ü"]})

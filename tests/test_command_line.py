@@ -18,12 +18,12 @@ import pytest
 
 from quire.cli import main
 from quire.cli.command import Command, ExitStatus
-from quire.cli.hints import in_commands
-from quire.cli.line import CommandParser, read_line
-from quire.cli.table import SUBJECTS, commands
+from quire.cli.command_line import CommandParser, read_line
+from quire.cli.command_table import SUBJECTS, commands
+from quire.cli.error_hints import in_commands
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
-from quire.store import Store
-from quire.transaction import Transaction
 from tests.source_tree import ROOT, all_sources
 from tests.test_wrong_uses import subjects
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from quire.cron import NICKNAMES, DueTimes
+from quire.definitions.cron import NICKNAMES, DueTimes
 from quire.errors import InvalidArgument
 
 BERLIN = "Europe/Berlin"

@@ -12,11 +12,11 @@ import pytest
 
 import quire
 from quire import aio
-from quire.deprecated import STORE, TRANSACTION
+from quire.calls.deprecated import STORE, TRANSACTION
 from quire.engine import EmbeddedStore, EmbeddedTransaction
 from quire.remote import RemoteStore, RemoteTransaction
-from quire.remote.elected_store import ElectedStore
-from quire.remote.elected_transaction import ElectedTransaction
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.elected_transaction import ElectedTransaction
 
 STORES: list[type] = [EmbeddedStore, RemoteStore, ElectedStore, aio.AsyncStore]
 TRANSACTIONS: list[type] = [

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from quire.dump_items import (
+from quire.limits import FIELD_START_CHARACTERS
+from quire.reports.dump_items import (
     Described,
     DumpedQueueRecord,
     Finding,
@@ -18,8 +19,7 @@ from quire.dump_items import (
     as_json,
     told,
 )
-from quire.dump_words import in_words
-from quire.limits import FIELD_START_CHARACTERS
+from quire.reports.dump_words import in_words
 
 
 class NewRecord(NamedTuple):

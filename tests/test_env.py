@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from quire.env import Env, File, OsEnv
+from quire.env.os_file import OsFile, raise_if_full
 from quire.errors import DiskFull, InvalidArgument, StoreLocked
 from quire.limits import MAPPED_READ_BYTES
-from quire.os_file import OsFile, raise_if_full
 from quire.testing import SimEnv
 
 PAGE = 4096
@@ -236,7 +236,7 @@ class TestFiles:
         def refuse(*_: object) -> int:
             raise OSError(errno.EINVAL, "refused")
 
-        monkeypatch.setattr("quire.os_file.os.preadv", refuse)
+        monkeypatch.setattr("quire.env.os_file.os.preadv", refuse)
         (tmp_path / "file").write_bytes(b"abc")
         sim = SimEnv(direct=False)
         for file in (
@@ -496,11 +496,11 @@ class TestTheRealMachine:
         file = OsEnv().open_file(str(tmp_path / "file"), create=True)
         real_write, real_read = os.pwrite, os.pread
         monkeypatch.setattr(
-            "quire.os_file.os.pwrite",
+            "quire.env.os_file.os.pwrite",
             lambda fd, data, offset: real_write(fd, memoryview(data)[:step], offset),
         )
         monkeypatch.setattr(
-            "quire.os_file.os.pread",
+            "quire.env.os_file.os.pread",
             lambda fd, length, offset: real_read(fd, min(length, step), offset),
         )
         data = bytes(range(256)) * 2
@@ -517,7 +517,7 @@ class TestTheRealMachine:
         file.write(3, content)
         real_read = os.preadv
         monkeypatch.setattr(
-            "quire.os_file.os.preadv",
+            "quire.env.os_file.os.preadv",
             lambda fd, views, offset: real_read(fd, [views[0][: size // 3]], offset),
         )
         assert file.read_block(3, size) == content
@@ -534,7 +534,7 @@ class TestTheRealMachine:
             os.ftruncate(fd, 100)  # half of the work was done
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("quire.os_file.os.posix_fallocate", full)
+        monkeypatch.setattr("quire.env.os_file.os.posix_fallocate", full)
         with pytest.raises(DiskFull, match="free space") as caught:
             file.allocate(0, 10_000)
         assert caught.value.errno == errno.ENOSPC
@@ -543,7 +543,7 @@ class TestTheRealMachine:
         def full_write(*_: object) -> int:
             raise OSError(errno.EDQUOT, "Quota exceeded")
 
-        monkeypatch.setattr("quire.os_file.os.pwrite", full_write)
+        monkeypatch.setattr("quire.env.os_file.os.pwrite", full_write)
         with pytest.raises(DiskFull, match="cannot write 1 bytes at 3"):
             file.write(3, b"x")
 

@@ -14,17 +14,17 @@ import quire
 from quire import aio, engine, errors, remote
 from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
-from quire.call_table import CallRow
-from quire.deprecated import STORE, TRANSACTION
+from quire.calls.call_table import CallRow
+from quire.calls.deprecated import STORE, TRANSACTION
 from quire.engine.namespaces import EMBEDDED
-from quire.integration import TransactionIntegration
-from quire.remote import calls
-from quire.remote.elected_store import ElectedStore
-from quire.remote.elected_transaction import ElectedTransaction
-from quire.remote.namespaces import MADE
-from quire.remote.shared_store import SharedStore
+from quire.interface.integration import TransactionIntegration
+from quire.remote.client.namespaces import MADE
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.elected_transaction import ElectedTransaction
+from quire.remote.ownership.shared_store import SharedStore
+from quire.remote.wire import named_calls
 
-NAMESPACES: dict[str, type] = dict(calls.NAMESPACES)
+NAMESPACES: dict[str, type] = dict(named_calls.NAMESPACES)
 INTERFACES: list[type] = [
     quire.Store, quire.Transaction, quire.Consumer, *NAMESPACES.values(), TransactionIntegration
 ]  # fmt: skip
@@ -140,7 +140,9 @@ def test_the_core_is_small() -> None:
     assert NAMESPACES.keys() <= members(quire.Store).keys()
 
 
-@pytest.mark.parametrize("row", [*calls.CALLS.values(), *calls.STEPS.values()], ids=lambda r: r.op)
+@pytest.mark.parametrize(
+    "row", [*named_calls.CALLS.values(), *named_calls.STEPS.values()], ids=lambda r: r.op
+)
 def test_a_row_is_in_every_form(row: CallRow) -> None:
     """With the same parameters: embedded, joined, in a store that lives on, and for asyncio."""
     interface = next((k for k in INTERFACES if vars(k).get(row.name) is row.method), None)

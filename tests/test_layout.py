@@ -290,8 +290,8 @@ def test_labels_are_found() -> None:
 # Numbers at the top of modules that bound nothing: of formats, of other systems, and measured.
 NO_LIMITS = {
         "CHECKPOINT_LSN",  # where a dump says that a checkpoint holds a record
-    "VERSION", "HEADER_BYTES", "FORMAT_ID", "PROTOCOL_VERSION", "ADDRESS_VERSION", "EARLIEST",
-    "LATEST", "DIRECT_ALIGNMENT", "FALLOC_FL_KEEP_SIZE", "FALLOC_FL_PUNCH_HOLE",
+    "VERSION", "HEADER_BYTES", "HEADER_PAGES", "FORMAT_ID", "PROTOCOL_VERSION", "ADDRESS_VERSION",
+    "EARLIEST", "LATEST", "DIRECT_ALIGNMENT", "FALLOC_FL_KEEP_SIZE", "FALLOC_FL_PUNCH_HOLE",
     "MAX_PART_BYTES", "MAX_FORMAT_ID", "LOCKED_EXIT_STATUS",
     "SECTOR_BYTES", "PAGE_BYTES", "START_US", "STEP_US", "ADOPTED_BYTES", "_OBJECT_BYTES",
     "_HEADERS_BYTES", "_SECTION_BYTES", "_PLAIN_BYTES", "_ENTRY_BYTES", "_FRESH_ENTRY_BYTES",

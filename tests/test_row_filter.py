@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.block.row_block import reaches_of
-from quire.block.row_builder import RowBuilder
-from quire.block.row_input import rows_of
+from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
 from quire.limits import STATISTICS_ROWS
-from quire.row_filter import bound, chosen, parse
-from quire.row_schema import schema_of_words
+from quire.rows.row_block import reaches_of
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_filter import bound, chosen, parse
+from quire.rows.row_input import rows_of
 
 WORDS = (
     "id bigint, amount double, name string, price decimal(9, 2), day date, at timestamp, "

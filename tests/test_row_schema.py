@@ -5,9 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from quire.errors import InvalidArgument
-from quire.limits import MAX_COLUMNS, MAX_SCHEMA_DEPTH
-from quire.row_schema import (
+from quire.definitions.row_schema import (
     check_grows,
     check_part,
     check_schema,
@@ -16,6 +14,8 @@ from quire.row_schema import (
     schema_of_words,
     words_of,
 )
+from quire.errors import InvalidArgument
+from quire.limits import MAX_COLUMNS, MAX_SCHEMA_DEPTH
 
 ALL = (
     "a boolean, b tinyint, c smallint, d int not null, e bigint, f float, g double, "

@@ -13,7 +13,8 @@ import pytest
 
 from tests.source_tree import ROOT, all_sources, module_name
 
-# Calls that reach the disk, the clock or a source of randomness. `quire/env.py` alone makes them.
+# Calls that reach the disk, the clock or a source of randomness. `quire/env/` alone makes
+# them.
 BANNED_MODULES = frozenset(
     {
         "fcntl",
@@ -107,13 +108,13 @@ WRITING_METHODS = frozenset({"write_bytes", "write_text", "touch"})
 
 # (file, call) -> why it is right there.
 EXCEPTIONS = {
-    ("quire/remote/sockets.py", "os.open"): "a directory, to name a socket in it",
+    ("quire/remote/wire/sockets.py", "os.open"): "a directory, to name a socket in it",
 }
 
 
 def is_the_seam(path: Path) -> bool:
-    """`quire/env.py` and its implementation on the real machine, `quire/os_*.py`."""
-    return path == Path("quire/env.py") or path.match("quire/os_*.py")
+    """`quire/env/__init__.py` and its implementation on the real machine, `quire/os_*.py`."""
+    return path == Path("quire/env/__init__.py") or path.match("quire/os_*.py")
 
 
 def is_outside_the_engine(path: Path) -> bool:
@@ -205,7 +206,7 @@ def is_write(name: str) -> bool:
 
 
 def seam_breaches(source: str, *, outside: bool) -> list[tuple[int, str]]:
-    """Line and name of each call that belongs into `quire/env.py`."""
+    """Line and name of each call that belongs into `quire/env/__init__.py`."""
     found = CallFinder(ast.parse(source))
     rule = is_write if outside else is_impure
     breaches = {(line, name) for line, name in found.used if rule(name)}
@@ -220,7 +221,7 @@ SEAM_CHECKED = [path for path in all_sources() if not is_the_seam(path)]
 
 @pytest.mark.parametrize("path", SEAM_CHECKED, ids=module_name)
 def test_only_the_environment_touches_disk_clock_and_chance(path: Path) -> None:
-    """All I/O, time and randomness of the engine goes through `quire/env.py`."""
+    """All I/O, time and randomness of the engine goes through `quire/env/__init__.py`."""
     breaches = seam_breaches((ROOT / path).read_text(), outside=is_outside_the_engine(path))
     left = [breach for breach in breaches if (path.as_posix(), breach[1]) not in EXCEPTIONS]
     assert left == [], f"{path} must call its Env for {left}"

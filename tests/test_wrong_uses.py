@@ -26,7 +26,7 @@ import quire.aio
 import quire.coordination
 import quire.graphs
 from quire.cli import main
-from quire.store import Store
+from quire.interface.store import Store
 from tests.remote.children import join
 
 TABLE = Path(__file__).with_name("wrong_uses.txt")

@@ -11,12 +11,12 @@ from quire.aio import AsyncStore, AsyncTransaction
 from quire.coordination import Connection
 from quire.engine import EmbeddedStore
 from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from quire.remote import RemoteStore
-from quire.remote.elected_store import ElectedStore
-from quire.remote.elected_transaction import ElectedTransaction
-from quire.remote.remote_transaction import RemoteTransaction
-from quire.store import Store
-from quire.transaction import Transaction
+from quire.remote.client.remote_transaction import RemoteTransaction
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.elected_transaction import ElectedTransaction
 
 # Of a store
 

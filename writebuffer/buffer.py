@@ -19,9 +19,9 @@ from functools import partial
 from sortedcontainers import SortedDict
 
 from quire.block import BlockBuilder, EncodedBlock
-from quire.block.row_builder import RowBuilder
-from quire.block.row_input import Rows
 from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_input import Rows
 
 
 class WriteBuffer:

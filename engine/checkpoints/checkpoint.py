@@ -25,15 +25,15 @@ from quire.engine.commits.sequencer import Sequencer
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.durable_state import PageEntry
+from quire.engine.state.durable_state import PageEntry
 from quire.errors import DiskFull, StoreFailed
 
-from .mover import MovedBlock, Mover, consecutive
-from .opened import Opened
-from .pace import Pace
-from .reorganise import Reorganisation, Reorganiser
+from .background_pace import Pace
+from .block_mover import MovedBlock, Mover, consecutive
+from .reorganising import Reorganisation, Reorganiser
 from .snapshot import QueueSnapshot, Snapshot
 from .space_maps import spaces_after
+from .store_files import Opened
 
 # What becomes of a block.
 _STAYS: Final = "stays"

@@ -4,9 +4,9 @@
   and repeated as often as need be (promise 8).
 - Its time depends on the journal since the checkpoint: no data page and no record page is read but
   those that the journal's records touch.
-- What recovery makes stays. So the garbage collector, which would look through all of it again and
-  again, waits until it is done: of a store with 10,000 queues that took two thirds of the processor
-  time.
+- RV3: what recovery makes stays. So the garbage collector, which would look through all of it
+  again and again, waits until it is done: of a store with 10,000 queues that took two thirds of the
+  processor time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from quire.engine.live_state.live_state import State
+from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.free_space import FreeSpace
-from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import Checkpoint
-from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import decode_record
+from quire.engine.state.durable_state import DurableState
+from quire.engine.state.fold import decode_record
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import StoreCorrupt

@@ -13,13 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quire.engine.layout import Layout
+from quire.engine.live_state.live_state import State
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.attempts import AttemptRow, Attempts
 from quire.engine.records.block_ref import BlockRef, to_array
-from quire.engine.records.catalog import (
+from quire.engine.records.checkpoint_file import (
+    Checkpoint,
+    IntegerRuns,
+    to_numbers,
+    to_texts,
+    write_checkpoint,
+)
+from quire.engine.records.packed_records import PackedRecords
+from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.state.attempts import AttemptRow, Attempts
+from quire.engine.state.catalog import (
     QUEUE,
     SUBSCRIPTION,
     add_queue,
@@ -28,14 +37,7 @@ from quire.engine.records.catalog import (
     subscription_form,
     type_named,
 )
-from quire.engine.records.checkpoint_file import (
-    Checkpoint,
-    IntegerRuns,
-    to_numbers,
-    to_texts,
-    write_checkpoint,
-)
-from quire.engine.records.durable_state import (
+from quire.engine.state.durable_state import (
     CatalogEntry,
     DurableQueue,
     DurableState,
@@ -44,12 +46,10 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
 )
-from quire.engine.records.fold import Fold, prepared_before, prepared_in
-from quire.engine.records.older import PREPARED_STATE
-from quire.engine.records.packed_records import PackedRecords
-from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.requests import Known, Requests
-from quire.engine.records.sections.kinds import pack_prepared
+from quire.engine.state.fold import Fold, prepared_before, prepared_in
+from quire.engine.state.older_records import PREPARED_STATE
+from quire.engine.state.requests import Known, Requests
+from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.intervals import IntervalSet
 

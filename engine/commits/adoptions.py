@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.queues.obeyed import asked_of_many
 from quire.env import Env
 from quire.errors import PositionLost
 from quire.ltds import LtdsInfo, LtdsReader
 
-from .written import Written
+from .written_messages import Written
 
 
 class Adoptions:

@@ -31,10 +31,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from quire.block import EncodedBlock
-from quire.engine.pages.places import Extent, Places
-from quire.engine.queues.prepared import PreparedParticipant, PreparedTransaction
+from quire.engine.live_state.live_state import State
+from quire.engine.pages.block_places import Extent, Places
+from quire.engine.queues.prepared_transactions import PreparedParticipant, PreparedTransaction
 from quire.engine.queues.queue import Queue, TakenRow
-from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.indexing import numbers_in
@@ -49,28 +49,28 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
-from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
-from quire.engine.records.sections.attachment import Attachment
-from quire.engine.records.sections.decides import Decides, DecidesSection
-from quire.engine.records.sections.deliveries import Deliveries, DeliveriesSection, Untouched
-from quire.engine.records.sections.failures import Failure, Failures
-from quire.engine.records.sections.held import Held, HeldSection
-from quire.engine.records.sections.kinds import pack_sections
-from quire.engine.records.sections.moves import MovesSection
-from quire.engine.records.sections.numbers import Heard, Numbers
-from quire.engine.records.sections.section import PendingSection, Section
-from quire.engine.records.sections.values import ValuesSection
+from quire.engine.state.durable_state import DurableQueue
+from quire.engine.state.sections.attachment import Attachment
+from quire.engine.state.sections.decides import Decides, DecidesSection
+from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection, Untouched
+from quire.engine.state.sections.failures import Failure, Failures
+from quire.engine.state.sections.held import Held, HeldSection
+from quire.engine.state.sections.kinds import pack_sections
+from quire.engine.state.sections.moves import MovesSection
+from quire.engine.state.sections.numbers import Heard, Numbers
+from quire.engine.state.sections.section import PendingSection, Section
+from quire.engine.state.sections.values import ValuesSection
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
+from .memory_section import MemorySection, Volatile, apart
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
-from .volatile import MemorySection, Volatile, apart
-from .written import Written, lone_block
+from .written_messages import Written, lone_block
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)

@@ -18,10 +18,13 @@ from itertools import count
 from typing import Any
 
 from quire.arguments import NewQueue, check_kind
+from quire.definitions.properties import Properties
+from quire.definitions.queue_types import type_named
+from quire.definitions.row_schema import check_grows
+from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.catalog import (
+from quire.engine.state.catalog import (
     ALIAS,
     QUEUE,
     STATE,
@@ -31,7 +34,7 @@ from quire.engine.records.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.records.durable_state import KEEPER, SHARED, WORK, DurableState
+from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
 from quire.errors import (
     DiskFull,
@@ -44,11 +47,8 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import STATE_DROP_BYTES, TEMPORARY_IDS
-from quire.properties import Properties
-from quire.queue_types import type_named
-from quire.row_schema import check_grows
 
-from . import checks
+from . import definition_checks
 from .committer import Committer
 
 
@@ -149,13 +149,13 @@ class Definitions:
             names: set[str] = set()
             changes = []
             for queue in queues:
-                properties = checks.with_times(queue.name, queue.kind, queue.properties)
+                properties = definition_checks.with_times(queue.name, queue.kind, queue.properties)
                 queue = queue._replace(properties=properties)
                 if queue.name in state.names or queue.name in names:
-                    raise checks.there_already(state, queue.name)
+                    raise definition_checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
-                checks.check_queue(state, queue, made, is_volatile=is_volatile)
+                definition_checks.check_queue(state, queue, made, is_volatile=is_volatile)
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -192,9 +192,9 @@ class Definitions:
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
             after = before.altered(properties)
             if not {"timed", "ttl", "max_ttl"}.isdisjoint(properties):
-                after = checks.with_times(queue.name, queue.config.kind, after)
+                after = definition_checks.with_times(queue.name, queue.config.kind, after)
             if state.names.get(after.dead_letter or "") is queue:  # by its name or an alias
-                raise checks.feeds_itself(queue.name)
+                raise definition_checks.feeds_itself(queue.name)
             for field in ("type", "persistent"):
                 if getattr(before, field) != getattr(after, field):
                     raise InvalidArgument(
@@ -202,11 +202,11 @@ class Definitions:
                         "made: make another queue, and move the messages"
                     )
             check_grows(queue.name, before.schema, after.schema)
-            checks.check_queue(
+            definition_checks.check_queue(
                 state, NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
-            body = checks.entry_of(state, queue)
+            body = definition_checks.entry_of(state, queue)
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties} | after.to_body()
@@ -234,11 +234,11 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             nonlocal target
-            target = checks.named_itself(state, name)
-            checks.check_no_dead_letters(state, name)
-            checks.check_unnamed(state, target)
+            target = definition_checks.named_itself(state, name)
+            definition_checks.check_no_dead_letters(state, name)
+            definition_checks.check_unnamed(state, target)
             with target.lock:
-                checks.check_unused(target)
+                definition_checks.check_unused(target)
                 target.mark_dropped(True)
             return [CatalogChange(QUEUE, target.queue_id, None)]
 
@@ -275,7 +275,7 @@ class Definitions:
             if queue.dropped or not missing or config.capacity + missing > most:
                 raise full
             wanted = max(config.capacity + missing, config.capacity * 2)
-            return [checks.altered(self._state, queue, capacity=min(wanted, most))]
+            return [definition_checks.altered(self._state, queue, capacity=min(wanted, most))]
 
         with suppress(QueueFull, DiskFull):
             self.submit(prepare, is_temporary=lambda: queue.is_temporary)
@@ -292,7 +292,7 @@ class Definitions:
         def prepare() -> list[CatalogChange]:
             if queue.dropped or queue.config.properties.timed is not None:
                 raise unsaid
-            return [checks.altered(self._state, queue, timed=True)]
+            return [definition_checks.altered(self._state, queue, timed=True)]
 
         with suppress(QueueFull):
             self.submit(prepare, is_temporary=lambda: queue.is_temporary)
@@ -322,8 +322,8 @@ class Definitions:
                 CatalogChange(SUBSCRIPTION, number, None),
             ]
             if dropped:
-                total = checks.entry_of(state, queue).get("dropped", 0) + released
-                changes.append(checks.altered(state, queue, dropped=total))
+                total = definition_checks.entry_of(state, queue).get("dropped", 0) + released
+                changes.append(definition_checks.altered(state, queue, dropped=total))
             return changes
 
         with suppress(SubscriptionExists):
@@ -342,7 +342,7 @@ class Definitions:
         options = {k: v for k, v in asked.items() if v != getattr(SHARED, k)}
         all_there = SubscriptionExists("all of them are there already")
         for (queue, subscription), start in starts.items():
-            target = checks.topic_named(state, queue)
+            target = definition_checks.topic_named(state, queue)
             if start != "earliest" and subscription not in target.named:
                 begin = target.end_position if start == "latest" else int(start)
                 target.releases.check_beginning(begin)
@@ -351,9 +351,9 @@ class Definitions:
             numbers = _numbers(state)
             new: list[tuple[int, Queue, str]] = []
             for (queue, subscription), start in starts.items():
-                found = checks.topic_named(state, queue)
+                found = definition_checks.topic_named(state, queue)
                 if subscription in found.named:
-                    checks.check_form(queue, found.named[subscription], asked)
+                    definition_checks.check_form(queue, found.named[subscription], asked)
                     continue
                 position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
                 if position > found.end_position:
@@ -407,12 +407,14 @@ class Definitions:
         state = self._state
 
         def prepare() -> list[CatalogChange]:
-            queue = checks.named_itself(state, old)
+            queue = definition_checks.named_itself(state, old)
             if new in state.names:
-                raise checks.there_already(state, new)
-            feeding = checks.feeding(state, old)
-            altered = [checks.altered(state, other, dead_letter=new) for other in feeding]
-            return [checks.altered(state, queue, name=new), *altered]
+                raise definition_checks.there_already(state, new)
+            feeding = definition_checks.feeding(state, old)
+            altered = [
+                definition_checks.altered(state, other, dead_letter=new) for other in feeding
+            ]
+            return [definition_checks.altered(state, queue, name=new), *altered]
 
         def is_temporary() -> bool:
             """Those whose dead letters go to a temporary queue are temporary, too."""
@@ -426,20 +428,20 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             target = state.queue(queue)
-            checks.check_stays(target, "an alias")
+            definition_checks.check_stays(target, "an alias")
             number = state.durable.next_queue_id
             if name in state.names:
-                known = checks.entry_named(state, ALIAS, name)
+                known = definition_checks.entry_named(state, ALIAS, name)
                 if known is None or not replace:
-                    raise checks.there_already(state, name)
+                    raise definition_checks.there_already(state, name)
                 number = known[0]
-            for other in checks.feeding(state, name):
+            for other in definition_checks.feeding(state, name):
                 if other is target:
                     raise InvalidArgument(
                         f"alias {name!r} is where the dead letters of {target.name!r} go: another "
                         "queue must take them"
                     )
-                checks.check_letters(other.name, other.config.properties, target.schema)
+                definition_checks.check_letters(other.name, other.config.properties, target.schema)
             return [CatalogChange(ALIAS, number, {"name": name, "queue_id": target.queue_id})]
 
         self.submit(prepare)
@@ -450,13 +452,13 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             state.queue(name, to_end=True)
-            known = checks.entry_named(state, ALIAS, name)
+            known = definition_checks.entry_named(state, ALIAS, name)
             if known is None:
                 raise InvalidArgument(
                     f"{name!r} is the name of a queue, not an alias: "
                     "store.admin.rename_queue and drop_queue are for queues"
                 )
-            checks.check_no_dead_letters(state, name)
+            definition_checks.check_no_dead_letters(state, name)
             return [CatalogChange(ALIAS, known[0], None)]
 
         self.submit(prepare)
@@ -464,7 +466,7 @@ class Definitions:
     def aliases(self) -> dict[str, str]:
         """The aliases in the order of their names, each with its queue's name."""
         state = self._state
-        bodies = [entry.body for _, entry in checks.entries_by_name(state, ALIAS)]
+        bodies = [entry.body for _, entry in definition_checks.entries_by_name(state, ALIAS)]
         pairs = [(str(body["name"]), state.queues.get(body["queue_id"])) for body in bodies]
         return {name: queue.name for name, queue in pairs if queue is not None}
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from quire.block import EncodedBlock
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import Part
 from quire.ltds import LtdsWriter
 
 from .sequencer import Sequencer
-from .written import Written
+from .written_messages import Written
 
 
 @dataclass(eq=False)

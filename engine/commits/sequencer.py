@@ -40,10 +40,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar, cast
 
+from quire.calls.uninterrupted import nested
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
-from quire.uninterrupted import nested
 
 R = TypeVar("R")
 

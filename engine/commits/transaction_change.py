@@ -1,7 +1,7 @@
 """One transaction's change, as the sequencer takes it: a COMMIT record, made and applied.
 
 What a transaction has put, read and entered in the ledger most have; the rest are further sections
-(see `records.sections`), among them its share in volatile queues, of which nothing is in the
+(see `state.sections`), among them its share in volatile queues, of which nothing is in the
 record. See `committer` for the steps that come before.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import TakenRow
-from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
-from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections.section import PendingSection
+from quire.engine.state.durable_state import OPEN, DurableQueue
+from quire.engine.state.sections.section import PendingSection
 
-from .volatile import MemorySection
+from .memory_section import MemorySection
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 

@@ -22,13 +22,13 @@ from itertools import chain, islice
 from typing import Final
 
 from quire.arguments import check_first, check_limit
-from quire.dump_items import Described, Finding, Item
 from quire.engine.layout import Layout, no_store
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env
 from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
+from quire.reports.dump_items import Described, Finding, Item
 
 from .history import History, QueueState, newest_history
 from .log import record_item

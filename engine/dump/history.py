@@ -11,24 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from quire.dump_items import Described, Finding, told
 from quire.engine.checkpoints.snapshot import load
 from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.catalog import QUEUE
 from quire.engine.records.checkpoint_file import Checkpoint, path_of, read_checkpoint
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.durable_state import (
-    LOST,
-    DurableQueue,
-    DurableState,
-    Effects,
-    QueueEffects,
-)
-from quire.engine.records.fold import Fold
+from quire.engine.state.catalog import QUEUE
+from quire.engine.state.durable_state import LOST, DurableQueue, DurableState, Effects, QueueEffects
+from quire.engine.state.fold import Fold
 from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
+from quire.reports.dump_items import Described, Finding, told
 
 from .log import Decoded, Log
 from .source import DumpSource

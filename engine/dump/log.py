@@ -13,12 +13,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import read_checkpoint
 from quire.engine.records.commit_record import CommitRecord, Part
-from quire.engine.records.fold import Said, decode_record
+from quire.engine.state.catalog import QUEUE, SUBSCRIPTION
+from quire.engine.state.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -32,6 +31,7 @@ from quire.journal import (
     read_at,
     scan,
 )  # fmt: skip
+from quire.reports.dump_items import Described, Finding, told
 
 from .source import UNREADABLE, DumpSource
 

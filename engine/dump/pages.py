@@ -12,7 +12,6 @@ from contextlib import closing, suppress
 from operator import attrgetter
 from typing import Any
 
-from quire.dump_items import Described, Finding, PagesItem
 from quire.engine.checkpoints.space_maps import free_runs
 from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.records import format
@@ -20,6 +19,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
 from quire.ltds import list_ids, path_of
+from quire.reports.dump_items import Described, Finding, PagesItem
 
 from .history import History, QueueState
 from .records import ListedRecords, Owner

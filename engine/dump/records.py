@@ -25,7 +25,16 @@ from itertools import groupby
 from typing import Any, Final
 
 from quire.block import Block
-from quire.dump_items import (
+from quire.engine.reading.block_messages import messages_of
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Part
+from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.state.durable_state import PageEntry
+from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
+from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.typed_message import TypedMessage, value_json
+from quire.reports.dump_items import (  # fmt: skip
     COMMIT,
     INDIRECT,
     MESSAGES,
@@ -35,17 +44,8 @@ from quire.dump_items import (
     Described,
     DumpedQueueRecord,
     Finding,
-)  # fmt: skip
-from quire.engine.reading.messages_of import messages_of
-from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import Part
-from quire.engine.records.durable_state import PageEntry
-from quire.engine.records.prepared_record import PrepareRecord
-from quire.info import QueueRecord as Told
-from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
-from quire.message import MESSAGE_SCHEMA, Message
-from quire.typed_message import TypedMessage, value_json
+)
+from quire.reports.info import QueueRecord as Told
 
 from .history import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, DumpSource

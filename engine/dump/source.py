@@ -13,8 +13,6 @@ from typing import Final
 
 from quire.arguments import Bytes
 from quire.block import Block
-from quire.block.row_opening import verified_block
-from quire.dump_items import Finding, Place
 from quire.engine.layout import Layout
 from quire.engine.pages.data_file import HEADER_BYTES, check_header
 from quire.engine.pages.data_files import split_address, split_page
@@ -23,12 +21,14 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints
 from quire.engine.records.commit_record import Part
-from quire.engine.records.durable_state import PageEntry
+from quire.engine.state.durable_state import PageEntry
 from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Directory, Geometry, list_segments, read_at, segment_path
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import LtdsReader
+from quire.reports.dump_items import Finding, Place
+from quire.rows.open_block import verified_block
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")

@@ -1,4 +1,4 @@
-"""Looking after the store of this process: see `quire.namespaces.admin`."""
+"""Looking after the store of this process: see `quire.interface.namespaces.admin`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
 )
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import look, nested
+from quire.engine.inspection.verify import verify
 from quire.engine.opening import open_call
 from quire.engine.pages.data_files import file_for
-from quire.engine.reading.finding import position_at
-from quire.engine.records.catalog import STATE, TYPES
+from quire.engine.reading.position_search import position_at
+from quire.engine.state.catalog import STATE, TYPES
 from quire.engine.upkeep.purging import purge
-from quire.engine.upkeep.verify import verify
 from quire.errors import InvalidArgument, StoreFailed
-from quire.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
-from quire.namespaces import Admin
-from quire.single_calls import AdminCalls
-from quire.starts import Time, check_time
-from quire.uninterrupted import look, nested
+from quire.interface.namespaces import Admin
+from quire.interface.single_calls import AdminCalls
+from quire.interface.starts import Time, check_time
+from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 from .namespace import EmbeddedNamespace
 

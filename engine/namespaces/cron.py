@@ -1,4 +1,4 @@
-"""The schedules of the store of this process: see `quire.namespaces.cron`."""
+"""The schedules of the store of this process: see `quire.interface.namespaces.cron`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import builtins
 from typing import Unpack
 
 from quire.arguments import Bytes, check_flag, check_name
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
-from quire.info import ScheduleInfo
-from quire.namespaces import Cron
-from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
+from quire.interface.namespaces import Cron
+from quire.interface.schedules import ScheduleChanges, ScheduleOptions, check_schedule
+from quire.reports.info import ScheduleInfo
 
 from .namespace import EmbeddedNamespace
 

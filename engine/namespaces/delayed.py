@@ -1,13 +1,13 @@
-"""What is not due yet in the store of this process: see `quire.namespaces.delayed`."""
+"""What is not due yet in the store of this process: see `quire.interface.namespaces.delayed`."""
 
 from __future__ import annotations
 
 from quire.arguments import check_max_messages
-from quire.delivered_messages import Messages
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages
+from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
-from quire.namespaces import Delayed
-from quire.single_calls import DelayedCalls
+from quire.interface.namespaces import Delayed
+from quire.interface.single_calls import DelayedCalls
 
 from .namespace import EmbeddedNamespace
 

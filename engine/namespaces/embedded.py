@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.single_calls import Namespaces
+from quire.interface.single_calls import Namespaces
 
 from .admin import EmbeddedAdmin
 from .cron import EmbeddedCron

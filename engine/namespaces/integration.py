@@ -1,4 +1,4 @@
-"""What connectors need of the store of this process: see `quire.integration`."""
+"""What connectors need of the store of this process: see `quire.interface.integration`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quire.arguments import (
     check_switch,
 )
 from quire.callbacks import check_callback
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
-from quire.info import Lease, SubscriptionInfo
-from quire.integration import Integration
+from quire.interface.integration import Integration
+from quire.interface.single_calls import IntegrationCalls
+from quire.interface.starts import Start
 from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.moments import Duration
-from quire.single_calls import IntegrationCalls
-from quire.starts import Start
+from quire.reports.info import Lease, SubscriptionInfo
 
 from .namespace import EmbeddedNamespace
 

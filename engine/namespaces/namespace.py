@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from quire.engine.live_state.live_state import State
 from quire.engine.opening import StoreLife
-from quire.engine.queues.state import State
-from quire.single_calls import Namespace
+from quire.interface.single_calls import Namespace
 
 
 class EmbeddedNamespace(Namespace):

@@ -1,14 +1,14 @@
-"""What is prepared in the store of this process: see `quire.namespaces.prepared`."""
+"""What is prepared in the store of this process: see `quire.interface.namespaces.prepared`."""
 
 from __future__ import annotations
 
 import builtins
 
 from quire.arguments import check_xid
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
-from quire.info import PreparedInfo
-from quire.namespaces import Prepared
+from quire.interface.namespaces import Prepared
+from quire.reports.info import PreparedInfo
 
 from .namespace import EmbeddedNamespace
 

@@ -1,11 +1,11 @@
-"""The states of the store of this process: see `quire.namespaces.states`."""
+"""The states of the store of this process: see `quire.interface.namespaces.states`."""
 
 from __future__ import annotations
 
 from quire.arguments import check_state_key, check_state_name
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
-from quire.namespaces import States
+from quire.interface.namespaces import States
 
 from .namespace import EmbeddedNamespace
 

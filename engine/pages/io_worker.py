@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from quire.calls.uninterrupted import as_call
 from quire.errors import DiskFull
-from quire.uninterrupted import as_call
 
 Action = Callable[[], None]
 

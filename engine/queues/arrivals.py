@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from quire.uninterrupted import Condition
+from quire.calls.uninterrupted import Condition
 
 
 class Arrivals:

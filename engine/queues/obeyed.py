@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from quire.block.columns import Headers
 from quire.block.format import FIXED_COLUMNS, Column
-from quire.engine.records.durable_state import WORK, QueueConfig
+from quire.block.header_columns import Headers
+from quire.definitions.order import by_code
+from quire.definitions.properties import Properties
+from quire.engine.state.durable_state import WORK, QueueConfig
 from quire.errors import InvalidArgument, QueueFull
-from quire.message import GROUP_KEY
-from quire.message_fields import Fields
-from quire.order import by_code
-from quire.properties import Properties
+from quire.messages.message import GROUP_KEY
+from quire.messages.message_fields import Fields
 
 TIMED: Final = "timed"
 """The rule by which a put is refused that is tried again once the queue is timed (OB2)."""

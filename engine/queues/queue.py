@@ -16,12 +16,15 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from quire.engine.pages.places import Places
+from quire.calls.uninterrupted import Condition
+from quire.definitions.near_names import did_you_mean
+from quire.definitions.properties import DROP_OLDEST
+from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Part, PartRow, Read
-from quire.engine.records.durable_state import (
+from quire.engine.state.durable_state import (
     KEEPER,
     OPEN,
     PREPARED,
@@ -35,12 +38,9 @@ from quire.engine.records.durable_state import (
 from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
-from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
-from quire.nearness import did_you_mean
-from quire.properties import DROP_OLDEST
-from quire.uninterrupted import Condition
-from quire.unread import tell_unread
+from quire.reports.info import QueueInfo, QueueRecord, SubscriptionInfo
+from quire.reports.topic_readers import tell_unread
 
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
@@ -395,7 +395,7 @@ class Queue(QueueEffects):
         """
         freed: list[BlockRef] = []
         for old, new in sealed.moved:
-            if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
+            if old[0].kind == format.DATA:  # moved as it is (see `reorganising`)
                 freed.append(old[0] if self.unreleased(new) else new)
                 continue
             if not self.released.overlaps(new.position, new.end):

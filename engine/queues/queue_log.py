@@ -27,8 +27,8 @@ import numpy as np
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.commit_record import Part
-from quire.info import QueueRecord
 from quire.limits import LOGGED_ROLLBACKS
+from quire.reports.info import QueueRecord
 
 OPEN: Final = "OPEN"
 MESSAGES: Final = "MESSAGES"

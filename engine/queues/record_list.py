@@ -21,8 +21,8 @@ from typing import Protocol
 
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.durable_state import DurableQueue, PageEntry
 from quire.engine.records.packed_records import PackedRecords
+from quire.engine.state.durable_state import DurableQueue, PageEntry
 from quire.intervals import IntervalSet
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.durable_state import DurableQueue, Ranges
+from quire.engine.state.durable_state import DurableQueue, Ranges
 from quire.intervals import IntervalSet
 
 from .partly_released import PartlyReleased

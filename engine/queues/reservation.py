@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from quire.engine.records.durable_state import QueueConfig
+from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES

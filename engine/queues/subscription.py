@@ -28,18 +28,18 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from quire.engine.records.durable_state import DurableSubscription
-from quire.engine.records.sections.failures import Failure
+from quire.definitions.order import COMMIT
+from quire.definitions.properties import Properties
+from quire.definitions.retry import retry_seconds
+from quire.engine.delivery.delivery_table import DeliveryState, Event
+from quire.engine.delivery.ready_positions import held_between
+from quire.engine.delivery.selection import Selection, clock_us
+from quire.engine.state.durable_state import DurableSubscription
+from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
-from quire.order import COMMIT
-from quire.properties import Properties
-from quire.retry import retry_seconds
 
-from .delivery_table import DeliveryState, Event
 from .read_structure import ReadStructure
-from .selection import Selection, clock_us
-from .standing import held_between
 
 NONE: Final = -1  # there is no next message
 BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quire.info import Piece
+from quire.reports.info import Piece
 
 from .direct_read import PieceReader
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quire.arguments import Bytes
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
-from quire.block.row_opening import open_block, verified_block
-from quire.delivered_slice import Delivered
 from quire.engine.pages.block_cache import BlockKey
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
@@ -32,7 +31,8 @@ from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
 from quire.limits import BLOCK_CACHE_BYTES, LTDS_READERS
 from quire.ltds import LtdsReader
-from quire.payload_reader import Stream
+from quire.messages.payload_reader import Stream
+from quire.rows.open_block import open_block, verified_block
 
 
 class BlockMoved(Exception):

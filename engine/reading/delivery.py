@@ -9,20 +9,20 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from quire.arguments import Bytes
+from quire.batches.delivered_slice import Delivered
 from quire.block import StreamedBlock
-from quire.block.row_block import RowBlock
-from quire.delivered_slice import Delivered
+from quire.definitions.retry import Retry
+from quire.engine.delivery.selection import clock_us
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
-from quire.engine.queues.selection import clock_us
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
-from quire.engine.records.sections.failures import Failure
+from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
-from quire.payload_reader import Stream
-from quire.retry import Retry
+from quire.messages.payload_reader import Stream
+from quire.rows.row_block import RowBlock
 
 from .block_reader import BlockMoved, BlockReader
 from .indexing import catch_up, group_of

@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quire.arrow_batch import slices_to_arrow
+from quire.batches.arrow_batch import slices_to_arrow
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block, StreamedBlock
-from quire.block.row_opening import verified_block
-from quire.block.row_part import StoredBlock
-from quire.delivered_slice import Delivered
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt
-from quire.info import Piece
 from quire.journal import segment_path
 from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
+from quire.reports.info import Piece
+from quire.rows.open_block import verified_block
+from quire.rows.row_part import StoredBlock
 
 
 class PieceBlock(NamedTuple):

@@ -1,4 +1,4 @@
-"""Filling the selections of queues that are not read in commit order: see `queues.selection`.
+"""Filling the selections of queues that are not read in commit order: see `delivery.selection`.
 
 - Messages are looked at without any lock but that of their subscription's indexing, some at a time,
   so that puts, commits and other readers go on meanwhile.
@@ -12,14 +12,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from quire.batches.delivered_slice import Delivered
 from quire.block.format import ABSENT_TIME, Column
-from quire.delivered_slice import Delivered
-from quire.engine.queues.groups import group_number
+from quire.definitions.order import BUILT_IN, PRIORITY, by_code, by_sequence
+from quire.definitions.order_code import order_named
+from quire.definitions.properties import Properties
+from quire.engine.delivery.ordered_groups import group_number
+from quire.engine.delivery.ready_positions import Ranks
+from quire.engine.delivery.selection import SelectionHeaders, clock_us
+from quire.engine.delivery.sequences import NO_SEQUENCE, number_of
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
-from quire.engine.queues.selection import SelectionHeaders, clock_us
-from quire.engine.queues.sequences import NO_SEQUENCE, number_of
-from quire.engine.queues.standing import Ranks
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
 from quire.env import Env
@@ -32,10 +35,7 @@ from quire.limits import (
     NEVER_US,
     ORDERED_AT_ONCE,
 )
-from quire.message import GROUP_KEY
-from quire.order import BUILT_IN, PRIORITY, by_code, by_sequence
-from quire.order_code import order_named
-from quire.properties import Properties
+from quire.messages.message import GROUP_KEY
 
 from .block_reader import BlockMoved, BlockReader
 from .ranks import attribute_ranks, code_ranks, sequence_links

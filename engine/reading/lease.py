@@ -13,16 +13,16 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
-from quire.info import Lease, Piece
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
+from quire.reports.info import Lease, Piece
 
 
 class Leases:

@@ -15,12 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block, to_header_batch
 from quire.block.format import Column
-from quire.delivered_slice import Delivered
-from quire.engine.queues.groups import group_number
-from quire.engine.queues.sequences import NO_SEQUENCE, link_of
-from quire.engine.queues.standing import Ranks
+from quire.definitions.order_code import OrderCode
+from quire.engine.delivery.ordered_groups import group_number
+from quire.engine.delivery.ready_positions import Ranks
+from quire.engine.delivery.sequences import NO_SEQUENCE, link_of
 from quire.limits import (
     APART_BITS,
     LAST_RANK,
@@ -29,7 +30,6 @@ from quire.limits import (
     ORDERED_TEXT_BYTES,
     SIGN,
 )
-from quire.order_code import OrderCode
 
 _NOBODY: Final = group_number(b"")
 
@@ -78,7 +78,7 @@ def attribute_ranks(block: Block, start: int, stop: int, name: str, *, numeric: 
 
 
 def sequence_links(block: Block, start: int, stop: int, name: str) -> Ranks:
-    """Of each message its place in its sender's sequence (see `queues.sequences`)."""
+    """Of each message its place in its sender's sequence (see `delivery.sequences`)."""
     links = np.full(stop - start, NO_SEQUENCE, object)
     attributes = block.headers.attributes
     senders = block.headers.strings.get(Column.SENDER)

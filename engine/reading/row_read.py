@@ -1,8 +1,9 @@
 """Reading the rows of leased pieces, of the columns and rows that are asked for only.
 
 - What is returned was verified as R1 says. A block that is left out by its head (see
-  `quire.row_filter`, RF2) is not read; its head is verified by the head's own checksum. Of a block
-  of which few columns are asked for only these are read, verified by checksums of their own (RP1).
+  `quire.rows.row_filter`, RF2) is not read; its head is verified by the head's own checksum. Of a
+  block of which few columns are asked for only these are read, verified by checksums of their own
+  (RP1).
 - Rows come in the order of their positions, and each part tells the positions that it covers,
   chosen or not, so that a reader knows where to go on.
 """
@@ -15,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from quire.batches.delivered_slice import Delivered
 from quire.block import HEADER_BYTES, Block
-from quire.block.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of
-from quire.delivered_slice import Delivered
+from quire.definitions.row_schema import META, nulls, schema_of_words
 from quire.errors import StoreCorrupt
-from quire.info import Piece
 from quire.limits import HEADED_BYTES
-from quire.row_filter import RowCondition, chosen
-from quire.row_schema import META, nulls, schema_of_words
+from quire.reports.info import Piece
+from quire.rows.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of
+from quire.rows.row_filter import RowCondition, chosen
 
 from .direct_read import PieceBlock, PieceReader
 

@@ -11,7 +11,7 @@ from quire.block import EncodedBlock, checked_one, plain_one
 from quire.block.format import CHECKSUM_BYTES
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
 from quire.limits import CONTROL_BYTES, COPY_TWICE_BYTES, JOINED_RECORD_BYTES
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
 
 from . import format
 from .local_tail import pack_tail

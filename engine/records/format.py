@@ -13,7 +13,7 @@ are 0)
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
                            subscription_id (0: none built in), data_file (0 if it is missing; modulo the
                            number of files that are there), and those
-                           properties (`quire.properties`) that are not as by default; put again with
+                           properties (`quire.definitions.properties`) that are not as by default; put again with
                            another name, other limits and properties where it was altered. "volatile": true
                            where no record tells of its messages; of such a queue a checkpoint says that it
                            has none. "dropped": how many of its messages gave way to later ones while it had

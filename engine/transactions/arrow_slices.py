@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from quire.arguments import count_of
 from quire.block import BlockBuilder
-from quire.block.columns import Headers
-from quire.block.given import check_block
-from quire.block.row_input import Rows
+from quire.block.header_columns import Headers
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,
@@ -24,6 +22,8 @@ from quire.limits import (
     ARROW_WHOLE_ROWS,
     MAX_DATA_BLOCK_BYTES,
 )
+from quire.rows.given_block import check_block
+from quire.rows.row_input import Rows
 
 ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 

@@ -10,10 +10,10 @@ from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.live_state.live_state import State
 from quire.engine.options import Options
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.delivery import Delivery

@@ -12,22 +12,22 @@ from typing import Final, cast
 
 import numpy as np
 
+from quire.batches.delivered_messages import Messages
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block
-from quire.delivered_messages import Messages
-from quire.delivered_slice import Delivered
+from quire.definitions.retry import Retry
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
-from quire.engine.reading.finding import position_of
+from quire.engine.reading.position_search import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.records.sections.moves import MovesSection, Seek
+from quire.engine.state.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.limits import BYTES_LOOKED_UP, EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
-from quire.message import Message, plain_message
-from quire.retry import Retry
+from quire.messages.message import Message, plain_message
 
 from .context import Context
 

@@ -1,4 +1,4 @@
-"""What connectors put and read in a transaction of this process: see `quire.integration`."""
+"""What connectors put and read in a transaction of this process: see `interface.integration`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes, check_blocks, check_ends
-from quire.documented import documented_by
-from quire.integration import TransactionIntegration
-from quire.message_id import MessageIds
-from quire.single_calls import Namespace
+from quire.calls.documented import documented_by
+from quire.interface.integration import TransactionIntegration
+from quire.interface.single_calls import Namespace
+from quire.messages.message_id import MessageIds
 
 from .gets import Gets
 from .puts import Puts

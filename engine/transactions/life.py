@@ -1,6 +1,6 @@
 """A transaction: puts to and gets from any number of queues, committed as one or not at all.
 
-States (`quire.info.TransactionState`):
+States (`quire.reports.info.TransactionState`):
 
     OPEN -> COMMITTED      commit() returned
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
@@ -24,7 +24,8 @@ States (`quire.info.TransactionState`):
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
 - An open transaction delays nobody. What it costs is shown by `info`, and bounded: its share of its
   queues' capacity and of the write buffer, and its time.
-- Once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- Once it is prepared, what it holds is the store's (see `prepared_transactions`): this object only
+  decides.
 - One that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 
@@ -41,30 +42,8 @@ from typing import Final, TypeVar, cast
 from weakref import ref
 
 from quire.arguments import check_preparable, check_timeout, check_xid
-from quire.documented import documented_by
-from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.commits.written import Written
-from quire.engine.queues.prepared import PreparedTransaction
-from quire.engine.queues.queue import Queue, TakenRow
-from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.records.sections.held import Held
-from quire.engine.records.sections.moves import MovesSection
-from quire.engine.records.sections.values import ValuesSection
-from quire.errors import (
-    AlreadyCommitted,
-    QueueFull,
-    QuireError,
-    StateConflict,
-    StoreClosed,
-    StoreFailed,
-    TransactionClosed,
-    TransactionError,
-    TransactionNotFound,
-)
-from quire.info import TransactionInfo, TransactionState
-from quire.moments import Duration
-from quire.transaction import Transaction
-from quire.uninterrupted import (
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import (
     CALL_ROOM,
     PUT_ROOM,
     OwnLock,
@@ -77,6 +56,28 @@ from quire.uninterrupted import (
     probe,
     reentrant,
 )
+from quire.engine.commits.transaction_change import TransactionChange
+from quire.engine.commits.written_messages import Written
+from quire.engine.queues.prepared_transactions import PreparedTransaction
+from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.records.commit_record import LedgerEntry, Read
+from quire.engine.state.sections.held import Held
+from quire.engine.state.sections.moves import MovesSection
+from quire.engine.state.sections.values import ValuesSection
+from quire.errors import (
+    AlreadyCommitted,
+    QueueFull,
+    QuireError,
+    StateConflict,
+    StoreClosed,
+    StoreFailed,
+    TransactionClosed,
+    TransactionError,
+    TransactionNotFound,
+)
+from quire.interface.transaction import Transaction
+from quire.moments import Duration
+from quire.reports.info import TransactionInfo, TransactionState
 from quire.writebuffer import WriteBuffer
 
 from .context import Context

@@ -1,4 +1,4 @@
-"""The request ids of what an open transaction puts (see `state`, and `requests` of the records).
+"""The request ids of what an open transaction puts (see `live_state` and `state.requests`).
 
 They are checked when a message is put, and again when its commit has its place in the order.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from quire.definitions.row_schema import rows_one_by_one
+from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.records.commit_record import LedgerEntry, entry_bytes
 from quire.errors import InvalidArgument
 from quire.limits import MAX_REQUESTS_BYTES
-from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
-from quire.row_schema import rows_one_by_one
+from quire.messages.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
 
 from .arrow_slices import chosen_of
 

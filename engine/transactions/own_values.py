@@ -1,12 +1,12 @@
-"""What an open transaction has read of states, and what it sets (see `state_values`)."""
+"""What an open transaction has read of states, and what it sets (see `live_values`)."""
 
 from __future__ import annotations
 
 from quire.arguments import check_state_bytes, state_bytes
-from quire.engine.queues.state import State
-from quire.engine.queues.state_values import StateEntry
+from quire.engine.live_state.live_state import State
+from quire.engine.live_state.live_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
-from quire.engine.records.sections.values import Setting, ValuesSection
+from quire.engine.state.sections.values import Setting, ValuesSection
 
 
 class OwnValues:

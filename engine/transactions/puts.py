@@ -28,11 +28,9 @@ from typing import Any
 
 from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, run_of_block
-from quire.block.encode import with_no_priority
-from quire.block.given import check_block
-from quire.block.row_block import RowBlock
-from quire.block.row_input import Rows, one_row, rows_of, rows_of_block
-from quire.engine.commits.written import Written, written_to
+from quire.block.encoding import with_no_priority
+from quire.definitions.properties import Granted
+from quire.engine.commits.written_messages import Written, written_to
 from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -46,9 +44,11 @@ from quire.errors import (
 )
 from quire.limits import LTDS_WRITERS
 from quire.ltds import check_foreign
-from quire.message_fields import Fields
-from quire.message_id import MessageId, MessageIds, id_of
-from quire.properties import Granted
+from quire.messages.message_fields import Fields
+from quire.messages.message_id import MessageId, MessageIds, id_of
+from quire.rows.given_block import check_block
+from quire.rows.row_block import RowBlock
+from quire.rows.row_input import Rows, one_row, rows_of, rows_of_block
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
 from .arrow_slices import ARROW, largest_charge, measure, row_slices, slices_of

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from weakref import ref
 
 from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
-from quire.info import TransactionInfo
+from quire.reports.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
 _LATE: Final = (

@@ -18,16 +18,16 @@ from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
-from quire.engine.commits.written import Written
+from quire.engine.commits.written_messages import Written
 from quire.engine.queues.obeyed import asked_of, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
 from quire.limits import CHUNK_BYTES, LTDS_WRITERS, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import LtdsWriter
-from quire.message_fields import Fields
-from quire.message_id import MessageId, id_of
-from quire.payload_reader import Stream
+from quire.messages.message_fields import Fields
+from quire.messages.message_id import MessageId, id_of
+from quire.messages.payload_reader import Stream
 
 from .context import Context
 from .puts import Puts
@@ -47,7 +47,7 @@ class StreamOwner(Protocol):
 
 @dataclass(eq=False)
 class StreamPut:
-    """See the module; the interface is `quire.payload_writer.Sink`.
+    """See the module; the interface is `quire.messages.payload_writer.Sink`.
 
     Making it raises QueueNotFound, InvalidArgument.
     """

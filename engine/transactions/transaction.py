@@ -27,26 +27,26 @@ from quire.arguments import (
     check_wait,
     count_of,
 )
-from quire.block.row_input import is_row
-from quire.delivered_messages import Messages
-from quire.delivered_slice import Delivered
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages
+from quire.batches.delivered_slice import Delivered
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, probe, reentrant
+from quire.definitions.retry import Retry
 from quire.engine.reading.delivery import DeliveryRequest
-from quire.engine.reading.finding import place_of
-from quire.engine.records.sections.moves import check_kept
+from quire.engine.reading.position_search import place_of
+from quire.engine.state.sections.moves import check_kept
 from quire.errors import QueueFull
-from quire.info import TransactionState
+from quire.interface.single_calls import TransactionCalls
+from quire.interface.starts import Start, check_start
+from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Message, check_message
-from quire.message_fields import Fields, check_payload, with_moments
-from quire.message_id import MessageId, MessageIds
+from quire.messages.message import Message, check_message
+from quire.messages.message_fields import Fields, check_payload, with_moments
+from quire.messages.message_id import MessageId, MessageIds
+from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
-from quire.put_options import MessageOptions
-from quire.retry import Retry
-from quire.single_calls import TransactionCalls
-from quire.starts import Start, check_start
-from quire.transaction import Payload, Transaction
-from quire.uninterrupted import PUT_ROOM, call, giving, held, inside, probe, reentrant
+from quire.reports.info import TransactionState
+from quire.rows.row_input import is_row
 
 from .gets import IN_WHOLE, Gets, message_of
 from .integration import EmbeddedTransactionIntegration

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from quire.calls.uninterrupted import nested
+from quire.definitions.properties import WAIT
 from quire.engine.queues.queue import Queue
 from quire.errors import QueueFull
 from quire.limits import ROOM_TRIES
-from quire.properties import WAIT
-from quire.uninterrupted import nested
 
 from .context import Context
 

@@ -15,16 +15,16 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from quire.batches.moved_messages import TIME, joined, origin, put_again
+from quire.calls.uninterrupted import nested
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
 from quire.errors import InvalidArgument, QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE, STUCK_AT_ONCE
-from quire.message import SETTABLE, Message
-from quire.moving import TIME, joined, origin, put_again
-from quire.typed_message import ARROW_STREAM, TypedMessage
-from quire.uninterrupted import nested
+from quire.messages.message import SETTABLE, Message
+from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
 from .own_transaction import OwnTransaction
 

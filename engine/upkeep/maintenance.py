@@ -4,7 +4,7 @@ What was committed without a sync is synced when it is `UNSYNCED_SECONDS` old; a
 under way then ends first.
 
 Free space at the data files' ends is given back now and then, and where something is in the way
-that could move, a checkpoint is made for it, the next one soon after (see `reorganise`).
+that could move, a checkpoint is made for it, the next one soon after (see `reorganising`).
 
 With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
 committing thread.
@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from quire.calls.uninterrupted import as_call, look_around, nested
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -31,10 +32,9 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
-from quire.uninterrupted import as_call, look_around, nested
 
 from .dead_letters import DeadLetters
-from .fragments import sweep_fragments
+from .fragment_files import sweep_fragments
 from .retention import Retention
 from .schedules import Schedules
 from .temporary import Temporary

@@ -1,4 +1,4 @@
-"""Putting dead letters back to where they come from, some at a time (see `quire.redriving`).
+"""Putting dead letters back to where they come from, some at a time (`quire.interface.redriving`).
 
 - A letter is in one of the two queues: one commit takes it here and puts it there.
 - Only what goes back is taken, by its position, and it is not delivered: what stays is not counted,
@@ -14,20 +14,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.delivered_messages import Messages
+from quire.batches.delivered_messages import Messages
+from quire.batches.moved_messages import OWN_PREFIX, put_again
+from quire.definitions.row_schema import schema_of_words
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.finding import places_of
+from quire.engine.reading.position_search import places_of
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull
+from quire.interface.redriving import Chosen, Redriven, target_of
 from quire.limits import REDRIVEN_AT_ONCE
-from quire.message import GROUP_KEY, SETTABLE, Message
-from quire.moving import OWN_PREFIX, put_again
-from quire.redriving import Chosen, Redriven, target_of
-from quire.row_schema import schema_of_words
-from quire.streamed import StreamedMessage
-from quire.typed_message import content_of, row_of_payload
+from quire.messages.message import GROUP_KEY, SETTABLE, Message
+from quire.messages.streamed_message import StreamedMessage
+from quire.messages.typed_message import content_of, row_of_payload
 
 from .own_transaction import OwnTransaction
 

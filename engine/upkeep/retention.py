@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from quire.calls.uninterrupted import nested
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.finding import position_at
+from quire.engine.reading.position_search import position_at
 from quire.engine.transactions.context import Context
 from quire.errors import QueueFull, QuireError
 from quire.limits import LET_GO_PART, POINTERS_AT_ONCE
-from quire.uninterrupted import nested
 
 from .own_transaction import pass_by
 

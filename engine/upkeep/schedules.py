@@ -21,12 +21,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from quire.cron import DueTimes
-from quire.engine.commits.checks import check_stays, entries_by_name, entry_named
+from quire.batches.moved_messages import joined
+from quire.calls.uninterrupted import nested
+from quire.definitions.cron import DueTimes
+from quire.engine.commits.definition_checks import check_stays, entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
-from quire.engine.records.catalog import RAN_KEY, SCHEDULE, CatalogChange
-from quire.engine.records.durable_state import CatalogEntry
+from quire.engine.state.catalog import RAN_KEY, SCHEDULE, CatalogChange
+from quire.engine.state.durable_state import CatalogEntry
 from quire.engine.transactions.context import Context
 from quire.errors import (
     AlreadyCommitted,
@@ -36,12 +38,10 @@ from quire.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
-from quire.info import ScheduleInfo
+from quire.interface.schedules import ALL, DEFAULTS, DUE, FIELDS, ONCE, message_of
+from quire.interface.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
 from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
-from quire.moving import joined
-from quire.schedules import ALL, DEFAULTS, DUE, FIELDS, ONCE, message_of
-from quire.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
-from quire.uninterrupted import nested
+from quire.reports.info import ScheduleInfo
 
 from .own_transaction import OwnTransaction
 

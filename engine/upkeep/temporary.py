@@ -14,17 +14,17 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from quire.calls.uninterrupted import nested
 from quire.engine.commits.definitions import Definitions
-from quire.engine.queues.state import State
+from quire.engine.live_state.live_state import State
 from quire.engine.reading.delivery import Delivery
-from quire.engine.reading.finding import place_of
-from quire.engine.records.catalog import SUBSCRIPTION, subscription_form
+from quire.engine.reading.position_search import place_of
+from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
-from quire.info import SubscriptionInfo
+from quire.interface.starts import Start, check_starts
 from quire.limits import CLAIM_SECONDS
-from quire.starts import Start, check_starts
-from quire.uninterrupted import nested
+from quire.reports.info import SubscriptionInfo
 
 Name = tuple[str, str]  # of the queue, of the subscription
 _BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)

@@ -8,16 +8,16 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
-from quire.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
-from quire.delivered_messages import Messages
-from quire.documented import documented_by
-from quire.message import Message
-from quire.store import Store
-from quire.transaction import Transaction
+from quire.batches.delivered_messages import Messages
+from quire.calls.documented import documented_by
+from quire.interface.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
+from quire.messages.message import Message
 
-from .lines import Lines
 from .pool import Pool
 from .transaction import AsyncTransaction, roll_back
+from .waiting_lines import Lines
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from quire.documented import documented_by
-from quire.integration import Integration
-from quire.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.calls.documented import documented_by
+from quire.interface.integration import Integration
+from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
 
-from .calls import awaited
+from .coroutines import awaited
 from .pool import Pool
 
 R = TypeVar("R")

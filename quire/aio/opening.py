@@ -7,7 +7,7 @@ from typing import Any
 
 from quire import opening
 
-from .calls import Beginning
+from .coroutines import Beginning
 from .pool import Pool
 from .store import AsyncStore
 

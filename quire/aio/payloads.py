@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from quire.arguments import Bytes
-from quire.delivered_messages import Messages, with_payloads
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages, with_payloads
+from quire.calls.documented import documented_by
 from quire.limits import CHUNK_BYTES
-from quire.message import Message, check_message
-from quire.message_id import MessageId
-from quire.payload_writer import PayloadWriter, Source, pieces_of
-from quire.streamed import StreamedMessage
+from quire.messages.message import Message, check_message
+from quire.messages.message_id import MessageId
+from quire.messages.payload_writer import PayloadWriter, Source, pieces_of
+from quire.messages.streamed_message import StreamedMessage
 
 from .pool import Pool
 

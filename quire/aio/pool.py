@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from quire.errand import Errand
+from quire.calls.errand import Errand
 from quire.errors import QuireError, StoreFailed
 from quire.limits import AIO_PUTS, AIO_THREADS, CANCEL_SECONDS
 

@@ -16,24 +16,23 @@ from quire.arguments import (
     check_source,
     check_wait,
 )
-from quire.consumer import ConsumerOptions
-from quire.delivered_messages import Messages
-from quire.deprecated import STORE, with_old_names
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages
+from quire.calls.deprecated import STORE, with_old_names
+from quire.calls.documented import documented_by
 from quire.errors import StoreClosed
+from quire.interface.consumer import ConsumerOptions
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from quire.limits import AIO_THREADS
-from quire.message import Message
-from quire.message_id import PutId
+from quire.messages.message import Message
+from quire.messages.message_id import PutId
+from quire.messages.payload_writer import Source
+from quire.messages.put_options import MessageOptions
+from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
-from quire.payload_writer import Source
-from quire.put_options import MessageOptions
-from quire.store import Store
-from quire.streamed import StreamedMessage
-from quire.transaction import Transaction
 
-from .calls import Beginning, awaited, awaited_put
 from .consumer import AsyncConsumer
-from .lines import Lines
+from .coroutines import Beginning, awaited, awaited_put
 from .namespaces import (
     AsyncAdmin,
     AsyncCron,
@@ -45,6 +44,7 @@ from .namespaces import (
 from .payloads import kept
 from .pool import Pool
 from .transaction import AsyncTransaction
+from .waiting_lines import Lines
 
 R = TypeVar("R")
 T = TypeVar("T")

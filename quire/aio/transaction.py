@@ -12,22 +12,22 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
-from quire.delivered_messages import Messages
-from quire.deprecated import TRANSACTION, with_old_names
-from quire.documented import documented_by
+from quire.batches.delivered_messages import Messages
+from quire.calls.deprecated import TRANSACTION, with_old_names
+from quire.calls.documented import documented_by
 from quire.errors import QueueFull
-from quire.integration import TransactionIntegration
-from quire.message import Message
-from quire.message_id import MessageId
+from quire.interface.integration import TransactionIntegration
+from quire.interface.transaction import Transaction
+from quire.messages.message import Message
+from quire.messages.message_id import MessageId
+from quire.messages.payload_writer import Source
+from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
-from quire.payload_writer import Source
-from quire.put_options import MessageOptions
-from quire.transaction import Transaction
 
-from .calls import awaited, awaited_put, told_as
-from .lines import Lines
+from .coroutines import awaited, awaited_put, told_as
 from .payloads import AsyncPayloadWriter
 from .pool import Pool
+from .waiting_lines import Lines
 
 R = TypeVar("R")
 

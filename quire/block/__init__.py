@@ -3,10 +3,10 @@
 from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
 from .block import Block, StreamedBlock
-from .builder import BlockBuilder
-from .encode import EncodedBlock, run_of_block, with_no_priority
+from .block_builder import BlockBuilder
+from .encoding import EncodedBlock, run_of_block, with_no_priority
 from .format import HEADER_BYTES
-from .single import checked_one, encode_one, encode_streamed, payload_of_one, plain_one
+from .single_block import checked_one, encode_one, encode_streamed, payload_of_one, plain_one
 
 __all__ = [
     "HEADER_BYTES",

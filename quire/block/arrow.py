@@ -14,10 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from quire.limits import ARROW_CACHED_ROWS
-from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA
+from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA
 
-from .columns import Attributes, Buffer, Headers, Strings, base_zero
 from .format import ABSENT_TIME, Column
+from .header_columns import Attributes, Buffer, Headers, Strings, base_zero
 
 _TIME = pa.timestamp("us", "UTC")
 _MAP = MESSAGE_SCHEMA.field("attributes").type

@@ -24,9 +24,9 @@ from quire.limits import (
     MAX_TIME_US,
 )
 
-from .columns import Attributes, Headers, Strings, offsets_of
-from .encode import MessageRun, prioritised
+from .encoding import MessageRun, prioritised
 from .format import ABSENT_TIME, FIXED_COLUMNS, Column
+from .header_columns import Attributes, Headers, Strings, offsets_of
 
 Priorities = int | NDArray[np.int64]
 """One for all messages, or one for each."""

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import MESSAGE_OVERHEAD_BYTES
-from quire.message import NO_ATTRIBUTES, Message
-from quire.payload_reader import ReadChunk, Stream, whole_payload
-from quire.streamed import StreamedMessage
+from quire.messages.message import NO_ATTRIBUTES, Message
+from quire.messages.payload_reader import ReadChunk, Stream, whole_payload
+from quire.messages.streamed_message import StreamedMessage
 
 from .arrow import to_record_batch
-from .columns import Buffer, Headers
 from .format import (
     ABSENT_TIME,
     ALL_COLUMNS,
@@ -39,7 +38,8 @@ from .format import (
     padded,
     section_count,
 )
-from .unread import Unread, sections_of
+from .header_columns import Buffer, Headers
+from .unverified_block import Unread, sections_of
 
 _unpack_header = HEADER.unpack_from
 _NO_HEADERS = Headers()
@@ -315,7 +315,7 @@ class Block:
 
 
 class StreamedBlock(Block):
-    """The header of one streamed message. Its payload is elsewhere (see `quire.streamed`)."""
+    """The header of one streamed message, whose payload is elsewhere (`streamed_message`)."""
 
     __slots__ = ("read_chunk",)
 

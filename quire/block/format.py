@@ -50,7 +50,7 @@ of the payload offsets:
     52      4     reserved, 0
     56      8     checksum of the head: xxh3_64 of bytes [8, 56) and [64, the head's end)
     64            section table, as above
-                  schema, in words (see `quire.row_schema`), UTF-8
+                  schema, in words (see `quire.definitions.row_schema`), UTF-8
                   statistics, JSON in UTF-8
                   u64 length in bytes, u64 xxh3_64 of each part of the rows: Arrow's message without its
                   body, then of the body each column, up to where the next one begins; the head ends

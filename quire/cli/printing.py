@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quire.limits import PAYLOAD_START_BYTES
-from quire.message import MESSAGE_SCHEMA
-from quire.typed_message import value_json
+from quire.messages.message import MESSAGE_SCHEMA
+from quire.messages.typed_message import value_json
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -12,8 +12,8 @@ from quire.errors import QuireError, StoreLocked
 from quire.loggers import show_warnings
 
 from .command import ExitStatus
-from .hints import in_commands
-from .line import read_line
+from .command_line import read_line
+from .error_hints import in_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,17 @@ from .definition import (
     subscription_of,
 )
 from .drawing import draw, write_drawing
-from .kept import (
+from .graph_progress import (
+    GraphSight,
+    InputSight,
+    LeftSubscription,
+    QueueSight,
+    StepSight,
+    left_subscriptions,
+    see,
+)
+from .graph_words import explain
+from .kept_graphs import (
     ask_replay,
     asked_replays,
     awaited_markers,
@@ -25,16 +35,6 @@ from .kept import (
     take_replay,
     tell_awaited,
 )
-from .sight import (
-    GraphSight,
-    InputSight,
-    LeftSubscription,
-    QueueSight,
-    StepSight,
-    left_subscriptions,
-    see,
-)
-from .words import explain
 
 __all__ = [
     "GraphDefinition",

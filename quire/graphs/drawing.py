@@ -22,9 +22,9 @@ from quire.limits import (
 )
 
 from .definition import GraphDefinition, StepDefinition
+from .graph_progress import GraphSight, QueueSight, StepSight
 from .layout import GraphLayout, arrange
 from .lettering import count, fitted
-from .sight import GraphSight, QueueSight, StepSight
 
 _STYLE: Final = """
 .quire text { font-family: system-ui, "Helvetica Neue", Arial, sans-serif; text-anchor: middle; }

@@ -18,16 +18,16 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
 
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import nested
 from quire.env import Env
+from quire.env.os_file import aligned_buffer, not_readable, raise_if_full
+from quire.env.os_lock import guarded_words
 from quire.errors import StoreLocked
-from quire.os_file import aligned_buffer, not_readable, raise_if_full
-from quire.os_lock import guarded_words
 from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
 from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode, pages_of
-from quire.uninterrupted import nested
 
 # (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
 InUse = Callable[["SimEnv", str, int, int], str]

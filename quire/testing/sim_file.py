@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quire.documented import documented_by
+from quire.calls.documented import documented_by
 from quire.env import File
+from quire.env.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.errors import InvalidArgument
 from quire.limits import MAPPED_READ_BYTES
-from quire.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.testing.sim_calls import Call, Fault
 from quire.testing.sim_inode import FileChange, SimInode, pages_of
 

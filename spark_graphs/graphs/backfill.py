@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING
 from quire.arguments import check_name
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, QueueFull
+from quire.interface.starts import Time, check_time
 from quire.spark_graphs import connection
+from quire.spark_graphs.checkpoint.offsets import Positions
 from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
-from quire.spark_graphs.offsets import Positions
-from quire.starts import Time, check_time
 
+from .batches.batch_planner import Batch, Planner, release
+from .batches.task_store import StoreFiles
 from .definition import GraphPlace, GraphQueue, Step
-from .job import described
-from .planning import Batch, Planner, release
+from .functions.kept_values import KeptValues, state_name
+from .functions.step_function import StepWork, whole
 from .preparing import check_no_aliases, prepare
 from .schemas import schemas_of
-from .session import ended, has_ended
-from .step_commit import StepCommit, ledger_key
-from .task_store import StoreFiles
-from .values import KeptValues, state_name
-from .work import StepWork, whole
+from .spark.session import ended, has_ended
+from .spark.spark_job import described
+from .steps.step_commit import StepCommit, ledger_key
 
 if TYPE_CHECKING:
-    from quire.store import Store
+    from quire.interface.store import Store
 
 Bound = int | Time | Mapping[str, int] | None
 

@@ -13,6 +13,7 @@ from quire.arguments import check_name
 from quire.callbacks import check_done, check_function
 from quire.errors import InvalidArgument
 from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
+from quire.interface.starts import Start, check_start
 from quire.limits import MAX_STRING_BYTES
 from quire.spark_graphs.limits import (
     DEFAULT_POISON_SECONDS,
@@ -22,7 +23,6 @@ from quire.spark_graphs.limits import (
     MAX_TITLE,
 )
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
-from quire.starts import Start, check_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

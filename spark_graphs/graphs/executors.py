@@ -16,7 +16,7 @@ from quire.env import OsEnv
 from quire.errors import StoreNotFound
 from quire.spark_graphs.limits import EXECUTOR_TASKS, EXECUTOR_TRIAL_SECONDS
 
-from .task_store import TaskStore
+from .batches.task_store import TaskStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,6 +15,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
+from quire.definitions.row_schema import check_schema
 from quire.errors import InvalidArgument, StoreNotFound
 from quire.graphs import (
     GraphDefinition,
@@ -27,15 +28,15 @@ from quire.graphs import (
     see,
     write_drawing,
 )
+from quire.interface.starts import Start, Time
 from quire.opening import checked_path
-from quire.row_schema import check_schema
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.options import quantity_of_bytes
-from quire.spark_graphs.writer import target_at
-from quire.starts import Start, Time
+from quire.spark_graphs.writing.sink_writer import target_at
 
 from .backfill import Backfill
+from .batches.task_store import StoreFiles
 from .definition import (
     GraphPlace,
     GraphQueue,
@@ -52,14 +53,13 @@ from .definition import (
     title_of,
 )
 from .executors import check_executors
+from .functions.kept_values import KeptValues, state_name
+from .functions.start_trial import try_out
+from .functions.step_function import StepWork, running_values
 from .preparing import check_no_aliases, prepare
 from .run import Run
 from .schemas import schemas_of
-from .step_life import Restart
-from .task_store import StoreFiles
-from .trial import try_out
-from .values import KeptValues, state_name
-from .work import StepWork, running_values
+from .steps.step_life import Restart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

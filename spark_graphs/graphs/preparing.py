@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from quire.definitions.order import COMMIT
+from quire.definitions.row_schema import is_part
 from quire.errors import InvalidArgument, QueueExists, QueueNotFound
-from quire.order import COMMIT
-from quire.row_schema import is_part
+from quire.interface.starts import Start
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import Starts, read_options
-from quire.spark_graphs.retention import WORDS
-from quire.starts import Start
+from quire.spark_graphs.planning.retention import WORDS
 
 from .definition import GraphQueue, Step
 from .schemas import check_letters, schemas_of
 
 if TYPE_CHECKING:
-    from quire.info import QueueInfo
-    from quire.store import Store
+    from quire.interface.store import Store
+    from quire.reports.info import QueueInfo
 
     ChooseStart = Callable[[Store, QueueInfo], Start]
 

@@ -24,19 +24,19 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
 
 from .definition import GraphPlace
-from .job import cancel
-from .looking import look
-from .replay import replay
-from .runner import StepRunner
-from .session import ended, has_ended
+from .functions.step_function import StepWork
+from .graph_status import look
+from .spark.session import ended, has_ended
+from .spark.spark_job import cancel
 from .status import Phase, RunStatus
-from .step_hold import StepHold
-from .step_life import OfRun, Restart
-from .streaming import StreamRunner
-from .work import StepWork
+from .steps.replay import replay
+from .steps.step_hold import StepHold
+from .steps.step_life import OfRun, Restart
+from .steps.step_runner import StepRunner
+from .steps.stream_runner import StreamRunner
 
 if TYPE_CHECKING:
-    from quire.info import QueueInfo
+    from quire.reports.info import QueueInfo
 
 Runner = StepRunner | StreamRunner
 Ends = dict[str, dict[str, int]]  # by step, and by queue that it reads

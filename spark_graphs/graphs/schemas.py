@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from quire.definitions.row_schema import is_part
 from quire.errors import InvalidArgument
-from quire.row_schema import is_part
-from quire.spark_graphs.row_sink import Routes, check_fit
 from quire.spark_graphs.schema import check_sink_schema
+from quire.spark_graphs.writing.row_sink import Routes, check_fit
 
 from .definition import GraphQueue, Step
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from quire.store import Store
+    from quire.interface.store import Store
 
 Schemas = Mapping[str, str | None]
 """The schema of each queue, in words; None: it holds bytes. One that is to be made has bytes."""

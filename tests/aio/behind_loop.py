@@ -16,7 +16,7 @@ from quire.aio.namespaces import AsyncNamespace
 from quire.aio.pool import Pool
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.errors import StoreClosed
-from quire.store import Store
+from quire.interface.store import Store
 
 R = TypeVar("R")
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quire.batches.packing import pack
 from quire.block import BlockBuilder
-from quire.block.pack import pack
 from quire.errors import InvalidArgument
 from quire.limits import MAX_TIME_US
-from quire.message import Message
-from quire.message_fields import Fields, check_payload
+from quire.messages.message import Message
+from quire.messages.message_fields import Fields, check_payload
 
 pytestmark = pytest.mark.promise(13)
 
@@ -67,8 +67,8 @@ def test_wrong_payload(payload: object) -> None:
 
 def test_too_large_payload(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit the message says what else to do."""
-    monkeypatch.setattr("quire.message_fields.MAX_PAYLOAD_BYTES", 10)
-    monkeypatch.setattr("quire.block.builder.MAX_PAYLOAD_BYTES", 10)
+    monkeypatch.setattr("quire.messages.message_fields.MAX_PAYLOAD_BYTES", 10)
+    monkeypatch.setattr("quire.block.block_builder.MAX_PAYLOAD_BYTES", 10)
     monkeypatch.setattr("quire.block.arrow_input.MAX_PAYLOAD_BYTES", 10)
     builder = BlockBuilder()
     puts: list[Callable[[], object]] = [

@@ -9,11 +9,11 @@ import pytest
 
 from quire.block import BlockBuilder, encode_one
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, section_count
-from quire.block.row_opening import open_block, verified_block
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.message import Message
-from quire.message_fields import Fields
+from quire.messages.message import Message
+from quire.messages.message_fields import Fields
+from quire.rows.open_block import open_block, verified_block
 
 
 def rich_block() -> bytes:

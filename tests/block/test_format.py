@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from quire.batches.packing import BlockSlice, pack
 from quire.block import BlockBuilder, encode_one
 from quire.block.format import COLUMN_NAMES, Column
-from quire.block.pack import BlockSlice, pack
-from quire.block.row_opening import verified_block
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
+from quire.rows.open_block import verified_block
 
 PLAIN = (
     "8ea31c2f20c0ab3051424c4b0100000000000000010000005000000000000000"

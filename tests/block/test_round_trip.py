@@ -10,14 +10,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.batches.delivered_messages import Messages
+from quire.batches.delivered_slice import Delivered
+from quire.batches.packing import BlockSlice, pack, split
 from quire.block import Block, BlockBuilder, EncodedBlock, encode_one, runs_of_shares
-from quire.block.pack import BlockSlice, pack, split
-from quire.block.row_opening import verified_block
-from quire.delivered_messages import Messages
-from quire.delivered_slice import Delivered
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
-from quire.message import MESSAGE_SCHEMA, Message
-from quire.message_fields import Fields
+from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.message_fields import Fields
+from quire.rows.open_block import verified_block
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_000_000
 US = pa.timestamp("us", "UTC")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.block.row_check import check_column
+from quire.rows.row_check import check_column
 
 
 def text(offsets: list[int], data: bytes, start: int = 0) -> pa.Array:

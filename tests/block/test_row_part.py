@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
-from quire.block.row_block import RowBlock, head_bytes
-from quire.block.row_builder import RowBuilder
-from quire.block.row_input import rows_of
-from quire.block.row_opening import verified_block
-from quire.block.row_part import read_columns
 from quire.checksum import checksum
+from quire.definitions.row_schema import schema_of_words
 from quire.errors import StoreCorrupt
-from quire.row_schema import schema_of_words
+from quire.rows.open_block import verified_block
+from quire.rows.row_block import RowBlock, head_bytes
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_input import rows_of
+from quire.rows.row_part import read_columns
 
 WORDS = (
     "id bigint not null, name string, none double, tags array<string>, sizes map<string, int>, "

@@ -13,22 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.arrow_batch import slices_to_arrow
+from quire.batches.arrow_batch import slices_to_arrow
+from quire.batches.delivered_slice import Delivered
+from quire.batches.packing import BlockSlice, pack, split
 from quire.block import Block, EncodedBlock
 from quire.block.format import CHECKSUM, CHECKSUM_BYTES, HEAD_CHECKSUM_AT, HEADER_BYTES
-from quire.block.given import check_block
-from quire.block.pack import BlockSlice, pack, split
-from quire.block.row_block import RowBlock, head_bytes, reaches_of
-from quire.block.row_builder import RowBuilder
-from quire.block.row_input import Rows, one_row, rows_of
-from quire.block.row_opening import verified_block
 from quire.checksum import checksum
-from quire.delivered_slice import Delivered
+from quire.definitions.row_schema import check_schema
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
-from quire.message import Message
-from quire.message_fields import Fields
-from quire.row_schema import check_schema
-from quire.typed_message import TypedMessage, row_of_payload
+from quire.messages.message import Message
+from quire.messages.message_fields import Fields
+from quire.messages.typed_message import TypedMessage, row_of_payload
+from quire.rows.given_block import check_block
+from quire.rows.open_block import verified_block
+from quire.rows.row_block import RowBlock, head_bytes, reaches_of
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_input import Rows, one_row, rows_of
 
 WORDS = (
     "id bigint not null, amount double, name string, price decimal(9, 2), raw binary, day date, "

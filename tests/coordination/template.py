@@ -17,7 +17,7 @@ import traceback
 from typing import IO, Any
 
 import quire.engine  # opening a store would import it in each child anew
-import quire.remote.election  # noqa: F401
+import quire.remote.ownership.election  # noqa: F401
 from tests.coordination import transfer
 from tests.source_tree import ROOT
 

@@ -13,7 +13,7 @@ import pytest
 
 import quire
 from demo import flights, reconcile, store, worker
-from quire.store import Store
+from quire.interface.store import Store
 
 ROWS = 600
 

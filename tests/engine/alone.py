@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quire.engine.records.durable_state import DurableQueue
+from quire.engine.state.durable_state import DurableQueue
 
 
 class Alone:

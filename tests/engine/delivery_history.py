@@ -15,16 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.queues.delivery_table import RULES, Event
-from quire.engine.queues.delivery_table import DeliveryState as State
+from quire.engine.delivery.delivery_table import RULES, Event
+from quire.engine.delivery.delivery_table import DeliveryState as State
+from quire.engine.delivery.ready_positions import Lanes
+from quire.engine.delivery.selection import Selection
+from quire.engine.delivery.sequences import _split
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.selection import Selection
-from quire.engine.queues.sequences import _split
-from quire.engine.queues.standing import Lanes
 from quire.engine.queues.subscription import Subscription
 from quire.errors import QueueFull, QueueInUse
 from quire.limits import POSITIONS
-from quire.message import MISSING, Message
+from quire.messages.message import MISSING, Message
 from tests.engine.delivery_model import SECOND, Model, Place, Told
 from tests.engine.workload import new_machine, open_store
 

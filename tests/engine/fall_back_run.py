@@ -17,7 +17,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import QuireError
-from quire.message_id import MessageId, MessageIds
+from quire.messages.message_id import MessageId, MessageIds
 from quire.testing import SimEnv
 from tests.engine.fall_back_script import ALL, QUEUES, SUBSCRIPTIONS, TAILS, Step
 

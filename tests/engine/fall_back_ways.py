@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
-from quire.engine.checkpoints.mover import Mover
-from quire.engine.commits import committer, sequencer, volatile
+from quire.engine.checkpoints.block_mover import Mover
+from quire.engine.commits import committer, memory_section, sequencer
 from quire.engine.commits.committer import Committer
+from quire.engine.commits.memory_section import MemorySection
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.volatile import MemorySection
+from quire.engine.live_state.live_state import State
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import QueueLog
-from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
-from quire.engine.records.sections.held import HeldSection
-from quire.engine.records.sections.moves import MovesSection
-from quire.engine.records.sections.values import ValuesSection
+from quire.engine.state.sections.held import HeldSection
+from quire.engine.state.sections.moves import MovesSection
+from quire.engine.state.sections.values import ValuesSection
 from quire.engine.transactions import arrow_slices, puts
 from quire.engine.transactions.gets import Gets
 from quire.engine.transactions.puts import Puts
@@ -189,7 +189,7 @@ CALLED: tuple[tuple[Any, str, str], ...] = (
     (BlockReader, "_ltds_block", "a block from a large transaction's file"),
     (commit_record, "plain_one", "a payload summed in two copies"),
     (commit_record, "checked_one", "a payload summed in one"),
-    (volatile, "split", "a block in memory split"),
+    (memory_section, "split", "a block in memory split"),
     (StreamPut, "finish", "a stream in a file"),
     (StreamPut, "whole", "a stream as a message"),
 )

@@ -18,8 +18,8 @@ import pytest
 
 from quire.env import OsEnv
 from quire.errors import TransactionNotFound
-from quire.store import Store
-from quire.transaction import Transaction
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from tests.engine.kit import WAIT
 
 FEW = 40  # signals for each call, and 1,000 with -m slow

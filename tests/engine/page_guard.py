@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from quire.engine.checkpoints.opened import OpenRequest, open_files
+from quire.engine.checkpoints.store_files import OpenRequest, open_files
 from quire.engine.layout import Layout
 from quire.engine.options import Options
 from quire.errors import StoreNotFound

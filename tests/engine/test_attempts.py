@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.attempts import AttemptRow, Attempts
+from quire.engine.state.attempts import AttemptRow, Attempts
 
 Tried = tuple[int, int, int]
 NEVER: Tried = 0, 0, 0

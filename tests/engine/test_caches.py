@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 
 from quire.block import encode_one
-from quire.block.row_opening import verified_block
 from quire.engine import EmbeddedStore as Store
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.reading.block_reader import BlockReader
 from quire.limits import BLOCK_CACHE_BYTES
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
+from quire.rows.open_block import verified_block
 from quire.testing import SimEnv
 
 from .kit import FIELDS, cached_bytes, take

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import Finding, as_json
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
+from quire.engine.state.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.errors import InvalidArgument, QueueExists, StoreCorrupt, StoreVersion
-from quire.info import CatalogItem
 from quire.journal import pack_record
 from quire.limits import MAX_CATALOG_ENTRY_BYTES
+from quire.reports.dump_items import Finding, as_json
+from quire.reports.info import CatalogItem
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from quire.definitions.order import SequenceOrder
 from quire.engine import EmbeddedStore as Store
-from quire.order import SequenceOrder
 from quire.testing import SimEnv
 from tests.engine.workload import new_machine, open_store
 

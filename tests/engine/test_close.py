@@ -173,7 +173,7 @@ def test_promise_11_a_lock_whose_file_cannot_be_emptied_is_let_go(
         raise OSError(errno.EIO, "input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quire.os_lock.os.ftruncate", broken)
+        patch.setattr("quire.env.os_lock.os.ftruncate", broken)
         with pytest.raises(StoreFailed, match="open it again"):
             store.close()
     Store.open(store_path).close()

@@ -11,7 +11,7 @@ import pytest
 from quire.block import EncodedBlock, encode_one
 from quire.engine.records.commit_record import PAYLOAD_AT, LedgerEntry, Read, pack, pack_light
 from quire.limits import CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
 
 from .kit import FIELDS
 

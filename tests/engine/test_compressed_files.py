@@ -151,7 +151,7 @@ def test_files_of_others_are_adopted(compressed: Store, compression: str) -> Non
 READ_PIECES = """
 import json, sys
 from quire.engine import PieceReader
-from quire.info import (Piece)
+from quire.reports.info import (Piece)
 reader = PieceReader(sys.argv[1])
 rows, first, last = 0, None, None
 for batch in reader.read_all([Piece(**piece) for piece in json.loads(sys.argv[2])]):

@@ -14,7 +14,7 @@ from quire.engine.checkpoints import snapshot
 from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import checkpoint_file
-from quire.engine.records.fold import Fold
+from quire.engine.state.fold import Fold
 from quire.errors import StoreCorrupt, StoreNotFound
 from quire.testing import TALLY, SimEnv, SimFile, enumerate_crashes
 from tests.engine.page_guard import guard_pages
@@ -346,14 +346,14 @@ def test_canary_uses_released_pages_within_a_checkpoint(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint that takes pages that were released after its snapshot is caught."""
-    monkeypatch.setattr("quire.engine.pages.places.Places.withhold", lambda places: None)
+    monkeypatch.setattr("quire.engine.pages.block_places.Places.withhold", lambda places: None)
     with pytest.raises(Exception):  # noqa: B017, PT011
         crash_several(range(seed, seed + 60), every=1000, rounds=0)
 
 
 @pytest.mark.parametrize(
     "skipped",
-    ["quire.journal.recovery._settle_last_groups", "quire.engine.checkpoints.opened.settle"],
+    ["quire.journal.recovery._settle_last_groups", "quire.engine.checkpoints.store_files.settle"],
 )
 def test_canary_builds_on_what_may_be_gone(
     seed: int, monkeypatch: pytest.MonkeyPatch, skipped: str

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from quire.calls.uninterrupted import nested
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
-from quire.uninterrupted import nested
 from tests.engine.workload import PATH, new_machine, open_store
 
 PAGE = 4096

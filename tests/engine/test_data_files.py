@@ -14,9 +14,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.engine.pages.data_files import file_for
-from quire.engine.records.catalog import QUEUE, CatalogChange, pack
-from quire.engine.records.durable_state import DurableState
 from quire.engine.records.format import CATALOG
+from quire.engine.state.catalog import QUEUE, CatalogChange, pack
+from quire.engine.state.durable_state import DurableState
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.limits import MAX_DATA_FILES

@@ -13,9 +13,9 @@ import pytest
 
 import quire
 from quire.errors import QuireError
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from quire.limits import CALL_LEVELS
-from quire.store import Store
-from quire.transaction import Transaction
 from tests.engine.deep_stack import deepest, depths, done
 
 QUEUES = "work", "other", "pages"

@@ -12,12 +12,12 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
-from quire.engine.records.attempts import Attempts
 from quire.engine.records.commit_record import CommitRecord, Read
-from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import Fold, decode
-from quire.engine.records.sections.deliveries import Deliveries, DeliveriesSection
-from quire.engine.records.sections.kinds import pack_sections, read_sections
+from quire.engine.state.attempts import Attempts
+from quire.engine.state.durable_state import DurableState
+from quire.engine.state.fold import Fold, decode
+from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection
+from quire.engine.state.sections.kinds import pack_sections, read_sections
 from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import MAX_ATTRIBUTES
 from quire.testing import SimEnv, enumerate_crashes

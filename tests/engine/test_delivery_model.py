@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import order_code
 from quire.block import Block
-from quire.engine.queues import selection, whereabouts
-from quire.engine.queues.delivery_table import RULES, Event, Rule, ways
-from quire.engine.queues.delivery_table import DeliveryState as State
-from quire.engine.queues.groups import Groups
-from quire.engine.queues.selection import Selection
+from quire.definitions import order_code
+from quire.engine.delivery import position_states, selection
+from quire.engine.delivery.delivery_table import RULES, Event, Rule, ways
+from quire.engine.delivery.delivery_table import DeliveryState as State
+from quire.engine.delivery.ordered_groups import Groups
+from quire.engine.delivery.selection import Selection
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import attribute_ranks
-from quire.engine.records.attempts import Attempts
+from quire.engine.state.attempts import Attempts
 from quire.errors import QueueInUse, StoreFailed
 from quire.testing import sim_env
 from tests.engine.delivery_history import BY_CODE, TABLE, by_sender, run_many
@@ -113,7 +113,7 @@ def test_each_transition_is_needed(left_out: Rule, monkeypatch: pytest.MonkeyPat
     What is refused raises and changes nothing; in the midst of a step it is another error at times.
     """
     made = ways(rule for rule in RULES if rule is not left_out)
-    for module in (selection, whereabouts):
+    for module in (selection, position_states):
         monkeypatch.setattr(module, "WAYS", made)
     monkeypatch.setattr(selection, "_TAKEN", made[Event.TAKE][State.IN_FLIGHT.number])
     monkeypatch.setattr(selection, "_PASSED", made[Event.READ][State.READ.number])

@@ -16,13 +16,13 @@ import pytest
 import quire
 from quire import dump
 from quire.checksum import checksum
-from quire.dump_items import Finding, Item, as_json
-from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.checkpoint_file import IntegerRuns, read_checkpoint, write_checkpoint
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header
+from quire.reports.dump_items import Finding, Item, as_json
+from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, Oracle, Workload, new_machine, open_store
 

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from quire.engine.records import format
-from quire.engine.records.attempts import Attempts
 from quire.engine.records.commit_record import Part, Read
-from quire.engine.records.durable_state import (
+from quire.engine.state.attempts import Attempts
+from quire.engine.state.durable_state import (
     NOBODY,
     SHARED,
     TOPIC,

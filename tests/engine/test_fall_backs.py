@@ -15,7 +15,7 @@ import pytest
 from quire import limits
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.committer import Committer
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.engine.records.commit_record import pack_light
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv

@@ -22,7 +22,7 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
-from quire.info import Report
+from quire.reports.info import Report
 from quire.testing import Call, SimEnv
 from tests.engine.kit import WAIT
 from tests.engine.workload import (

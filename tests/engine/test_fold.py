@@ -18,9 +18,9 @@ from quire.engine.layout import Layout
 from quire.engine.namespaces.admin import EmbeddedAdmin
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
-from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.state.durable_state import DurableState
+from quire.engine.state.fold import Fold, decode_record
 from quire.env import Env, OsEnv
 from quire.errors import StoreCorrupt
 from quire.journal import KIND_GENERATION, JournalFinding, geometry_of, scan

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import quire
-from quire import queue_types
+from quire.definitions import queue_types
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled
-from quire.info import QueueInfo
+from quire.reports.info import QueueInfo
 from tests.engine.kit import take
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 4 << 20}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues.groups import Groups, group_number
-from quire.engine.queues.selection import Selection, SelectionHeaders
-from quire.engine.records.attempts import Attempts
+from quire.engine.delivery.ordered_groups import Groups, group_number
+from quire.engine.delivery.selection import Selection, SelectionHeaders
+from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine import test_rules_model

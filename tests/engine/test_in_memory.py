@@ -13,8 +13,8 @@ import quire
 import quire.aio
 import quire.opening
 from quire.engine import EmbeddedStore as Store
+from quire.env.memory_env import MemoryEnv
 from quire.errors import AlreadyCommitted, InvalidArgument
-from quire.memory_env import MemoryEnv
 from quire.testing import SimEnv
 
 

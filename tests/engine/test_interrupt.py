@@ -13,7 +13,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.commits.written import Written
+from quire.engine.commits.written_messages import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
 from tests.engine.kit import WAIT, take

@@ -114,7 +114,7 @@ def test_a_rollback_after_an_interrupt_gives_all_back(
     monkeypatch: pytest.MonkeyPatch, action: Action, *, together: bool
 ) -> None:
     """`together`: the messages that are got stand in one block. New ones for each moment."""
-    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", 4096)
     gc.collect()  # no finaliser of what other tests have dropped is to be interrupted
     moment, interrupted = 0, True
     with Store.open("/store", env=SimEnv(), background=False) as store:

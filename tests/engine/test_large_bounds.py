@@ -171,7 +171,7 @@ def test_a_rollback_asks_the_disk_for_nothing(store_path: str) -> None:
 def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the file system never has much to free at a time; a crash loses track of nothing."""
     slice_bytes = 1 << 20
-    monkeypatch.setattr("quire.engine.pages.discarded.REMOVAL_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", slice_bytes)
     for slices in (1, 2, 3):
         env = SimEnv()
         store = Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18)
@@ -218,7 +218,7 @@ def test_small_files_go_many_at_a_time() -> None:
 @pytest.mark.promise(10)
 def test_a_late_reader_of_a_file_that_goes_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is over, the messages are read: before, in the midst of and after the removal."""
-    monkeypatch.setattr("quire.engine.pages.discarded.REMOVAL_SLICE_BYTES", 1 << 20)
+    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", 1 << 20)
     env = SimEnv()
     with Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18) as store:
         store.create_queue("q", kind="work")
@@ -277,7 +277,7 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
     compression: str | None, direct: bool, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two queues each; one committed, one rolled back, one committed with reads: all or nothing."""
-    monkeypatch.setattr("quire.engine.pages.discarded.REMOVAL_SLICE_BYTES", 8192)
+    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", 8192)
     options: dict[str, Any] = {
         "segment_bytes": 64 << 10,
         "grow_bytes": 64 << 10,
@@ -347,7 +347,9 @@ def test_a_commit_whose_files_have_no_durable_names_is_caught(
 ) -> None:
     """A canary: an engine that does not sync the directory loses what it acknowledged."""
     if hasty:
-        monkeypatch.setattr("quire.engine.pages.places.Places.sync_names", lambda places: None)
+        monkeypatch.setattr(
+            "quire.engine.pages.block_places.Places.sync_names", lambda places: None
+        )
     env = SimEnv()
     store = Store.open("/s", env=env, background=False, large_flush_bytes=4096)
     env.sync_directory("/")

@@ -12,8 +12,8 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine import PieceReader
 from quire.errors import PositionLost, StoreCorrupt
-from quire.info import Lease, Piece
 from quire.ltds import LtdsWriter, new_id
+from quire.reports.info import Lease, Piece
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
 

@@ -12,8 +12,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.fold import decode, decode_record, prepared_in
 from quire.engine.records.local_tail import mark_of, placed, shared, split
+from quire.engine.state.fold import decode, decode_record, prepared_in
 from quire.env import Env, OsEnv
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.journal import (

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from quire.calls.uninterrupted import nested
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
-from quire.engine.checkpoints.pace import Pace
+from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.errors import PositionLost, QueueNotFound
-from quire.uninterrupted import nested
 from tests.engine.kit import take
 
 SOME = 5  # pointers under one hold of the lock

@@ -12,10 +12,10 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore as Store
+from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
-from quire.os_env import OsEnv
 from quire.remote import join
-from quire.remote.shared_store import SharedStore
+from quire.remote.ownership.shared_store import SharedStore
 
 
 def test_paths_that_the_system_refuses(tmp_path: Path) -> None:

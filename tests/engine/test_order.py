@@ -18,20 +18,20 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire import order_code
+from quire.definitions import order_code
+from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues import sequences, standing
-from quire.engine.queues.selection import Selection, SelectionHeaders
-from quire.engine.queues.sequences import NO_SEQUENCE, Sequences, _split, link_of
-from quire.engine.queues.standing import Line
+from quire.engine.delivery import ready_positions, sequences
+from quire.engine.delivery.ready_positions import Line
+from quire.engine.delivery.selection import Selection, SelectionHeaders
+from quire.engine.delivery.sequences import NO_SEQUENCE, Sequences, _split, link_of
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import _ranks_of, number_rank, text_rank
-from quire.engine.records.attempts import Attempts
 from quire.engine.records.format import DATA
+from quire.engine.state.attempts import Attempts
 from quire.errors import InvalidArgument, QueueDisabled, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import LAST_RANK, MAX_DATA_BLOCK_BYTES, SCATTERED_BLOCK_BYTES
-from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
 
@@ -165,8 +165,8 @@ def test_a_line_shows_the_lowest(
 ) -> None:
     """However codes came: one by one, together, in turn, again, short or long, and some read."""
     for name in ("LINE_RUN", "HEAPIFIED", "LANE_SLACK"):
-        monkeypatch.setattr(standing, name, min(limit, getattr(standing, name)))
-    monkeypatch.setattr(standing, "LONGEST_CODE", 1 << 20)
+        monkeypatch.setattr(ready_positions, name, min(limit, getattr(ready_positions, name)))
+    monkeypatch.setattr(ready_positions, "LONGEST_CODE", 1 << 20)
     for number in range(rounds):
         draw_line(random.Random(seed + number))
 

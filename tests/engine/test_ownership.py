@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import os_lock
 from quire.engine import EmbeddedStore as Store
-from quire.env import Env, OsEnv
+from quire.env import Env, OsEnv, os_lock
 from quire.errors import QuireError, StoreFailed, StoreLocked
 from quire.testing import SimEnv
 

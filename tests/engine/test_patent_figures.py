@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from quire.block.row_opening import verified_block
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import MESSAGES
 from quire.engine.records.commit_record import Part
+from quire.rows.open_block import verified_block
 from quire.testing import SimEnv
 
 

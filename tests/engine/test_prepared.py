@@ -11,7 +11,7 @@ import pytest
 
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.commits.written import Written
+from quire.engine.commits.written_messages import Written
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues.selection import Selection, SelectionHeaders
-from quire.engine.records.attempts import Attempts
+from quire.engine.delivery.selection import Selection, SelectionHeaders
+from quire.engine.state.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import ARROW_WHOLE_ROWS
@@ -272,7 +272,8 @@ def test_an_order_that_is_lost_is_caught(
 ) -> None:
     """A canary: a selection that takes the highest position of a rank first."""
     monkeypatch.setattr(
-        "quire.engine.queues.standing.heappush", lambda heap, position: heap.insert(0, position)
+        "quire.engine.delivery.ready_positions.heappush",
+        lambda heap, position: heap.insert(0, position),
     )
     with pytest.raises(AssertionError):
         test_higher_priorities_come_first(seed, rng, "work")

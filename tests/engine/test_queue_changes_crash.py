@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import as_json
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.catalog import ALIAS, STORE, TYPES
+from quire.engine.state.catalog import ALIAS, STORE, TYPES
 from quire.engine.upkeep import purging
 from quire.errors import DiskFull, InvalidArgument, QueueExists, QueueFull
+from quire.reports.dump_items import as_json
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 

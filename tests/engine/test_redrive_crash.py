@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from quire.message import Message
-from quire.moving import QUEUE
+from quire.batches.moved_messages import QUEUE
+from quire.messages.message import Message
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import open_store
 
@@ -63,6 +63,6 @@ def check(env: SimEnv, seen: Seen) -> None:
 
 def test_a_letter_is_in_one_queue(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever the power fails: none is lost, none is there twice."""
-    for module in ("quire.redriving", "quire.engine.upkeep.redriving"):
+    for module in ("quire.interface.redriving", "quire.engine.upkeep.redriving"):
         monkeypatch.setattr(f"{module}.REDRIVEN_AT_ONCE", 5)
     enumerate_crashes(work, check, Seen, seed=seed, rounds=1)

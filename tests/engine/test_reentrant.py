@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 import quire
-from quire import uninterrupted
+from quire.calls import uninterrupted
 from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.pages.block_places import Places
 from quire.engine.pages.io_worker import Job
-from quire.engine.pages.places import Places
 from quire.env import OsEnv
 from quire.errors import ReentrantCall
+from quire.interface.store import Store
 from quire.journal.segments import SegmentSet
-from quire.store import Store
 from tests.engine.kit import WAIT
 
 TIMES = 100

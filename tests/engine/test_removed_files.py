@@ -9,8 +9,8 @@ import pytest
 
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.pages.discarded import DiscardedFiles
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
+from quire.engine.pages.discarded_files import DiscardedFiles
 from quire.errors import PositionLost, StoreCorrupt, StoreFailed
 from quire.ltds import LtdsWriter, is_foreign, list_ids, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes

@@ -1,6 +1,6 @@
 """Data files are reorganised: what is left of a burst at a file's end moves down, and it is cut.
 
-Invariants Z1 to Z6 of `engine/checkpoints/reorganise.py`. The small stores here have files that
+Invariants Z1 to Z6 of `engine/checkpoints/reorganising.py`. The small stores here have files that
 grow and are cut by a few pages at a time, so that the same happens in them as after a burst of
 100 MB.
 """
@@ -18,9 +18,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.engine.checkpoints import space_maps
-from quire.engine.checkpoints.reorganise import Reorganisation
+from quire.engine.checkpoints.reorganising import Reorganisation
+from quire.engine.pages.block_places import Extent
 from quire.engine.pages.io_manager import IoManager
-from quire.engine.pages.places import Extent
 from quire.env import Env
 from quire.errors import DiskFull, PositionLost, StoreCorrupt, StoreFailed
 from quire.testing import Call, SimEnv, enumerate_crashes
@@ -150,8 +150,8 @@ def test_each_checkpoint_moves_a_bounded_part(
     The maintenance makes so many, and comes to rest only when all is done, in every file.
     """
     monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
-    monkeypatch.setattr("quire.engine.checkpoints.reorganise.REORGANISE_BYTES", 2 << 20)
-    monkeypatch.setattr("quire.engine.checkpoints.reorganise.REORGANISE_RECORD_PAGES", 1)
+    monkeypatch.setattr("quire.engine.checkpoints.reorganising.REORGANISE_BYTES", 2 << 20)
+    monkeypatch.setattr("quire.engine.checkpoints.reorganising.REORGANISE_RECORD_PAGES", 1)
     with Store.open(store_path, background=False, data_files=files) as store:
         burst(store, files)
         moved = [0]

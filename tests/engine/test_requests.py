@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_words import in_words
+from quire.definitions.properties import Properties
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import QueueSnapshot
+from quire.engine.live_state.live_state import State
 from quire.engine.options import FIXED
-from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import IntegerRuns
-from quire.engine.records.durable_state import DurableQueue
-from quire.engine.records.requests import Requests
+from quire.engine.state.durable_state import DurableQueue
+from quire.engine.state.requests import Requests
 from quire.errors import AlreadyCommitted, InvalidArgument, KeyHeld, TransactionError
-from quire.properties import Properties
+from quire.reports.dump_words import in_words
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import (
     PATH,

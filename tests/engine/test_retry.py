@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from quire.definitions.retry import Retry, check_retry, retry_seconds
 from quire.engine import EmbeddedStore as Store
 from quire.limits import MAX_DELAY_SECONDS
-from quire.message import Message
-from quire.retry import Retry, check_retry, retry_seconds
+from quire.messages.message import Message
 from quire.testing import SimEnv, sim_env
 from tests.engine.workload import new_machine, open_store
 

@@ -16,7 +16,7 @@ from quire.engine.transactions.gets import Gets
 from quire.engine.upkeep.own_transaction import OwnTransaction
 from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
-from quire.message import Message
+from quire.messages.message import Message
 from quire.testing import SimEnv
 from tests.engine.workload import new_machine, open_store
 

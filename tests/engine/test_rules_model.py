@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.queues.selection import Selection
+from quire.engine.delivery.selection import Selection
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueInUse
-from quire.message import Message
+from quire.messages.message import Message
 from tests.engine.workload import new_machine, open_store
 
 STEPS = 120

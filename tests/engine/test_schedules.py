@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from quire import cron
+from quire.definitions import cron
+from quire.definitions.properties import OverflowPolicy
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.catalog import RAN_KEY, SCHEDULE, TYPES
+from quire.engine.state.catalog import RAN_KEY, SCHEDULE, TYPES
 from quire.engine.upkeep import schedules
 from quire.errors import DiskFull, InvalidArgument, ScheduleNotFound
+from quire.interface.schedules import DUE, MissedPolicy
 from quire.limits import LATE_SECONDS, MAX_SCHEDULE_ENTRY_BYTES, PUT_AT_ONCE
-from quire.properties import OverflowPolicy
-from quire.schedules import DUE, MissedPolicy
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 

@@ -9,8 +9,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.fold import Said, decode_record
-from quire.engine.records.sections.kinds import KINDS
+from quire.engine.state.fold import Said, decode_record
+from quire.engine.state.sections.kinds import KINDS
 from quire.errors import StoreFailed
 from quire.journal import JournalFinding, geometry_of, list_segments, scan
 from quire.testing import SimEnv, enumerate_crashes

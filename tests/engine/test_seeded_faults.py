@@ -15,11 +15,12 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.queues.queue import Queue
-from quire.engine.records import format, state_hash
+from quire.engine.records import format
 from quire.engine.records.commit_record import Read
-from quire.engine.records.durable_state import DurableQueue
-from quire.engine.records.fold import Fold
-from quire.engine.records.sections.kinds import KINDS
+from quire.engine.state import state_hash
+from quire.engine.state.durable_state import DurableQueue
+from quire.engine.state.fold import Fold
+from quire.engine.state.sections.kinds import KINDS
 from quire.errors import QuireError
 from quire.testing import SimEnv
 from tests.engine.test_local_tail import OPTIONS, fill_with_a_tail_of_another
@@ -173,7 +174,7 @@ def test_a_tail_of_another_machine_that_is_taken_for_places_is_told(
     """A store that does not look at its mark opens, or complains of something else."""
     env = fill_with_a_tail_of_another(seed)
     assert "another machine's disk" in refusal(env)
-    monkeypatch.setattr("quire.engine.records.fold.mark_of", nothing)
+    monkeypatch.setattr("quire.engine.state.fold.mark_of", nothing)
     assert "another machine's disk" not in refusal(env)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quire.calls.uninterrupted import nested
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.definitions import Definitions
 from quire.engine.transactions.transaction import EmbeddedTransaction as Transaction
@@ -23,7 +24,6 @@ from quire.errors import (
 )
 from quire.intervals import IntervalSet
 from quire.testing import Call, SimEnv
-from quire.uninterrupted import nested
 from quire.writebuffer import WriteBuffer
 from tests.engine.kit import WAIT, take
 

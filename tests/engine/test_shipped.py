@@ -15,9 +15,9 @@ from quire.engine.pages.data_file import DataFile
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.records.commit_record import CommitRecord, Part
-from quire.engine.records.fold import decode_record
 from quire.engine.records.local_tail import mark_of, placed, shared
-from quire.engine.records.sections.kinds import KINDS
+from quire.engine.state.fold import decode_record
+from quire.engine.state.sections.kinds import KINDS
 from quire.journal import KIND_GENERATION, Geometry, Journal, JournalFinding, scan
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.ltds import path_of

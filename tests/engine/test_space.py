@@ -8,7 +8,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.reservation import Space
-from quire.engine.records.durable_state import QueueConfig
+from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import RESERVE_MODE
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES

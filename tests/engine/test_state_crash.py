@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import Finding, as_json
-from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
-from quire.engine.records.catalog import STATE
-from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
-from quire.engine.records.sections.kinds import pack_sections
+from quire.engine.state.catalog import STATE
+from quire.engine.state.durable_state import DurableState
+from quire.engine.state.sections.kinds import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
+from quire.reports.dump_items import Finding, as_json
+from quire.reports.dump_words import in_words
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.test_fold import folded
 from tests.engine.workload import PATH, new_machine, open_store

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from quire.calls.uninterrupted import nested
 from quire.engine import EmbeddedStore as Store
-from quire.engine.pages.places import Places
-from quire.engine.records import state_hash
-from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
-from quire.engine.records.fold import Fold, decode_record
-from quire.engine.records.state_hash import OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
-from quire.engine.upkeep.contents import Contents
+from quire.engine.inspection.contents_digest import Contents
+from quire.engine.pages.block_places import Places
+from quire.engine.state import state_hash
+from quire.engine.state.durable_state import DurableQueue, DurableState, DurableSubscription
+from quire.engine.state.fold import Fold, decode_record
+from quire.engine.state.state_hash import OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
 from quire.journal import KIND_GENERATION, Geometry, JournalFinding, scan
 from quire.testing import SimEnv
-from quire.uninterrupted import nested
 from tests.engine.alone import Alone
 from tests.engine.workload import PATH, new_machine
 

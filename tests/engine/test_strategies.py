@@ -11,7 +11,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.reservation import Space
-from quire.engine.records.durable_state import QueueConfig
+from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull
 from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES

@@ -23,7 +23,7 @@ QUEUES = [{"name": "films", "kind": "work"}, {"name": "titles", "kind": "work"}]
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Payloads of a few pages have many chunks."""
-    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", CHUNK)
 
 
 def film(number: int) -> bytes:

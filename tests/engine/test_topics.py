@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quire.dump_items import as_json
-from quire.dump_words import in_words
-from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.durable_state import (
+from quire.engine.state.durable_state import (
     SHARED,
     DurableQueue,
     DurableState,
@@ -23,11 +20,14 @@ from quire.engine.records.durable_state import (
     QueueEffects,
     Ranges,
 )
-from quire.engine.records.fold import Fold, decode
-from quire.engine.records.sections.kinds import pack_sections, read_sections
-from quire.engine.records.sections.moves import Moves, MovesSection, Seek
+from quire.engine.state.fold import Fold, decode
+from quire.engine.state.sections.kinds import pack_sections, read_sections
+from quire.engine.state.sections.moves import Moves, MovesSection, Seek
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
+from quire.inspection.dumping import dump
 from quire.limits import CLAIM_SECONDS
+from quire.reports.dump_items import as_json
+from quire.reports.dump_words import in_words
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.alone import Alone
 from tests.engine.workload import PATH, new_machine, open_store

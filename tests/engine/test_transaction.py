@@ -18,7 +18,7 @@ from quire.errors import (
     TransactionError,
     TransactionTimeout,
 )
-from quire.message import MESSAGE_SCHEMA, Message
+from quire.messages.message import MESSAGE_SCHEMA, Message
 from quire.testing import SimEnv
 from tests.engine.kit import FIELDS, WAIT, numbers, take
 

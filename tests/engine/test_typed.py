@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quire.block.row_builder import RowBuilder
-from quire.block.row_input import one_row, rows_of
-from quire.dump_items import told
-from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
+from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, QueueFull, StoreCorrupt
+from quire.inspection.dumping import dump
 from quire.ltds import Compression, LtdsWriter, new_id
-from quire.os_env import OsEnv
+from quire.reports.dump_items import told
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_input import one_row, rows_of
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
 

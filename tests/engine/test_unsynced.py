@@ -13,7 +13,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.options import FIXED
-from quire.engine.pages.places import Places
+from quire.engine.pages.block_places import Places
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import UNSYNCED_SECONDS

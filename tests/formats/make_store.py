@@ -59,10 +59,10 @@ from typing import Any
 
 from quire import QueueOptions, Retry, register_order
 from quire.engine import EmbeddedStore as Store
+from quire.env.os_env import OsEnv
+from quire.env.os_file import OsFile
 from quire.errors import DiskFull
 from quire.ltds import LtdsWriter, new_id
-from quire.os_env import OsEnv
-from quire.os_file import OsFile
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 16,

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from quire.block import BlockBuilder
-from quire.block.row_opening import verified_block
 from quire.env import Env, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import (
@@ -27,6 +26,7 @@ from quire.ltds import (
 from quire.ltds import reader as ltds_reader
 from quire.ltds.format import HEADER, PAGE_BYTES, STREAMED_VERSION, TRAILER
 from quire.ltds.writer import seal
+from quire.rows.open_block import verified_block
 from quire.testing import SimEnv, enumerate_crashes
 
 STORE_ID = 0xFEDC_BA98_7654_3210

@@ -28,8 +28,8 @@ from typing import Any
 
 import quire
 import quire.engine  # now, and not in each worker
-import quire.remote.elected_store
-import quire.remote.election
+import quire.remote.ownership.elected_store
+import quire.remote.ownership.election
 from quire.errors import ConnectionLost, OutcomeUnknown
 
 __all__ = [

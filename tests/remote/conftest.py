@@ -11,10 +11,10 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import StoreClosed
+from quire.interface.store import Store as Interface
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
-from quire.remote.elected_store import ElectedStore
-from quire.store import Store as Interface
+from quire.remote.ownership.elected_store import ElectedStore
 from tests.aio.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.remote.children import join
 

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from quire.batches.delivered_messages import Messages
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block, encode_one
-from quire.block.row_opening import verified_block
-from quire.delivered_messages import Messages
-from quire.delivered_slice import Delivered
 from quire.errors import QueueNotFound, QuireError, StoreClosed, TransactionClosed
-from quire.info import QueueInfo
-from quire.message import Message
-from quire.message_id import KnownId, MessageIds
-from quire.remote.session import ServedStore
+from quire.messages.message import Message
+from quire.messages.message_id import KnownId, MessageIds
+from quire.remote.server.session import ServedStore
+from quire.reports.info import QueueInfo
+from quire.rows.open_block import verified_block
 
 
 class PlainTransaction:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from quire.arguments import Bytes
-from quire.remote.failures import raise_error
-from quire.remote.incoming import Incoming
-from quire.remote.protocol import (
+from quire.remote.wire.failures import raise_error
+from quire.remote.wire.incoming_frames import Incoming
+from quire.remote.wire.protocol import (
     ADD,
     ADD_HEAD,
     BLOCK,
@@ -26,8 +26,8 @@ from quire.remote.protocol import (
     encode_call,
     greeting,
 )
-from quire.remote.sockets import connect
-from quire.remote.urls import place_of
+from quire.remote.wire.sockets import connect
+from quire.remote.wire.urls import place_of
 
 SECONDS = 120.0
 

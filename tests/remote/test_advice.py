@@ -15,6 +15,7 @@ import pytest
 
 import quire
 import quire.aio
+from quire.definitions.near_names import did_you_mean
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -23,8 +24,7 @@ from quire.errors import (
     StoreLocked,
     SubscriptionNotFound,
 )
-from quire.nearness import did_you_mean
-from quire.remote.address import run_directory
+from quire.remote.wire.address import run_directory
 from tests.remote.conftest import AnyStore
 from tests.source_tree import ROOT
 
@@ -115,7 +115,8 @@ def test_classes_that_nobody_sees_are_not_named(store: AnyStore, name: str) -> N
 
 FORBIDDEN = """
 import os, sys
-import quire, quire.remote, quire.remote.election, quire.remote.elected_store, quire.engine
+import quire, quire.remote, quire.engine
+import quire.remote.ownership.election, quire.remote.ownership.elected_store
 import quire.opening
 quire.opening.JOIN_SECONDS = 0.1
 os.setuid(65534)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.delivered_messages import Messages
+from quire.batches.delivered_messages import Messages
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -25,7 +25,7 @@ from quire.errors import (
     TransactionAborted,
     TransactionClosed,
 )
-from quire.message import Message
+from quire.messages.message import Message
 from tests.remote.children import child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 

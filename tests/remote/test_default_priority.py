@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from quire.block import encode_one
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
 from tests.remote.conftest import AnyStore
 
 Txn = Any

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.errors import InvalidArgument, QueueInUse, QueueNotFound, TransactionClosed
-from quire.message import Message
+from quire.messages.message import Message
 from tests.remote.conftest import AnyStore, Clock
 
 SECONDS = 120.0

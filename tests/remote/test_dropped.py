@@ -11,7 +11,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, client
+from quire.remote import RemoteStore
+from quire.remote.client import remote_store
 from tests.remote.children import join, until
 
 DROPPED = "was dropped while it was"
@@ -68,7 +69,7 @@ def test_a_store_dropped_with_its_module_says_nothing(
     monkeypatch.setattr(sys, "unraisablehook", lambda given: failures.append(given.exc_value))
     held = [join(owner.path)]
     connection = held[0].connection
-    monkeypatch.setattr(client, "sys", None)
+    monkeypatch.setattr(remote_store, "sys", None)
     drop(held)
     assert failures == []
     connection.close()

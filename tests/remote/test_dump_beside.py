@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import Finding, Item, as_json
-from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.dump import Choices, Owner, dump_files
+from quire.reports.dump_items import Finding, Item, as_json
+from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.remote.children import child

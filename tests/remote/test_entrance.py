@@ -15,8 +15,8 @@ from quire.env import OsEnv
 from quire.errors import ConnectionLost
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, read_address
-from quire.remote.elected_store import ElectedStore
-from quire.remote.shared_store import SharedStore
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.shared_store import SharedStore
 from tests.remote.actors import actor
 from tests.remote.children import until
 
@@ -93,7 +93,7 @@ def test_an_owner_that_nobody_can_reach(
     owner: SharedStore, joined: ElectedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that needs a connection says so soon, and what to do; all goes on when it is done."""
-    monkeypatch.setattr("quire.remote.connection.JOIN_SECONDS", 0.5)
+    monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", 0.5)
     place = Path(owner.path) / "run" / "quire.sock"
     with joined.transaction() as txn:
         assert txn.get("work") is not None

@@ -12,7 +12,7 @@ import pytest
 
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
 from quire.opening import open as open_store
-from quire.remote.elected_store import ElectedStore
+from quire.remote.ownership.elected_store import ElectedStore
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, Child, child, until
 

@@ -11,11 +11,11 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import OutcomeUnknown, QuireError, RemoteError, StoreFailed
+from quire.interface.store import Store as Interface
+from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
-from quire.remote.elected_store import ElectedStore
-from quire.remote.session import Session
-from quire.store import Store as Interface
-from quire.transaction import Transaction
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.server.session import Session
 from tests.engine.failing import SHOWN, Failing
 from tests.remote.conftest import SEGMENT_BYTES
 

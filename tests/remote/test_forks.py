@@ -181,7 +181,7 @@ def test_a_fork_while_connections_are_made(store_path: str) -> None:
 
 ENDING = """
 import os, time
-from quire.remote.signals import told_to_end
+from quire.remote.server.signals import told_to_end
 with told_to_end() as end:
     process = os.fork()
     if process == 0:

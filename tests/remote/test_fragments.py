@@ -23,7 +23,7 @@ from quire.errors import (
 from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import RemoteStore
-from quire.remote.channel import Channel
+from quire.remote.client.channel import Channel
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.remote.children import until
 from tests.remote.conftest import JOINED, AnyStore

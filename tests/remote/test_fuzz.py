@@ -12,9 +12,11 @@ import pytest
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
-from quire.remote.calls import CALLS, STEPS
-from quire.remote.failures import ERROR_CLASSES
-from quire.remote.protocol import (
+from quire.remote.server.taken_puts import TakenPuts
+from quire.remote.wire.failures import ERROR_CLASSES
+from quire.remote.wire.named_calls import CALLS, STEPS
+from quire.remote.wire.payload_streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK
+from quire.remote.wire.protocol import (
     ADD,
     ADD_HEAD,
     BLOCK,
@@ -37,9 +39,7 @@ from quire.remote.protocol import (
     Decision,
     field,
 )
-from quire.remote.streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK
-from quire.remote.taken_puts import TakenPuts
-from quire.remote.values import encode_map
+from quire.remote.wire.values import encode_map
 from tests.remote.raw_stream import RawStream
 
 FIELDS_MAP = encode_map({"priority": 1})

@@ -12,7 +12,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
-from quire.message import Message
+from quire.messages.message import Message
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore, Clock
 

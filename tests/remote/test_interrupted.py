@@ -11,8 +11,8 @@ import pytest
 
 import quire
 from quire.errors import StoreLocked
-from quire.remote.channel import Channel
-from quire.store import Store
+from quire.interface.store import Store
+from quire.remote.client.channel import Channel
 from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
 from tests.remote.actors import actor
 from tests.remote.children import child, until

@@ -15,9 +15,9 @@ from quire.errors import (
     TransactionClosed,
     TransactionTimeout,
 )
+from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
 from quire.remote.limits import SEND_AHEAD_BYTES
-from quire.transaction import Transaction
 from tests.remote.children import until
 from tests.remote.conftest import FORMS, JOINED, AnyStore, Clock
 from tests.remote.test_life import take

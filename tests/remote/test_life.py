@@ -24,12 +24,12 @@ from quire.errors import (
     TransactionAborted,
     TransactionNotFound,
 )
-from quire.info import QueueRecord
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction
-from quire.remote.elected_transaction import ElectedTransaction
-from quire.remote.failures import raise_error
+from quire.remote.ownership.elected_transaction import ElectedTransaction
+from quire.remote.wire.failures import raise_error
+from quire.reports.info import QueueRecord
 from tests.aio.behind_loop import BehindLoop
 from tests.remote.children import child, join, until
 from tests.remote.conftest import TOLD_AT_ONCE, AnyStore

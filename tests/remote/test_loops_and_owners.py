@@ -14,11 +14,11 @@ import pytest
 import quire.aio
 from quire import Workers
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreClosed, StoreFailed
+from quire.interface.store import Store
 from quire.opening import open as open_store
-from quire.remote.elected_store import ElectedStore
-from quire.remote.election import Election
-from quire.remote.shared_store import SharedStore
-from quire.store import Store
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.ownership.election import Election
+from quire.remote.ownership.shared_store import SharedStore
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, until
 from tests.remote.test_failed_owner import fail
@@ -70,8 +70,8 @@ def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
 def nobody_owns(owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner is gone, this process is kept from being the next one, and calls wait for long."""
     monkeypatch.setattr(Election, "succeed", lambda election: None)
-    monkeypatch.setattr("quire.remote.elected_store.HAND_OVER_SECONDS", NEVER)
-    monkeypatch.setattr("quire.remote.elected_store.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", NEVER)
+    monkeypatch.setattr("quire.remote.ownership.elected_store.ANSWER_SECONDS", 0.2)
     owner.kill()
     assert isinstance(store._inner, quire.remote.RemoteStore)
     connection = store._inner.connection
@@ -189,7 +189,7 @@ def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
     store: ElectedStore, monkeypatch: pytest.MonkeyPatch, ack: Any
 ) -> None:
     """LM3: once, not once for each owner that may be lost."""
-    monkeypatch.setattr("quire.remote.elected_store.HAND_OVER_SECONDS", 0.1)
+    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", 0.1)
     waits: list[float] = []
     waiting = store._wait_for_another
 

@@ -13,8 +13,8 @@ from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
-from quire.remote.calls import NAMESPACES
-from quire.remote.session import ServedStore
+from quire.remote.server.session import ServedStore
+from quire.remote.wire.named_calls import NAMESPACES
 from tests.remote.children import child, join
 from tests.remote.test_processes import OWNER, SECONDS, own
 

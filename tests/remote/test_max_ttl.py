@@ -13,7 +13,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_TTL_SECONDS
-from quire.message_id import PutId
+from quire.messages.message_id import PutId
 from tests.remote.conftest import AnyStore
 
 MOST = 3600.0

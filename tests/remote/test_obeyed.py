@@ -13,7 +13,7 @@ import pytest
 from quire.block import encode_one
 from quire.errors import InvalidArgument
 from quire.limits import CHUNK_BYTES
-from quire.message_fields import Fields
+from quire.messages.message_fields import Fields
 from tests.remote.conftest import AnyStore, Clock
 
 FAR_US = 4_000_000_000_000_000

@@ -28,7 +28,7 @@ from quire.errors import (
 from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
-from quire.remote.shared_store import SharedStore
+from quire.remote.ownership.shared_store import SharedStore
 from tests.remote.children import Child, child, join
 from tests.source_tree import ROOT
 
@@ -334,7 +334,7 @@ def test_a_store_that_cannot_be_shared_is_open_all_the_same(
     def fail(*_: object) -> str:
         raise InvalidArgument("no place for a socket")
 
-    monkeypatch.setattr("quire.remote.entrance.choose_socket_path", fail)
+    monkeypatch.setattr("quire.remote.server.entrance.choose_socket_path", fail)
     monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
     with open_store(store_path) as store:
         store.create_queue("q", kind="topic")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire import order_code
+from quire.definitions import order_code
+from quire.definitions.order import AttributeOrder, SequenceOrder
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled, QuireError
-from quire.message import Message
-from quire.order import AttributeOrder, SequenceOrder
+from quire.messages.message import Message
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore, Clock
 

@@ -1,4 +1,4 @@
-"""The thread that ends requests whose time is over (`quire.remote.overdue`)."""
+"""The thread that ends requests whose time is over (`quire.remote.client.overdue_requests`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from quire.remote.overdue import Overdue
+from quire.remote.client.overdue_requests import Overdue
 from tests.remote.children import child, until
 
 LONG = 1000.0
@@ -72,7 +72,7 @@ def threads() -> set[threading.Thread]:
 @pytest.fixture
 def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Overdue]:
     """One of the test's own, whose thread ends soon when nobody is left."""
-    monkeypatch.setattr("quire.remote.overdue.OVERDUE_SECONDS", 0.01)
+    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.01)
     before = threads()
     yield Overdue()
     gc.collect()
@@ -158,7 +158,7 @@ def test_makers_that_come_as_the_thread_ends(
     watcher: Overdue, monkeypatch: pytest.MonkeyPatch, rng: Random
 ) -> None:
     """OT3: each is looked at, wherever the thread is just then."""
-    monkeypatch.setattr("quire.remote.overdue.OVERDUE_SECONDS", 0.0)
+    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.0)
     started: list[threading.Thread] = []
     real = threading.Thread.start
 
@@ -201,7 +201,7 @@ def test_no_thread_is_to_be_had(watcher: Overdue, monkeypatch: pytest.MonkeyPatc
 
 FORKING = """
 import os, sys, time
-from quire.remote.overdue import overdue
+from quire.remote.client.overdue_requests import overdue
 from tests.remote.test_overdue import Requests, threads
 from tests.remote.children import until
 

@@ -12,11 +12,10 @@ import pytest
 from quire import errors
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, QuireError, RemoteError
-from quire.info import PreparedInfo, Report
-from quire.remote.failures import ERROR_CLASSES, describe_error, raise_error
-from quire.remote.incoming import Incoming
 from quire.remote.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES, RECEIVE_BYTES
-from quire.remote.protocol import (
+from quire.remote.wire.failures import ERROR_CLASSES, describe_error, raise_error
+from quire.remote.wire.incoming_frames import Incoming
+from quire.remote.wire.protocol import (
     CALL,
     CALL_HEAD,
     GREETING,
@@ -30,7 +29,8 @@ from quire.remote.protocol import (
     field,
     greeting,
 )
-from quire.remote.values import Unsent, encode_map, read
+from quire.remote.wire.values import Unsent, encode_map, read
+from quire.reports.info import PreparedInfo, Report
 
 
 def encoded(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, TransactionClosed
 from quire.remote import RemoteStore
-from quire.remote.protocol import AWAIT, HEAD, READY
+from quire.remote.wire.protocol import AWAIT, HEAD, READY
 from tests.remote.conftest import WITH_CALLBACKS, AnyStore
 
 SECONDS = 120.0

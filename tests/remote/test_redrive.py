@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire import MessageOptions, aio
+from quire.batches.moved_messages import QUEUE
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -19,9 +20,8 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.limits import REDRIVEN_AT_ONCE
-from quire.message import Message
-from quire.moving import QUEUE
-from quire.streamed import StreamedMessage
+from quire.messages.message import Message
+from quire.messages.streamed_message import StreamedMessage
 from tests.remote.conftest import AnyStore, Clock
 
 MANY = 3 * REDRIVEN_AT_ONCE

@@ -10,7 +10,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import AlreadyCommitted, InvalidArgument, QueueFull, QueueNotFound
-from quire.message import GROUP_KEY
+from quire.messages.message import GROUP_KEY
 from quire.opening import open as open_store
 from tests.remote.actors import OPTIONS, actor
 from tests.remote.children import SECONDS, child

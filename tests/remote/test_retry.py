@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from quire.definitions.retry import Retry
 from quire.errors import InvalidArgument
-from quire.message import Message
-from quire.retry import Retry
+from quire.messages.message import Message
 from tests.remote.conftest import AnyStore, Clock
 
 LONG: Retry = {"delay": 3600.0}

@@ -16,10 +16,11 @@ from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, session
-from quire.remote import sockets as sockets_module
-from quire.remote.protocol import ID, ID_FRAME, RESULT, greeting
-from quire.remote.shared_store import SharedStore
+from quire.remote import RemoteStore
+from quire.remote.ownership.shared_store import SharedStore
+from quire.remote.server import session
+from quire.remote.wire import sockets as sockets_module
+from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.remote.children import Child, child, join, until
 from tests.remote.raw_stream import RawStream, add, call, get
 from tests.remote.test_processes import OWNER, SECONDS
@@ -58,7 +59,7 @@ def test_waiting_requests_are_bounded(
     owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One too many is refused in words, and puts are taken all the same."""
-    monkeypatch.setattr("quire.remote.server.MAX_WAITING", 3)
+    monkeypatch.setattr("quire.remote.server.store_server.MAX_WAITING", 3)
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
         streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
@@ -288,8 +289,8 @@ def test_a_connection_that_ends_as_a_transaction_begins(
     def broken(*_: object) -> None:
         raise BrokenPipeError("a test")
 
-    monkeypatch.setattr("quire.remote.channel.send_all", broken)
-    monkeypatch.setattr("quire.remote.connection.JOIN_SECONDS", 0.5)
+    monkeypatch.setattr("quire.remote.client.channel.send_all", broken)
+    monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", 0.5)
     told = "took effect" if idle else "takes effect"  # no further channel could be made
     with pytest.raises(ConnectionLost, match=f"nothing of this operation {told}"):
         getattr(txn, call)("q")

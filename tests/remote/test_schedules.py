@@ -16,8 +16,8 @@ from quire.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
+from quire.interface.schedules import DUE, SCHEDULE
 from quire.opening import open as open_store
-from quire.schedules import DUE, SCHEDULE
 from tests.remote.actors import OPTIONS, actor
 from tests.remote.children import SECONDS
 from tests.remote.conftest import AnyStore

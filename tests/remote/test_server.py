@@ -24,9 +24,9 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.remote import RemoteStore, StoreServer, read_address
-from quire.remote.address import SOCKET_NAME
-from quire.remote.failures import raise_error
-from quire.remote.protocol import (
+from quire.remote.wire.address import SOCKET_NAME
+from quire.remote.wire.failures import raise_error
+from quire.remote.wire.protocol import (
     CALL,
     GREETING,
     HEAD,
@@ -37,7 +37,7 @@ from quire.remote.protocol import (
     field,
     greeting,
 )
-from quire.remote.urls import path_of
+from quire.remote.wire.urls import path_of
 from tests.remote.plain_store import PlainStore, served
 from tests.remote.raw_stream import RawStream, call, commit, get, good_hello
 
@@ -408,7 +408,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connecting to a socket whose process hangs is bounded."""
-    monkeypatch.setattr("quire.remote.channel.HELLO_SECONDS", 0.3)
+    monkeypatch.setattr("quire.remote.client.channel.HELLO_SECONDS", 0.3)
     path = f"{tmp_path}/hang.sock"
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(path)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quire.remote.signals import SignalFlag, on_hangup, told_to_end
+from quire.remote.server.signals import SignalFlag, on_hangup, told_to_end
 
 EVERY_SECONDS = 0.0002
 TIMES = 3000

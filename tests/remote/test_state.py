@@ -181,7 +181,7 @@ def test_preparing_checks_what_was_read(store: AnyStore) -> None:
 @pytest.mark.promise(9)
 def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """On what a transaction sets, a name and all names have: refused before it is committed."""
-    from quire.engine.queues import state_values
+    from quire.engine.live_state import live_values
 
     txn = store.transaction()
     with pytest.raises(InvalidArgument, match="at most"):
@@ -191,9 +191,9 @@ def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(InvalidArgument, match="several transactions"):
             txn.set_value("s", "l", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
     txn.rollback()
-    monkeypatch.setattr(state_values, "MAX_STATE_NAME_BYTES", 1000)
-    monkeypatch.setattr(state_values, "MAX_STATE_BYTES", 1500)
-    monkeypatch.setattr(state_values, "MAX_STATE_KEYS", 3)
+    monkeypatch.setattr(live_values, "MAX_STATE_NAME_BYTES", 1000)
+    monkeypatch.setattr(live_values, "MAX_STATE_BYTES", 1500)
+    monkeypatch.setattr(live_values, "MAX_STATE_KEYS", 3)
 
     def set_all(values: dict[tuple[str, str], bytes | None]) -> None:
         txn = store.transaction()
@@ -220,9 +220,9 @@ def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_room_is_taken_by_open_transactions(owner: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """So no commit is refused for it; they give it back when they end."""
-    from quire.engine.queues import state_values
+    from quire.engine.live_state import live_values
 
-    monkeypatch.setattr(state_values, "MAX_STATE_NAME_BYTES", 1000)
+    monkeypatch.setattr(live_values, "MAX_STATE_NAME_BYTES", 1000)
     first, second = owner.transaction(), owner.transaction()
     first.set_value("s", "a", bytes(600))
     with pytest.raises(StateFull):

@@ -22,16 +22,16 @@ import quire.aio
 from quire.block import encode_one
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreLocked
-from quire.integration import TransactionIntegration
+from quire.interface.integration import TransactionIntegration
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
 from quire.ltds import new_id
-from quire.message import Message
+from quire.messages.message import Message
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
-from quire.remote.calls import NAMESPACES
-from quire.remote.elected_store import ElectedStore
-from quire.remote.joining import join
-from quire.store import Store
-from quire.transaction import Transaction
+from quire.remote.client.joining import join
+from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote.wire.named_calls import NAMESPACES
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, until
 

@@ -27,7 +27,7 @@ from quire.errors import (
     TransactionError,
     TransactionTimeout,
 )
-from quire.message import MESSAGE_SCHEMA
+from quire.messages.message import MESSAGE_SCHEMA
 from tests.remote.children import until
 from tests.remote.conftest import AnyStore, Clock
 

@@ -17,8 +17,6 @@ import pytest
 
 import quire
 import quire.aio
-from quire.dump_words import in_words, number
-from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.errors import (
@@ -30,8 +28,10 @@ from quire.errors import (
     TransactionClosed,
     TransactionError,
 )
-from quire.message import Message
-from quire.transaction import Transaction
+from quire.inspection.dumping import dump
+from quire.interface.transaction import Transaction
+from quire.messages.message import Message
+from quire.reports.dump_words import in_words, number
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore
 
@@ -43,7 +43,7 @@ PAYLOAD = random.Random(7).randbytes(SIZE)
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Payloads of a few pages have many chunks."""
-    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", CHUNK)
 
 
 def files(store: AnyStore) -> int:
@@ -345,7 +345,7 @@ def test_more_than_a_payload_may_have_is_only_streamed(
     """In one piece there is an error that says how to read it, and the message stays."""
     store.create_queue("videos", kind="work")
     store.put_stream("videos", PAYLOAD)
-    monkeypatch.setattr("quire.payload_reader.MAX_PAYLOAD_BYTES", SIZE - 1)
+    monkeypatch.setattr("quire.messages.payload_reader.MAX_PAYLOAD_BYTES", SIZE - 1)
     for take in (
         lambda: store.get("videos"),
         lambda: store.get_many("videos"),
@@ -539,7 +539,7 @@ def test_leased_pieces_and_dumps_show_it(owner: Store, monkeypatch: pytest.Monke
             (b"first", None),
             (PAYLOAD, "cam"),
         ]
-        monkeypatch.setattr("quire.payload_reader.MAX_PAYLOAD_BYTES", SIZE - 1)
+        monkeypatch.setattr("quire.messages.payload_reader.MAX_PAYLOAD_BYTES", SIZE - 1)
         with pytest.raises(InvalidArgument, match="open"):
             list(reader.read_all(lease.pieces))
     finally:

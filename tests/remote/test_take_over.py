@@ -26,10 +26,10 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
+from quire.interface.store import Store
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
-from quire.remote.elected_store import ElectedStore
-from quire.store import Store
+from quire.remote.ownership.elected_store import ElectedStore
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, child, until
 

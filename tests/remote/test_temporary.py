@@ -9,7 +9,7 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore
 from quire.errors import InvalidArgument, SubscriptionExists, SubscriptionNotFound
-from quire.store import Store
+from quire.interface.store import Store
 from tests.remote.children import SECONDS, child, join
 
 CLIENT = """

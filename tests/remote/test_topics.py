@@ -13,6 +13,7 @@ from typing import Unpack
 import pytest
 
 import quire
+from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore
 from quire.errors import (
     InvalidArgument,
@@ -23,9 +24,8 @@ from quire.errors import (
     SubscriptionExists,
     TransactionError,
 )
-from quire.message import Message
-from quire.properties import QueueOptions
-from quire.store import Store
+from quire.interface.store import Store
+from quire.messages.message import Message
 
 NOWHERE = datetime(2020, 1, 1)  # noqa: DTZ001 - there is no saying when that was
 

@@ -288,7 +288,7 @@ def test_what_was_decided_is_remembered_for_a_while(
     owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory at the owner is bounded; who comes later is told that it is not known any more."""
-    monkeypatch.setattr("quire.remote.undecided.REMEMBERED_DECISIONS", 2)
+    monkeypatch.setattr("quire.remote.server.undecided.REMEMBERED_DECISIONS", 2)
     transactions = []
     for number in range(5):
         txn = joined.transaction()

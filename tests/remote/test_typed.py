@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from quire.errors import InvalidArgument, QueueExists
-from quire.message import SETTABLE
-from quire.typed_message import TypedMessage
+from quire.messages.message import SETTABLE
+from quire.messages.typed_message import TypedMessage
 from tests.remote.conftest import AnyStore
 
 WORDS = "id bigint not null, amount double, name string"

@@ -34,18 +34,18 @@ from pyspark.sql.types import StructType
 
 from quire.env import OsEnv
 from quire.spark_graphs import connection
-from quire.spark_graphs.batch_reader import BatchReader
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment import Fragment, TaskMessage
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.offset_log import UNKNOWN, OffsetLog
-from quire.spark_graphs.offsets import Offset, Positions
+from quire.spark_graphs.checkpoint.offset_log import UNKNOWN, OffsetLog
+from quire.spark_graphs.checkpoint.offsets import Offset, Positions
+from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.options import WriteOptions, read_options, write_options
-from quire.spark_graphs.partition import QuirePartition
-from quire.spark_graphs.row_sink import Routes
+from quire.spark_graphs.planning.batch_reader import BatchReader
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.source import QuireDataSource
-from quire.spark_graphs.stream_reader import StreamReader
-from quire.spark_graphs.writer import StreamWriter, checkpoint_directory
+from quire.spark_graphs.writing.row_sink import Routes
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.sink_writer import StreamWriter, checkpoint_directory
 
 
 class Control:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quire.spark_graphs import Graph, Run
-from quire.spark_graphs.graphs import Phase, work
-from quire.spark_graphs.graphs.step_commit import StepCommit
+from quire.spark_graphs.graphs import Phase
+from quire.spark_graphs.graphs.functions import step_function
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from tests.spark.doubles import Control
 from tests.spark.session import LOCAL, start_session
 
@@ -118,7 +119,7 @@ def main(store_path: str, control: str, master: str = "") -> None:
     settings = SPECULATIVE if master.startswith("spark://") else None
     session = start_session(Path(control), master or LOCAL, settings)
     if (Path(control) / "by-tasks").exists():
-        work.LOCAL_BYTES = 0  # type: ignore[attr-defined]
+        step_function.LOCAL_BYTES = 0  # type: ignore[attr-defined]
     steer(Control(control))
     with make(session, store_path, control).start() as run:
         stay(run, Control(control))

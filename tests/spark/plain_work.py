@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Step
-from quire.spark_graphs.graphs.inputs import RowRange
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
-from quire.spark_graphs.graphs.runner import StepRunner
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import StepWork
+from quire.spark_graphs.graphs.steps.step_runner import StepRunner
 
 GRAPH = "g"
 Function = Callable[..., dict[str, list[bytes]]]

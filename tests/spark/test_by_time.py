@@ -16,13 +16,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import quire
 from quire.errors import InvalidArgument, PositionLost
 from quire.spark_graphs import connection
-from quire.spark_graphs.batch_reader import BatchReader
 from quire.spark_graphs.by_time import ByTime
 from quire.spark_graphs.limits import LAST_TIME_MS
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.planning.batch_reader import BatchReader
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 from tests.spark.kit import numbers_in, put_numbers, run_to_end, sink, stream, topic
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.errors import InvalidArgument
-from quire.spark_graphs.checkpoint_files import CheckpointFiles
+from quire.spark_graphs.checkpoint.checkpoint_files import CheckpointFiles
 from quire.testing import SimEnv
 
 CHECKPOINT = "/data/checkpoint"

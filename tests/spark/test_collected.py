@@ -12,9 +12,9 @@ from py4j.protocol import MEMORY_COMMAND_NAME, MEMORY_DEL_SUBCOMMAND_NAME
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
-from quire.spark_graphs.graphs.collected import JobFailed, collected
-from quire.spark_graphs.graphs.inputs import HeldMessages, arrow_columns
-from quire.spark_graphs.graphs.reason import reason_of
+from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, arrow_columns
+from quire.spark_graphs.graphs.spark.collected_rows import JobFailed, collected
+from quire.spark_graphs.graphs.spark.error_reason import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

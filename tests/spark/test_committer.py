@@ -14,15 +14,16 @@ import pytest
 
 import quire
 from quire.errors import InputChanged, InvalidArgument, OutcomeUnknown, QueueNotFound
-from quire.spark_graphs import connection, sink_queues
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment import Fragment, TaskMessage
-from quire.spark_graphs.fragment_file import FragmentWriter
-from quire.spark_graphs.offset_log import UNKNOWN
+from quire.spark_graphs import connection
+from quire.spark_graphs.checkpoint.offset_log import UNKNOWN
+from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import WriteOptions, read_options
-from quire.spark_graphs.queue_choice import queues_read
+from quire.spark_graphs.planning.queue_choice import queues_read
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.writer import StreamWriter
+from quire.spark_graphs.writing import sink_queues
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.sink_writer import StreamWriter
 from tests.spark.kit import numbers_in, topic
 
 pytestmark = pytest.mark.promise(2)

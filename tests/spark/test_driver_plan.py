@@ -11,12 +11,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as f
 
-from quire.spark_graphs.graphs.inputs import HeldMessages, Near, arrow_columns
-from quire.spark_graphs.graphs.poison import FailsOf, KnownPoison, SelectedRows, tell_apart
+from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, Near, arrow_columns
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.failures.poison import FailsOf, KnownPoison, SelectedRows, tell_apart
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
-from quire.spark_graphs.graphs.runner import Ended, StepRunner
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import StepWork
+from quire.spark_graphs.graphs.steps.step_runner import Ended, StepRunner
 from tests.spark.kit import topic
 from tests.spark.plain_work import GRAPH, step
 

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.upkeep.fragments import sweep_fragments
+from quire.engine.upkeep.fragment_files import sweep_fragments
 from quire.ltds import is_foreign, list_ids
-from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment import Fragment
-from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs import connection
+from quire.spark_graphs.fragments import fragment_file
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, open_store
 

@@ -16,13 +16,14 @@ import quire
 from quire.env import OsEnv
 from quire.errors import QueueNotFound, StoreCorrupt
 from quire.ltds import Compression, list_ids, path_of
-from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment import Fragment
-from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs import connection
+from quire.spark_graphs.fragments import fragment_file
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.options import write_options
-from quire.spark_graphs.routing import gathered, routed
-from quire.spark_graphs.writer import target_of, write_fragments
+from quire.spark_graphs.writing.routing import gathered, routed
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
 from quire.testing import SimEnv
 from tests.engine.test_what_is_gone import HOW, spoil
 from tests.engine.workload import PATH, new_machine, open_store

@@ -21,8 +21,9 @@ from quire.errors import (
 )
 from quire.graphs import ask_replay, asked_replays, set_paused
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import Phase, work
-from quire.spark_graphs.graphs.step_commit import StepCommit
+from quire.spark_graphs.graphs import Phase
+from quire.spark_graphs.graphs.functions import step_function
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, fill, numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
@@ -434,7 +435,7 @@ def test_a_step_stops_and_goes_on(graph: Graph, store: Any) -> None:
 
 def test_a_stop_ends_a_job(graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the batch is written. (What travels with a job Spark may compute as it plans.)"""
-    monkeypatch.setattr(work, "LOCAL_BYTES", 0)
+    monkeypatch.setattr(step_function, "LOCAL_BYTES", 0)
     topic(store, "in", "out")
     put_numbers(store, "in", range(3))
     graph.step("in", "out", name="slow")(

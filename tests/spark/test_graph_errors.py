@@ -13,8 +13,8 @@ import pytest
 
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs.reason import told
 from quire.spark_graphs.graphs.run import Run
+from quire.spark_graphs.graphs.spark.error_reason import told
 from quire.spark_graphs.graphs.status import Phase
 from tests.spark.cluster import can_hide, cluster
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, put_numbers, topic
@@ -84,7 +84,8 @@ CALLING = "An error occurred while calling o397.start.\n: "
         (
             PythonException(
                 f"An exception was thrown from the Python worker:\n{FRAMES}"
-                "quire.spark_graphs.graphs.task_store.StoreTrouble: StoreNotFound: the executor on"
+                "quire.spark_graphs.graphs.batches.task_store.StoreTrouble: "
+                "StoreNotFound: the executor on"
             ),
             "StoreNotFound: the executor on",
         ),

@@ -17,19 +17,24 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.limits import MAX_ATTRIBUTES_BYTES
-from quire.message import MESSAGE_SCHEMA
+from quire.messages.message import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.cut import cut
+from quire.spark_graphs.graphs.batches.batch_end import cut
+from quire.spark_graphs.graphs.batches.batch_inputs import Leased, arrow_columns
+from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
-from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
-from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of, together
-from quire.spark_graphs.graphs.planning import Batch, Planner, release, standing
-from quire.spark_graphs.graphs.poison import Poison
+from quire.spark_graphs.graphs.failures.dead_letters import (
+    letter,
+    own_attributes,
+    said_of,
+    together,
+)
+from quire.spark_graphs.graphs.failures.poison import Poison
+from quire.spark_graphs.graphs.functions.kept_values import KeptValues
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
-from quire.spark_graphs.graphs.step_commit import StepCommit
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.values import KeptValues
-from quire.spark_graphs.graphs.work import StepWork
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from tests.spark.kit import put_numbers, topic
 
 COUNT = 20_000  # messages that go to a file

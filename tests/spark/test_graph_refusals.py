@@ -12,9 +12,9 @@ import pytest
 import quire
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, connection
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Step, check_step
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.graphs.work import StepWork
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from tests.spark.plain_work import PlainSpark
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import work
+from quire.spark_graphs.graphs.functions import step_function
 from tests.spark.doubles import EagerFiles, SteeredFiles
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
 
@@ -28,7 +28,7 @@ def graph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Graph:
     """One whose batches are read and written by tasks that the test steers."""
-    monkeypatch.setattr(work, "LOCAL_BYTES", 0)
+    monkeypatch.setattr(step_function, "LOCAL_BYTES", 0)
     found = Graph("shop", spark, store.path)
     found._tasks = lambda: files(store.path, store.integration.store_id, str(control))  # type: ignore[method-assign]
     topic(store, "in", "out")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.errors import InvalidArgument, QueueExists
+from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import work
-from quire.typed_message import ARROW_STREAM, TypedMessage
+from quire.spark_graphs.graphs.functions import step_function
 from tests.spark.kit import CHECK, TIMEOUT_SECONDS, eventually, topic
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_steps_take_and_return_columns(
 ) -> None:
     """From bytes to columns, to other columns and bytes at once; also when tasks read and write."""
     if by_tasks:
-        monkeypatch.setattr(work, "LOCAL_BYTES", 0)
+        monkeypatch.setattr(step_function, "LOCAL_BYTES", 0)
     topic(store, "big", schema=ORDER)
     topic(store, "small", schema="id bigint")
     topic(store, "lines")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from quire.spark_graphs import connection
-from quire.spark_graphs.lost_commit import CommitLog
-from quire.spark_graphs.offsets import Offset
+from quire.spark_graphs.checkpoint.lost_commit import CommitLog
+from quire.spark_graphs.checkpoint.offsets import Offset
 from quire.spark_graphs.options import read_options
 from tests.spark.kit import last_logged, put_numbers
 

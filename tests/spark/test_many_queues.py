@@ -13,14 +13,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import quire
 from quire.block import encode_one
 from quire.errors import PositionLost
-from quire.remote.channel import Channel
+from quire.remote.client.channel import Channel
 from quire.spark_graphs import connection
-from quire.spark_graphs.batch_reader import BatchReader
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.options import read_options
+from quire.spark_graphs.planning.batch_reader import BatchReader
+from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 
 QUEUES = [f"q{n}" for n in range(50)]
 ALL = ReadAllAvailable()

@@ -15,9 +15,12 @@ import pytest
 
 from quire.errors import InvalidArgument, PositionLost
 from quire.graphs import StepDefinition, awaited_markers, tell_awaited
-from quire.graphs.words import explain
+from quire.graphs.graph_words import explain
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs import markers
+from quire.spark_graphs.graphs.batches import markers
+from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release
+from quire.spark_graphs.graphs.batches.markers import Markers
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import (
     UNLIMITED,
     Limit,
@@ -25,11 +28,8 @@ from quire.spark_graphs.graphs.definition import (
     described_as,
     limit_of,
 )
-from quire.spark_graphs.graphs.markers import Markers
-from quire.spark_graphs.graphs.planning import Batch, Planner, release
 from quire.spark_graphs.graphs.status import Phase
-from quire.spark_graphs.graphs.task_store import StoreFiles
-from quire.spark_graphs.partition import QueuePiece
+from quire.spark_graphs.reading.partition import QueuePiece
 from tests.spark.kit import eventually, put_numbers, topic
 from tests.spark.plain_work import runner_of, step
 from tests.spark.test_step_runner import running
@@ -251,14 +251,14 @@ def test_a_queue_that_was_made_again_is_refused(store: Any) -> None:
 
 def test_too_many_places_are_refused(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no limit but markers is not cut elsewhere."""
-    from quire.spark_graphs.graphs import cut, planning
+    from quire.spark_graphs.graphs.batches import batch_end, batch_planner
 
     topic(store, "a")
     for _ in range(30):
         store.put("a", b"x")
     mark(store, "1", "a")
-    monkeypatch.setattr(planning, "MARKER_PIECES", 5)
-    monkeypatch.setattr(cut, "FIRST_LOOK_MESSAGES", 10)
+    monkeypatch.setattr(batch_planner, "MARKER_PIECES", 5)
+    monkeypatch.setattr(batch_end, "FIRST_LOOK_MESSAGES", 10)
     plan = planner(store, UNLIMITED, "a")
     with pytest.raises(InvalidArgument, match="give the step a `limit`"):
         plan.plan(store, {"a": 0}, {"a": 31})

@@ -13,9 +13,9 @@ import quire
 from quire.errors import PositionLost
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.pace import MicroBatchPace
+from quire.spark_graphs.planning.batch_pace import MicroBatchPace
+from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 from quire.testing import SimEnv
 from tests.spark.kit import numbers_in, put_numbers, run_to_end, sink, stream, topic
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from quire.spark_graphs import offset_log
+from quire.spark_graphs.checkpoint import offset_log
+from quire.spark_graphs.checkpoint.offset_log import UNKNOWN, OffsetLog, digest
 from quire.spark_graphs.limits import DIGEST_BITS, KNOWN_CHECKPOINTS
-from quire.spark_graphs.offset_log import UNKNOWN, OffsetLog, digest
 from quire.spark_graphs.options import write_options
-from quire.spark_graphs.writer import checkpoint_directory
+from quire.spark_graphs.writing.sink_writer import checkpoint_directory
 from quire.testing import SimEnv
 
 RUN = '{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{}}'

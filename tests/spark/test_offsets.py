@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import InvalidArgument
-from quire.spark_graphs.offsets import Offset, admit, ranges
+from quire.spark_graphs.checkpoint.offsets import Offset, admit, ranges
 
 
 def test_an_offset_is_the_same_text_whatever_the_order() -> None:

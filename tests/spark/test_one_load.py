@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from quire.errors import InvalidArgument, QueueInUse
-from quire.spark_graphs import one_load, subscription_hold
-from quire.spark_graphs.offsets import Offset
-from quire.spark_graphs.one_load import LoadTurn, is_source
+from quire.spark_graphs.checkpoint.offsets import Offset
 from quire.spark_graphs.options import ReadOptions, read_options
+from quire.spark_graphs.planning import one_load, subscription_hold
+from quire.spark_graphs.planning.one_load import LoadTurn, is_source
+from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 
 LOAD, OTHER = 1, 2
 

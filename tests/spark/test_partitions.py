@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quire
-from quire.block.row_opening import verified_block
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, PositionLost
-from quire.info import Piece
 from quire.ltds import LtdsReader, list_ids
+from quire.reports.info import Piece
+from quire.rows.open_block import verified_block
 from quire.spark_graphs import connection
-from quire.spark_graphs.fragment_file import FragmentWriter
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.limits import INLINE_BYTES
-from quire.spark_graphs.message_batch import read_partition
-from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
-from quire.spark_graphs.routing import routed
+from quire.spark_graphs.reading.message_batch import read_partition
+from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.schema import source_schema
+from quire.spark_graphs.writing.routing import routed
 from quire.testing import SimEnv
 from tests.spark.kit import put_numbers
 

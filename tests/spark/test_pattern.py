@@ -13,11 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import quire
 from quire.errors import PositionLost, QueueInUse, QueueNotFound
-from quire.spark_graphs import connection, subscription_hold
+from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.planning import subscription_hold
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 from tests.spark.kit import eventually, numbers_in, put_numbers, sink, topic
 
 if TYPE_CHECKING:

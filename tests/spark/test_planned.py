@@ -13,11 +13,11 @@ import quire
 from quire.engine import EmbeddedStore
 from quire.errors import DiskFull, QueueFull
 from quire.spark_graphs import connection
-from quire.spark_graphs.offsets import Offset
+from quire.spark_graphs.checkpoint.offsets import Offset
+from quire.spark_graphs.checkpoint.planned_ends import PlannedEnds
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.planned import PlannedEnds
+from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 from quire.testing import SimEnv
 from tests.spark.kit import put_numbers
 

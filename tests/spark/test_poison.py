@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quire.spark_graphs.graphs.apart import RecentRows
-from quire.spark_graphs.graphs.poison import (
+from quire.spark_graphs.graphs.failures.failed_batch import RecentRows
+from quire.spark_graphs.graphs.failures.poison import (
     Fails,
     FailsOf,
     KnownPoison,

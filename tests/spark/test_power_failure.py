@@ -21,15 +21,16 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueExists, SubscriptionExists
-from quire.spark_graphs import connection, offset_log
-from quire.spark_graphs.committer import FragmentCommitter
-from quire.spark_graphs.fragment_file import FragmentWriter
-from quire.spark_graphs.offset_log import OffsetLog
-from quire.spark_graphs.offsets import Offset, ranges
+from quire.spark_graphs import connection
+from quire.spark_graphs.checkpoint import offset_log
+from quire.spark_graphs.checkpoint.offset_log import OffsetLog
+from quire.spark_graphs.checkpoint.offsets import Offset, ranges
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import read_options
+from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
-from quire.spark_graphs.writer import ledger_key
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.sink_writer import ledger_key
 from quire.testing import SimEnv, enumerate_crashes
 
 pytestmark = [pytest.mark.crash, pytest.mark.promise(1, 2)]

@@ -13,12 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import quire
 from quire.errors import PositionLost
 from quire.spark_graphs import connection, position_range
-from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.partition import QuirePartition
-from quire.spark_graphs.retention import QueryRetention
+from quire.spark_graphs.planning.retention import QueryRetention
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.reading.message_batch import read_partition
+from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.stream_reader import StreamReader
 from tests.spark.kit import put_numbers
 
 ALL = ReadAllAvailable()

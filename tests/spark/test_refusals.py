@@ -17,15 +17,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_quire import DefaultSource
 from quire.errors import QueueFull, QueueNotFound, StoreNotFound
 from quire.spark_graphs import connection
-from quire.spark_graphs.committer import FragmentCommitter
 from quire.spark_graphs.first_line import HIDE_TRACEBACK
-from quire.spark_graphs.fragment_file import FragmentWriter
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import read_options, write_options
-from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.source import QuireDataSource
-from quire.spark_graphs.stream_reader import StreamReader
-from quire.spark_graphs.writer import target_of, write_fragments
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
 from quire.testing import SimEnv
 from tests.spark.kit import last_logged, put_numbers, run_to_end, sink, stream, topic
 

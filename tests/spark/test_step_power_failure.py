@@ -16,24 +16,25 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.upkeep.fragments import sweep_fragments
+from quire.engine.upkeep.fragment_files import sweep_fragments
 from quire.errors import QuireError
 from quire.ltds import is_foreign, list_ids
-from quire.spark_graphs import connection, fragment_file
-from quire.spark_graphs.fragment import Fragment
-from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs import connection
+from quire.spark_graphs.fragments import fragment_file
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
+from quire.spark_graphs.graphs.batches.batch_planner import standing
+from quire.spark_graphs.graphs.batches.task_store import StoreFiles, StoreTrouble, trouble
 from quire.spark_graphs.graphs.definition import Limit, Step
-from quire.spark_graphs.graphs.inputs import RowRange
-from quire.spark_graphs.graphs.planning import standing
+from quire.spark_graphs.graphs.functions.kept_values import KeptValues
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
-from quire.spark_graphs.graphs.runner import StepRunner
-from quire.spark_graphs.graphs.step_commit import StepCommit
-from quire.spark_graphs.graphs.task_store import StoreFiles, StoreTrouble, trouble
-from quire.spark_graphs.graphs.values import KeptValues
-from quire.spark_graphs.graphs.work import StepWork
-from quire.spark_graphs.message_batch import read_partition
-from quire.spark_graphs.partition import QuirePartition
-from quire.spark_graphs.row_columns import whole_schema
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
+from quire.spark_graphs.graphs.steps.step_runner import StepRunner
+from quire.spark_graphs.reading.message_batch import read_partition
+from quire.spark_graphs.reading.partition import QuirePartition
+from quire.spark_graphs.reading.row_columns import whole_schema
 from quire.testing import SimEnv, SimulatedCrash, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.spark.kit import topic

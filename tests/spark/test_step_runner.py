@@ -24,14 +24,14 @@ from quire.graphs import (
 )
 from quire.opening import open_or_serve
 from quire.spark_graphs import connection
+from quire.spark_graphs.graphs.batches.task_store import trouble
 from quire.spark_graphs.graphs.definition import Limit, Step
-from quire.spark_graphs.graphs.looking import look
-from quire.spark_graphs.graphs.replay import replay
-from quire.spark_graphs.graphs.runner import StepRunner
+from quire.spark_graphs.graphs.functions.kept_values import ValueRefused
+from quire.spark_graphs.graphs.graph_status import look
 from quire.spark_graphs.graphs.status import Phase
-from quire.spark_graphs.graphs.step_commit import StepCommit
-from quire.spark_graphs.graphs.task_store import trouble
-from quire.spark_graphs.graphs.values import ValueRefused
+from quire.spark_graphs.graphs.steps.replay import replay
+from quire.spark_graphs.graphs.steps.step_commit import StepCommit
+from quire.spark_graphs.graphs.steps.step_runner import StepRunner
 from tests.spark.kit import TIMEOUT_SECONDS, eventually, fill, numbers_in, put_numbers, topic
 from tests.spark.plain_work import runner_of, step, thread
 

@@ -23,11 +23,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, StoreCorrupt
-from quire.info import Piece
 from quire.ltds import list_ids
-from quire.os_env import OsEnv
-from quire.spark_graphs.partition import QueuePiece, within
+from quire.reports.info import Piece
+from quire.spark_graphs.reading.partition import QueuePiece, within
 from quire.spark_graphs.source import QuireDataSource
 
 if TYPE_CHECKING:

@@ -1,0 +1,246 @@
+"""What stands against a definition, and what the catalog says of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from quire.arguments import NewQueue
+from quire.definitions.order import by_code
+from quire.definitions.order_code import order_named
+from quire.definitions.properties import DEAD_LETTER, GIVING_WAY, Properties
+from quire.definitions.row_schema import is_part
+from quire.engine.live_state.live_state import State
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
+from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry
+from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+
+
+def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
+    """All durable entries of a type with their numbers, in the order of their names."""
+    entries = list(state.durable.catalog.get(type, {}).items())
+    return sorted(entries, key=lambda pair: str(pair[1].body["name"]))
+
+
+def entry_named(state: State, type: str, name: str) -> tuple[int, CatalogEntry] | None:
+    """The number and the entry of a name; None: there is none of the type."""
+    for number, entry in list(state.durable.catalog.get(type, {}).items()):
+        if entry.body["name"] == name:
+            return number, entry
+    return None
+
+
+def named_itself(state: State, name: str) -> Queue:
+    """The queue of this name, which must not be an alias: it is to be renamed or dropped."""
+    queue = state.queue(name, to_end=True)
+    if queue.name != name:
+        raise InvalidArgument(
+            f"{name!r} is an alias of queue {queue.name!r}: give that name, or "
+            f"store.admin.drop_alias({name!r})"
+        )
+    return queue
+
+
+def there_already(state: State, name: str) -> QueueExists:
+    """A name that is to be given is taken."""
+    queue = state.names.get(name)
+    if queue is None or queue.name == name:
+        return QueueExists(f"queue {name!r} is there already: use it, or drop_queue it first")
+    return QueueExists(
+        f"{name!r} is an alias of queue {queue.name!r}: use another name, or drop it first "
+        "(store.admin.drop_alias)"
+    )
+
+
+def check_no_dead_letters(state: State, name: str) -> None:
+    """Raises QueueInUse where dead letters of other queues go to the name."""
+    for other in feeding(state, name):
+        raise QueueInUse(
+            f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that first "
+            "(alter_queue)"
+        )
+
+
+def check_letters(name: str, properties: Properties, theirs: str | None) -> None:
+    """Its dead-letter queue, of the schema `theirs`, must take its messages.
+
+    Raises InvalidArgument.
+    """
+    own, target = properties.schema, properties.dead_letter
+    if theirs is not None and (own is None or not is_part(own, theirs)):
+        raise InvalidArgument(
+            f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "
+            "give one with the same columns, to which nullable ones may be added, or one of bytes"
+        )
+
+
+def feeding(state: State, name: str) -> list[Queue]:
+    """The queues whose dead letters go to this name."""
+    return [q for q in list(state.ruled) if q.config.properties.dead_letter == name]
+
+
+def entry_of(state: State, queue: Queue) -> dict[str, Any]:
+    """What the catalog says of a queue, to be changed."""
+    return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
+
+
+def altered(state: State, queue: Queue, **fields: Any) -> CatalogChange:
+    """The queue's entry, with other values of these."""
+    return CatalogChange(QUEUE, queue.queue_id, entry_of(state, queue) | fields)
+
+
+def check_stays(queue: Queue, what: str) -> None:
+    """Raises InvalidArgument where something durable is to be of a temporary queue."""
+    if queue.is_temporary:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is not there after a restart (persistent=False), and {what} "
+            "would be: it cannot have one"
+        )
+
+
+def check_unnamed(state: State, queue: Queue) -> None:
+    """Raises QueueInUse where an alias or a schedule is of the queue."""
+    remedies = {
+        ALIAS: "drop it (store.admin.drop_alias), or give it to another queue "
+        "(store.admin.create_alias with replace=True)",
+        SCHEDULE: "drop it (store.cron.drop), or give it another queue (store.cron.alter)",
+    }
+    for type, remedy in remedies.items():
+        for entry in state.durable.catalog.get(type, {}).values():
+            if entry.body["queue_id"] == queue.queue_id:
+                raise QueueInUse(
+                    f"queue {queue.name!r} has the {type} {entry.body['name']!r}: {remedy}"
+                )
+
+
+def check_queue(
+    state: State,
+    queue: NewQueue,
+    made: Mapping[str, Properties] = MappingProxyType({}),
+    *,
+    is_volatile: bool,
+    before: Properties | None = None,
+) -> None:
+    """What a queue is to be, at its making or after (`before`). Raises InvalidArgument.
+
+    `made`: of the queues that are made with it. Raises QueueNotFound where its dead-letter queue
+    is none of these.
+    """
+    name, properties = queue.name, queue.properties
+    order, target = properties.order, properties.dead_letter
+    if isinstance(order, str) and by_code(order) and (before is None or before.order != order):
+        order_named(order)
+    if is_volatile and properties.most_requests:
+        raise InvalidArgument(
+            f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
+            "ids; leave dedup_count and dedup_seconds out, or give a durable type"
+        )
+    if properties.overflow in GIVING_WAY and properties.keep_forever:
+        raise InvalidArgument(
+            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
+            f"way: overflow {properties.overflow!r} is not for it"
+        )
+    if properties.keeps and queue.kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
+            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"
+        )
+    if target is None:
+        for holds, wanting, going in (
+            (properties.overflow == DEAD_LETTER, "overflow 'dead_letter'", "the oldest messages"),
+            (properties.max_deliveries is not None, "max_deliveries", "messages"),
+            (properties.keep_expired, "keep_expired", "messages"),
+        ):
+            if holds:
+                raise InvalidArgument(
+                    f"queue {name!r}: {wanting} needs dead_letter, the queue to which {going} go "
+                    "then"
+                )
+        return
+    if target == name:
+        raise feeds_itself(name)
+    there = state.names.get(target)
+    theirs = made.get(target) if there is None else there.config.properties
+    if theirs is None:
+        raise QueueNotFound(
+            f"dead_letter: there is no queue {target!r}: create it first, with "
+            f"create_queue({target!r})"
+        )
+    if properties.persistent and not theirs.persistent:
+        raise InvalidArgument(
+            f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
+            "give one that stays"
+        )
+    check_letters(name, properties, theirs.schema)
+
+
+def with_times(name: str, kind: str, properties: Properties) -> Properties:
+    """The properties, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
+
+    Raises InvalidArgument where they would expire, and times do not count.
+    """
+    if properties.timed or (properties.ttl is None and properties.max_ttl is None):
+        return properties
+    if properties.timed is None and kind == WORK:
+        return properties._replace(timed=True)
+    option = "max_ttl" if properties.ttl is None else "ttl"
+    raise InvalidArgument(
+        f"queue {name!r}: {option} counts where times do: give timed=True too, or {option}=None"
+    )
+
+
+def feeds_itself(name: str) -> InvalidArgument:
+    return InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")
+
+
+def check_unused(queue: Queue) -> None:
+    """Raises QueueInUse; under the queue's lock."""
+    name, space = queue.name, queue.space
+    if space.open_transactions:
+        raise QueueInUse(
+            f"queue {name!r} has {space.open_transactions} open transactions: end them first "
+            "(store.admin.transactions() lists them)"
+        )
+    if space.pending_messages:
+        raise QueueInUse(f"a put to queue {name!r} is under way: try again")
+    if space.prepared:
+        raise QueueInUse(
+            f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
+            "(store.prepared.list() lists them)"
+        )
+    in_flight = sum(s.delivered for s in queue.subscriptions.values())
+    if in_flight:
+        raise QueueInUse(
+            f"{in_flight} messages of queue {name!r} are in flight: end the transactions that got "
+            "them first, the prepared ones too (see store.prepared)"
+        )
+
+
+def topic_named(state: State, name: str) -> Queue:
+    queue = state.queue(name)
+    if queue.config.kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is a work queue, whose messages go to one reader each: read it "
+            f"as {queue.name!r}"
+        )
+    return queue
+
+
+def check_form(queue: str, subscription: Subscription, asked: Mapping[str, bool]) -> None:
+    """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
+    name = subscription.name
+    there = {"exclusive": subscription.exclusive, "durable": subscription.durable}
+    differing = [
+        f"{option} is {there[option]}, not {wanted}"
+        for option, wanted in asked.items()
+        if there[option] != wanted
+    ]
+    if differing:
+        raise SubscriptionExists(
+            f"subscription '{queue}/{name}' is there already, and not as asked for: "
+            f"{'; '.join(differing)}; ask for what is there, use another name, or "
+            f"unsubscribe({queue!r}, {name!r}) first"
+        )

@@ -1,0 +1,1 @@
+"""Which message a subscription gets next: the table of states, orders, groups, sequences."""

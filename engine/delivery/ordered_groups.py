@@ -1,0 +1,324 @@
+"""Ordered groups: messages of one group go to one reader at a time, in the queue's order.
+
+It stands between a selection and what stands ready, where it shows to everybody only the first
+message of each group that nobody has. What a transaction has got of a group shows the next one to
+it alone.
+
+- OG1: of a group that a transaction has messages of in flight nobody else gets one. When the last
+  of them is read or given back, the group's first message is shown to everybody.
+- OG2: a group with a message that was rejected with a delay waits for it: nobody gets one of it.
+  What is spent or has expired holds nobody up, nor does what is not due yet.
+  What is taken before it is due holds its group too, and is taken only where nobody else has that;
+  but not by who is to change it.
+- OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
+  group, which is in order too.
+- OG4: a group of one message takes an entry of a dictionary, and 13 bytes of a page where its
+  position is among others; a message that waits behind another one 8 bytes (56 where it came back,
+  or by priority).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from sys import getsizeof
+from typing import Final
+
+from quire.checksum import checksum
+from quire.intervals import IntervalSet
+from quire.limits import (
+    GROUP_NUMBER_BYTES,
+    GROUP_NUMBERS,
+    GROUPS_PAGE,
+    GROUPS_PAGE_BYTES,
+    POSITIONS,
+)
+
+from .ready_positions import Line, Standing
+
+GroupKey = bytes | bytearray | memoryview
+
+
+def group_number(key: GroupKey) -> int:
+    """By which a group is known (OG3); never 0."""
+    return checksum(key) & GROUP_NUMBERS or 1
+
+
+class _Holder:
+    """A transaction that has messages of groups in flight."""
+
+    __slots__ = ("groups", "shown", "taker")
+
+    def __init__(self, taker: object) -> None:
+        self.taker = taker
+        self.groups = 0
+        self.shown = Line()  # what it alone may take
+
+
+_NOBODY: Final = _Holder(None)  # who may go on with a group that waits (OG2)
+
+
+class _MessageGroup:
+    """A group with more than one message, or with one in flight."""
+
+    __slots__ = ("held", "holder", "shown", "waiting")
+
+    def __init__(self, shown: int) -> None:
+        self.shown = shown  # the code of its first message, if that may be taken; -1: none may
+        self.holder: _Holder | None = None
+        self.held = 0  # messages in flight, or rejected with a delay
+        self.waiting = Line()  # those behind `shown`
+
+    def hide(self) -> None:
+        """What is shown waits: where it was shown it is passed over."""
+        if self.shown >= 0:
+            self.waiting.add(self.shown)
+            self.shown = -1
+
+
+class _Shown:
+    """The groups of what is or was shown, by position, in small pages; 0: none."""
+
+    __slots__ = ("_pages", "count")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+        self.count = 0
+
+    def of(self, position: int) -> int:
+        page = self._pages.get(position // GROUPS_PAGE)
+        return 0 if page is None else page[position % GROUPS_PAGE]
+
+    def note(self, position: int, number: int) -> None:
+        """It is of this group, which is not 0."""
+        index, at = divmod(position, GROUPS_PAGE)
+        page = self._pages.get(index)
+        if page is None:
+            page = self._pages[index] = array("q", _EMPTY_PAGE)
+        self.count += not page[at]
+        page[at] = number
+
+    def pop(self, position: int) -> int:
+        """Its group, which is not known any more."""
+        index, at = divmod(position, GROUPS_PAGE)
+        page = self._pages.get(index)
+        if page is None or not page[at]:
+            return 0
+        number, page[at] = page[at], 0
+        self.count -= 1
+        if page == _EMPTY_PAGE:
+            del self._pages[index]
+        return number
+
+    def __iter__(self) -> Iterator[int]:
+        """The positions."""
+        for index, page in list(self._pages.items()):
+            for at in range(GROUPS_PAGE):
+                if page[at]:
+                    yield index * GROUPS_PAGE + at
+
+    @property
+    def memory_bytes(self) -> int:
+        return getsizeof(self._pages) + GROUPS_PAGE_BYTES * len(self._pages)
+
+
+_EMPTY_PAGE: Final = array("q", [0] * GROUPS_PAGE)
+
+
+class Groups:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = ("_at", "_groups", "_holders", "_is_there", "_shown", "_standing", "away", "held")
+
+    def __init__(
+        self, away: IntervalSet, standing: Standing, is_there: Callable[[int], bool]
+    ) -> None:
+        """`away`: what was in flight, or came later, before anything is known of its group.
+
+        `standing`: what everybody may take. `is_there`: whether a position is available.
+        """
+        self.away = away
+        self._standing = self._at = standing  # where `first` found it
+        self._is_there = is_there
+        self.held: dict[int, int] = {}  # the groups of what is in flight, by position
+        # By the group's number. A code is one of a group whose only message waits.
+        self._groups: dict[int, int | _MessageGroup] = {}
+        self._shown = _Shown()
+        self._holders: dict[object, _Holder] = {}
+
+    # What is available
+
+    def arrive(self, code: int, number: int) -> None:
+        """A message of the group (0: of none) is available."""
+        if not number:
+            self._standing.add(code)
+        elif number in self._groups:
+            self._add(self._group(number), number, code)
+        else:
+            self._groups[number] = code
+            self._shown.note(code & POSITIONS, number)
+            self._standing.add(code)
+
+    def _group(self, number: int) -> _MessageGroup:
+        """In full."""
+        group = self._groups.get(number, -1)
+        if isinstance(group, int):
+            group = self._groups[number] = _MessageGroup(group)
+        return group
+
+    def _add(self, group: _MessageGroup, number: int, code: int) -> bool:
+        if code < group.shown:
+            group.hide()
+        group.waiting.add(code)
+        return self._show(group, number)
+
+    def _show(self, group: _MessageGroup, number: int) -> bool:
+        """The group's first message, if that is not done; whether to everybody."""
+        if group.shown >= 0 or group.holder is _NOBODY:
+            return False
+        code = group.waiting.first()
+        if code < 0:
+            if not group.held:
+                del self._groups[number]
+            return False
+        group.waiting.pop()
+        group.shown = code
+        self._shown.note(code & POSITIONS, number)
+        (self._standing if group.holder is None else group.holder.shown).add(code)
+        return group.holder is None
+
+    def first(self, taker: object) -> int:
+        """The code of what this transaction may take next; -1: there is none."""
+        code, self._at = self._first(self._standing, None), self._standing
+        holder = self._holders.get(taker)
+        own = -1 if holder is None else self._first(holder.shown, holder)
+        if holder is not None and own >= 0 and not 0 <= code < own:
+            code, self._at = own, holder.shown
+        return code
+
+    def _first(self, standing: Standing, holder: _Holder | None) -> int:
+        """The code of the first message that is shown to this holder; None: to everybody."""
+        while (code := standing.first()) >= 0:
+            position = code & POSITIONS
+            number = self._shown.of(position)
+            known = self._groups.get(number)
+            shown, shown_to = known, None
+            if isinstance(known, _MessageGroup):
+                shown, shown_to = known.shown, known.holder
+            is_there = self._is_there(position)
+            if is_there and shown_to is holder and (shown == code or not number):
+                return code
+            standing.pop()
+            if not is_there:
+                self.pass_over(position)
+        return -1
+
+    def pass_over(self, position: int) -> None:
+        """What was shown is not available after all: the next one of its group is."""
+        number = self._shown.pop(position)
+        group = self._groups.get(number)
+        if isinstance(group, _MessageGroup):
+            if group.shown >= 0 and group.shown & POSITIONS == position:
+                group.shown = -1
+                self._show(group, number)
+        elif group is not None and group & POSITIONS == position:
+            del self._groups[number]
+
+    # In flight (OG1)
+
+    def take(self, position: int, taker: object) -> None:
+        """What `first` has shown is in flight now."""
+        self._at.pop()
+        number = self._shown.pop(position)
+        if number:
+            group = self._group(number)
+            group.shown = -1
+            self._hold(group, number, position, taker)
+
+    def hold(self, position: int, number: int, taker: object) -> bool:
+        """What is not due yet is in flight now; False: others have its group, or it waits."""
+        group = self._group(number)
+        if group.holder is None:
+            group.hide()  # from everybody
+        elif group.holder is not self._holders.get(taker):
+            return False
+        self._hold(group, number, position, taker)
+        return True
+
+    def _hold(self, group: _MessageGroup, number: int, position: int, taker: object) -> None:
+        if group.holder is None:
+            holder = self._holders[taker] = self._holders.get(taker) or _Holder(taker)
+            self._hand(group, holder)
+        group.held += 1
+        self.held[position] = number
+        self._show(group, number)
+
+    def find(self, position: int, number: int) -> None:
+        """What was away is of this group (0: of none), which waits until it is back or read."""
+        self.away.remove(position, position + 1)
+        if number:
+            self._group(number).held += 1
+            self.held[position] = number
+            self.wait_for(position)
+
+    def wait_for(self, position: int) -> None:
+        """What was in flight comes later (OG2)."""
+        group = self._group(self.held[position])
+        self._hand(group, _NOBODY)
+        group.hide()
+
+    def let_go(self, position: int, code: int = -1) -> bool:
+        """What was in flight is not any more; with a code, it is available again.
+
+        Whether everybody may take something by that.
+        """
+        number = self.held.pop(position, 0)
+        if not number:
+            if code >= 0:
+                self._standing.add(code)
+            return code >= 0
+        group = self._group(number)
+        group.held -= 1
+        if not group.held:
+            self._hand(group, None)
+            group.hide()  # from its reader
+        if code < 0:
+            return self._show(group, number)
+        self._shown.note(position, number)  # it may stand there still: so it is no message without
+        return self._add(group, number, code)
+
+    def _hand(self, group: _MessageGroup, holder: _Holder | None) -> None:
+        before, group.holder = group.holder, holder
+        if holder is not None:
+            holder.groups += 1
+        if before is not None:
+            before.groups -= 1
+            if not before.groups and before is not _NOBODY:
+                del self._holders[before.taker]
+
+    # All of it
+
+    def drop(self, done: IntervalSet) -> None:
+        """Forget what is read, wherever it stands."""
+        for group in self._groups.values():
+            if isinstance(group, _MessageGroup):
+                group.waiting.drop(done)
+        for position in [p for p in self._shown if done.contains(p)]:
+            self.pass_over(position)
+        for holder in self._holders.values():
+            holder.shown.drop(done)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages of groups are not in flight, about."""
+        groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
+        return self._shown.count + sum(len(group.waiting) for group in groups)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes (OG4)."""
+        tables = getsizeof(self._groups) + getsizeof(self.held) + self._shown.memory_bytes
+        groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
+        numbers = 2 * len(self._groups) - len(groups) + len(self.held)  # a code is one, too
+        several = sum(getsizeof(group) + group.waiting.memory_bytes for group in groups)
+        return tables + GROUP_NUMBER_BYTES * numbers + several

@@ -1,0 +1,1 @@
+"""Looking at an open store: its numbers, its check, a digest of its messages."""

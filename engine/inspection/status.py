@@ -1,0 +1,77 @@
+"""The numbers that `status` shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from quire.engine.checkpoints.store_files import Opened
+from quire.engine.pages.io_manager import IoManager
+from quire.engine.transactions.context import Context
+from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.making_room import dropped
+
+
+def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[str, Any]:
+    """Plain values. Sizes in bytes."""
+    kept_back, checkpointer = opened.kept_back, maintenance.checkpointer
+    journal, places = context.journal, context.places
+    segments = journal.status()
+    files = [_sizes(manager, places.page_size) for manager in places.managers]
+    return {
+        "queues": [
+            asdict(queue.info(dropped(context, queue))) for queue in context.state.by_name()
+        ],
+        "transactions": [
+            {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
+            for info in context.registry.infos()
+        ],
+        "prepared": [asdict(p) for p in context.state.prepared.info(context.env.now_us())],
+        "write_buffer_bytes": context.write_buffers.total_bytes,
+        "commits": context.sequencer.changes,
+        "groups": context.sequencer.groups,
+        "journal": {
+            "end_lsn": journal.end_lsn,
+            "durable_end_lsn": journal.durable_end,
+            "generation": journal.generation,
+            "segments": len(segments.segments),
+            "pinned_segments": len(segments.pinned),
+            "spare_segments": segments.spares + segments.ready,
+            "bytes": segments.bytes,
+            "unsynced_bytes": journal.unsynced_bytes,
+            "since_checkpoint_bytes": journal.bytes_since(checkpointer.last_lsn),
+            "cut": opened.recovered.cut,  # off the journal's end, in words
+        },
+        "data": {
+            "page_size": places.page_size,
+            **{name: sum(file[name] for file in files) for name in ("bytes", "free_bytes")},
+            "files": files,
+        },
+        "volatile": {
+            "queues": len(context.state.volatile),
+            "blocks": len(places.memory),
+            "bytes": places.memory.size_bytes,
+        },
+        "large_transactions": {"files": len(places.ltds), "removable": places.removable},
+        "checkpoints": {
+            "count": checkpointer.count,
+            "last_lsn": checkpointer.last_lsn,
+            "moved_bytes": checkpointer.moved_bytes,
+            "reorganised_bytes": checkpointer.reorganised_bytes,
+        },
+        "kept_back": {  # for a full disk
+            "whole": not journal.lacks_room and kept_back.is_enough,
+            "journal_bytes": segments.kept_back_bytes,
+            "checkpoint_bytes": kept_back.total_bytes,
+        },
+        "schedules": [asdict(info) for info in maintenance.schedules.infos()],
+        "leases": len(maintenance.leases),
+        "ledger_entries": len(context.state.ledger),
+        "state": context.state.values.sums(),
+        "maintenance_error": maintenance.last_error,
+    }
+
+
+def _sizes(manager: IoManager, page_size: int) -> dict[str, int]:
+    space = manager.space
+    return {"bytes": space.total_pages * page_size, "free_bytes": space.free_pages * page_size}

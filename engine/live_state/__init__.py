@@ -1,0 +1,1 @@
+"""The state of an open store: queues, values and prepared transactions beside the fold."""

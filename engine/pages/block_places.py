@@ -1,0 +1,362 @@
+"""Where messages are: pages of the data files and files of large transactions, who holds them.
+
+- P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
+  the blocks are `held` until it is (`hold`, `settle`).
+- Data pages may be used again at once: recovery reads none of them (but see `record_page`).
+- P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
+- P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
+  has them in use, and so they must not be taken for what it moves.
+- P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits, and
+  removes it slice by slice (see `discarded_files`).
+- P6: files are written at the same time only where the store may have threads (`parallel`);
+  otherwise one after another in the order of their numbers, so that a run can be repeated.
+- P7: after a failed sync of the large files' directory no other one is tried: it could return
+  although the names of another thread's files were lost with the failed one.
+
+Each data file belongs to an I/O manager. Pages are numbered over all of them (see `data_files`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from quire.block import EncodedBlock
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef, BlockRow
+from quire.engine.records.commit_record import Part
+from quire.env import Env
+from quire.errors import StoreFailed
+from quire.limits import MAX_DATA_FILE_BYTES
+from quire.ltds import is_foreign
+
+from .block_cache import BlockCache
+from .data_file import PageData
+from .data_files import DataFiles, split_page
+from .discarded_files import DiscardedFiles
+from .free_space import FreeSpace
+from .io_manager import IoManager
+from .io_worker import Action, JobGroup
+from .memory_blocks import MemoryBlocks
+
+
+class Extent(NamedTuple):
+    """Consecutive pages of one file."""
+
+    first: int
+    pages: int
+
+
+class Places:
+    """See the module. Thread-safe."""
+
+    def __init__(
+        self,
+        env: Env,
+        ltds_directory: str,
+        data: DataFiles,
+        spaces: Sequence[FreeSpace],
+        ltds: dict[int, str],
+        *,
+        parallel: bool,
+    ) -> None:
+        """`ltds`: the held files and the queue of each, the state's own."""
+        self._env = env
+        self.ltds_directory = ltds_directory
+        self.data = data
+        self.managers = [IoManager(*pair) for pair in zip(data, spaces, strict=True)]
+        self.parallel = parallel
+        self.page_size = data.page_size
+        self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
+        self._lock = threading.Lock()
+        self._naming = threading.RLock()
+        self._naming_failed = False
+        self.ltds = ltds
+        self._removable: list[int] = []
+        self._ltds_pins = Counter[int]()
+        self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
+        self._holding = False  # changes are applied that are not durable yet (P1)
+        self.held: list[BlockRef] = []  # blocks that such changes have released
+        self.memory = MemoryBlocks()
+        self.cache = cache = BlockCache()
+        self._forget = cache.forget
+
+    # Pages that are being written
+
+    def write(self, file: int, pieces: Sequence[PageData]) -> Extent:
+        """Write pieces one after another to pages of a data file, each from a page's beginning.
+
+        The pages are pending until `commit`, `keep` or `abandon`, and durable after `sync`. Raises
+        `DiskFull` with nothing changed.
+        """
+        first, pages = self.managers[file].write(pieces)
+        return Extent(self.base_of(file) + first, pages)
+
+    def write_each(self, pieces: Mapping[int, Sequence[PageData]]) -> dict[int, Extent]:
+        """Write pieces to several data files at the same time, durably; all of them or none."""
+        written: dict[int, Extent] = {}
+
+        def write(file: int) -> None:
+            written[file] = self.write(file, pieces[file])
+            self.managers[file].data.sync()
+
+        try:
+            if len(pieces) == 1:
+                write(*pieces)
+            else:
+                self._at_once({file: partial(write, file) for file in sorted(pieces)})
+        except BaseException:
+            self.abandon(written.values())
+            raise
+        return written
+
+    def take_low(self, file: int, pages: int, room: FreeSpace) -> Extent | None:
+        """Pages that are free in the file and in `room` (see `IoManager`), pending."""
+        first = self.managers[file].take_low(pages, room)
+        return None if first is None else Extent(self.base_of(file) + first, pages)
+
+    def write_to(self, extent: Extent, piece: PageData) -> None:
+        """Write a piece to pending pages. Raises `DiskFull`; they stay pending."""
+        manager, first, _ = self.located(*extent)
+        manager.data.write_extent(first, [piece])
+
+    def sync(self, files: Iterable[int]) -> None:
+        """What was written to these files before is durable."""
+        self._at_once({file: self.managers[file].data.sync for file in sorted(set(files))})
+
+    def begin(self, work: JobGroup, file: int, action: Action) -> None:
+        """Let the file's I/O manager do it while the caller goes on, if there may be threads."""
+        if self._several(2):
+            work.begin(action, self.managers[file].worker)
+        else:
+            action()
+
+    def keep(self, extents: Iterable[Extent]) -> None:
+        """Pending pages are in use from now on."""
+        self._of_each(extents, FreeSpace.commit)
+
+    def abandon(self, extents: Iterable[Extent]) -> None:
+        """Pending pages are free again."""
+        self._of_each(extents, FreeSpace.abandon)
+
+    def _of_each(
+        self, extents: Iterable[Extent], change: Callable[[FreeSpace, int, int], None]
+    ) -> None:
+        """What becomes of pages, in the free space of their files."""
+        for extent in extents:
+            manager, first, pages = self.located(*extent)
+            change(manager.space, first, pages)
+
+    # Pages in use
+
+    def extent_of(self, ref: BlockRef | Part) -> Extent:
+        """The pages of a block in a data file."""
+        return Extent(ref.address // self.page_size, self.pages_for(ref.length))
+
+    def part_at(self, page: int, block: EncodedBlock, queue_id: int) -> Part:
+        """A block that was written to the page, as part of a commit."""
+        return Part(
+            address=page * self.page_size,
+            charge=block.charge_bytes,
+            checksum=int.from_bytes(block.data[:8], "little"),
+            queue_id=queue_id,
+            length=len(block.data),
+            count=block.count,
+            kind=format.DATA,
+        )
+
+    def new_id(self) -> int:
+        """A random name, not 0, for blocks that a transaction places."""
+        return self._env.random_u64() or 1
+
+    def pages_for(self, length: int) -> int:
+        """How many pages so many bytes take."""
+        return -(-length // self.page_size)
+
+    def commit(self, part: Part, live: bool) -> None:
+        """A committed transaction holds the part's pages from now on."""
+        taken = FreeSpace.commit if live else FreeSpace.claim_or_grow
+        self._of_each((self.extent_of(part),), taken)
+
+    def hold(self) -> None:
+        """What is released from now on is not free before `settle` (P1)."""
+        self._holding = True
+
+    def settle(self) -> None:
+        """All that was applied is durable now."""
+        with self._lock:
+            self._holding = False
+            held, self.held = self.held, []
+        self._free(held)
+
+    def free(self, refs: Sequence[BlockRow]) -> None:
+        """Blocks that were released (P1)."""
+        self._forget(refs)
+        if self._holding and not (refs and refs[0][8] == format.MEMORY):  # of one queue all are
+            with self._lock:
+                if self._holding:
+                    self.held += map(BlockRef._make, refs)
+                    return
+        if len(refs) != 1 or refs[0][8]:  # of one alone that is inline there is nothing
+            self._free(refs)
+
+    def _free(self, refs: Sequence[BlockRow]) -> None:
+        for row in refs:
+            if row[8] == format.INLINE:  # whose space is the journal's
+                continue
+            if row[8] == format.MEMORY:
+                self.memory.discard(row[3])
+                continue
+            ref = BlockRef._make(row)
+            if ref.kind == format.DATA:
+                manager, first, pages = self.located(*self.extent_of(ref))
+                manager.free(first, pages)
+            elif ref.kind == format.LTDS:
+                with self._lock:
+                    self.ltds.pop(ref.address, None)
+                    self._removable.append(ref.address)
+
+    def free_page(self, page: int) -> None:
+        """A record page that no checkpoint needs any more; at once."""
+        self._of_each((Extent(page, 1),), FreeSpace.free)
+
+    def pin(self, ref: BlockRef) -> None:
+        """Keep a block's pages, or a large transaction's file (P3)."""
+        if ref.kind == format.LTDS:
+            with self._lock:
+                self._ltds_pins[ref.address] += 1
+        else:
+            self._of_each((self.extent_of(ref),), FreeSpace.pin)
+
+    def unpin(self, ref: BlockRef) -> None:
+        """Undo one `pin` of the same."""
+        if ref.kind == format.LTDS:
+            self.unpin_files([ref.address])
+        else:
+            self._of_each((self.extent_of(ref),), FreeSpace.unpin)
+
+    def pin_files(self) -> list[int]:
+        """Keep all files of large transactions that commits hold now."""
+        with self._lock:
+            pinned = list(self.ltds)
+            self._ltds_pins.update(pinned)
+            return pinned
+
+    def unpin_files(self, ltds_ids: Iterable[int]) -> None:
+        """Undo one pin of each."""
+        with self._lock:
+            self._ltds_pins.subtract(ltds_ids)
+            self._ltds_pins = +self._ltds_pins
+
+    def withhold(self) -> None:
+        """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
+        for manager in self.managers:
+            manager.withhold()
+
+    def hand_back(self) -> None:
+        """The checkpoint is durable, or was given up."""
+        for manager in self.managers:
+            manager.hand_back()
+
+    def trim(self) -> None:
+        """Give free space at the data files' ends back, but for some to go on with."""
+        for manager in self.managers:
+            manager.trim()
+
+    def base_of(self, file: int) -> int:
+        """The number of a file's first page."""
+        return file * self._file_pages
+
+    def stop(self) -> None:
+        """End the threads; nothing may be under way or begin any more."""
+        self.parallel = False
+        for manager in self.managers:
+            manager.worker.stop()
+
+    def located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
+        """The I/O manager of an extent, and its pages as the file numbers them."""
+        if page < self._file_pages:
+            return self.managers[0], page, pages
+        file, first = split_page(page, self.page_size)
+        self.data.file(file)  # raises StoreCorrupt if it is not there
+        return self.managers[file], first, pages
+
+    def _several(self, files: int) -> bool:
+        """Whether so many files are written at the same time (P6)."""
+        return self.parallel and files > 1 and len(self.managers) > 1
+
+    def _at_once(self, actions: Mapping[int, Action]) -> None:
+        """Do something with each of the files."""
+        if not self._several(len(actions)):
+            for action in actions.values():
+                action()
+            return
+        work = JobGroup(len(actions))
+        *others, own = actions
+        try:
+            for file in others:
+                work.begin(actions[file], self.managers[file].worker)
+            work.begin(actions[own])
+        except BaseException:
+            work.cancel()
+            raise
+        work.finish()
+
+    # Large transactions' files
+
+    def sweep(self, *, sliced: bool = False) -> int:
+        """Remove the files that nobody needs any more (P3, P5); how many were released.
+
+        `sliced`: only a slice of them, as commits go on.
+        """
+        with self._lock:
+            going = [i for i in self._removable if i not in self._ltds_pins]
+            self._removable = [i for i in self._removable if i in self._ltds_pins]
+            for ltds_id in going:
+                self.discarded.add(ltds_id)
+        for ltds_id in going:
+            self.cache.forget_file(ltds_id)
+        if sliced:
+            self.discarded.remove_slice()
+        else:
+            self.discarded.remove_all()
+        return len(going)
+
+    def released(self) -> list[int]:
+        """Files of others that a commit held and that may still be there (DI5)."""
+        with self._lock:
+            return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
+
+    def remember_released(self, ltds_ids: Iterable[int]) -> None:
+        """Files that an earlier opening has released: they are to be removed."""
+        self._removable += ltds_ids
+
+    def sync_names(self) -> None:
+        """Of files of large transactions that were completed before (P7). Raises StoreFailed."""
+        with self._naming:
+            if self._naming_failed:
+                raise StoreFailed(
+                    f"a sync of {self.ltds_directory} has failed: close the store and open it "
+                    "again to recover"
+                )
+            try:
+                self._env.sync_directory(self.ltds_directory)
+            except OSError:
+                self._naming_failed = True
+                raise
+
+    def knows(self, ltds_id: int) -> bool:
+        """Whether a commit holds the file, or held it and it waits for its removal."""
+        with self._lock:
+            return ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded
+
+    def holds(self, ltds_id: int) -> bool:
+        """Whether a commit holds the file, and messages of it are not released."""
+        return ltds_id in self.ltds
+
+    @property
+    def removable(self) -> int:
+        return len(self._removable) + len(self.discarded)

@@ -1,0 +1,1 @@
+"""The durable state: what a store holds, and the fold by which records change it."""

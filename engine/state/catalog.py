@@ -1,0 +1,300 @@
+"""The catalog: what is defined in a store rather than queued, as typed entries.
+
+A change puts or deletes one entry, which its type and a number name. What that does to the rest of
+the durable state is said once, in `TYPES`: a new kind of thing is one more row there, and one more
+limit. The changes of one CATALOG record are made together or not at all. Layout: `format`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from quire.definitions.properties import read_properties
+from quire.engine.records import format
+from quire.engine.records.format import NO_ENTRY
+from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
+from quire.limits import (
+    MAX_ALIASES,
+    MAX_CATALOG_ENTRY_BYTES,
+    MAX_QUEUE_ENTRY_BYTES,
+    MAX_QUEUES,
+    MAX_SCHEDULE_ENTRY_BYTES,
+    MAX_SCHEDULES,
+    MAX_STATE_CHANGE_BYTES,
+    MAX_STATE_KEYS,
+    MAX_SUBSCRIPTIONS,
+)
+
+from .durable_state import (
+    CatalogEntry,
+    DurableQueue,
+    DurableState,
+    Effects,
+    QueueConfig,
+    SubscriptionForm,
+)
+
+Body = Mapping[str, Any]
+
+QUEUE: Final = "queue"
+SUBSCRIPTION: Final = "subscription"
+ALIAS: Final = "alias"
+STORE: Final = "store"
+SCHEDULE: Final = "schedule"
+STORE_NUMBER: Final = 1  # of the one entry of its type
+STATE: Final = "state"
+RAN_KEY: Final = "quire.schedule:{}"
+"""The ledger key, with a schedule's number, whose version is the last due time that it was put for,
+in microseconds since the epoch."""
+
+
+class CatalogChange(NamedTuple):
+    """One entry is put, or deleted where there is no body."""
+
+    type: str
+    key: int
+    body: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryType:
+    """What an entry of the type does; both raise KeyError, TypeError or ValueError to refuse it."""
+
+    most: int  # entries of the type in a store
+    most_bytes: int  # of a change, as the record has it
+    put: Callable[[DurableState, Effects, int, Body, str], None]
+    delete: Callable[[DurableState, Effects, int], None]
+
+
+def change(state: DurableState, effects: Effects, made: CatalogChange, where: str) -> None:
+    """Apply one. Raises StoreVersion; KeyError, TypeError or ValueError for a contradiction."""
+    name, key, body = made
+    kind, entries = type_named(name, where), state.catalog[name]
+    if body is None:
+        kind.delete(state, effects, key)
+        entries.pop(key, None)
+    else:
+        kind.put(state, effects, key, body, where)
+        version = entries[key].version + 1 if key in entries else 1
+        entries[key] = CatalogEntry(version, body)
+
+
+def type_named(name: str, where: str) -> EntryType:
+    """Raises StoreVersion for a type of a newer release."""
+    kind = TYPES.get(name)
+    if kind is None:
+        raise StoreVersion(
+            f"{where}: a catalog entry of type {name!r}, which this release does not know: use a "
+            "newer one"
+        )
+    return kind
+
+
+def pack(state: DurableState, changes: Sequence[CatalogChange]) -> bytes:
+    """The body of a CATALOG record. Raises InvalidArgument where a limit forbids it."""
+    texts = [json.dumps(made, separators=(",", ":")) for made in changes]
+    more: dict[str, int] = {}
+    for made, text in zip(changes, texts, strict=True):
+        kind = TYPES[made.type]
+        if len(text) > kind.most_bytes:
+            raise InvalidArgument(
+                f"a {made.type} takes {len(text)} bytes of the catalog: at most {kind.most_bytes}"
+            )
+        if made.body is not None:
+            more[made.type] = more.get(made.type, 0) + (made.key not in state.catalog[made.type])
+    for name, count in more.items():
+        most = TYPES[name].most
+        if count and len(state.catalog[name]) + count > most:
+            raise InvalidArgument(
+                f"the store holds {len(state.catalog[name])} entries of type {name!r}, and {count} "
+                f"more would be too many: at most {most}"
+            )
+    return f"[{','.join(texts)}]".encode()
+
+
+def unpack(kind: int, body: bytes, where: str) -> list[CatalogChange]:
+    """Read a CATALOG record, or one of the kinds that earlier releases had. Raises StoreCorrupt."""
+    try:
+        said = json.loads(body)
+        if kind == format.CATALOG:
+            changes = [CatalogChange(str(name), int(key), own) for name, key, own in said]
+        else:
+            name = QUEUE if kind in (format.CREATE_QUEUE, format.DROP_QUEUE) else SUBSCRIPTION
+            key = int(said.pop(f"{name}_id"))
+            is_put = kind in (format.CREATE_QUEUE, format.SUBSCRIBE)
+            changes = [CatalogChange(name, key, said if is_put else None)]
+        if all(own is None or isinstance(own, dict) for _, _, own in changes):
+            return changes
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreCorrupt(f"{where}: unreadable definition ({error!r})") from error
+    raise StoreCorrupt(f"{where}: unreadable definition")
+
+
+def queue_config(key: int, body: Body) -> QueueConfig:
+    """Raises KeyError, TypeError or ValueError for a definition that is none."""
+    most = body["max_messages"]
+    return QueueConfig(
+        queue_id=key,
+        name=str(body["name"]),
+        kind=str(body["kind"]),
+        capacity=int(body["capacity"]),
+        max_messages=None if most is None else int(most),
+        created_us=int(body["created_us"]),
+        subscription_id=int(body["subscription_id"]),
+        data_file=int(body.get("data_file", 0)),  # once there was no more than one
+        properties=read_properties(body),
+        is_volatile=bool(body.get("volatile", False)),
+    )
+
+
+def add_queue(state: DurableState, effects: Effects, queue: DurableQueue, used: int) -> None:
+    """A queue enters the state."""
+    config = queue.config
+    effects.made(queue, used)
+    state.queues[config.queue_id] = queue
+    _name(state, effects, config.name, queue)
+    state.next_queue_id = max(state.next_queue_id, config.queue_id + 1)
+    state.next_subscription_id = max(state.next_subscription_id, config.subscription_id + 1)
+
+
+def _name(state: DurableState, effects: Effects, name: str, queue: DurableQueue) -> None:
+    state.names[name] = queue
+    effects.named(name, queue)
+
+
+def _unname(state: DurableState, effects: Effects, name: str) -> None:
+    if state.names.pop(name, None) is not None:
+        effects.named(name, None)
+
+
+def _put_queue(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    config = queue_config(key, body)
+    known = state.queues.get(key)
+    if known is not None and _is_altered(known.config, config):
+        _rename(state, effects, known, config.name)
+        known.alter(config)
+        return
+    if known is not None or config.name in state.names:
+        effects.fault(where, f"makes queue {config.name!r} ({key}), which is there already")
+    add_queue(state, effects, DurableQueue(config, state.ltds), 0)
+
+
+def _is_altered(before: QueueConfig, after: QueueConfig) -> bool:
+    """Whether it is the same queue, with another name, other limits or properties."""
+    return before == replace(
+        after,
+        name=before.name,
+        capacity=before.capacity,
+        max_messages=before.max_messages,
+        properties=before.properties,
+    )
+
+
+def _rename(state: DurableState, effects: Effects, queue: DurableQueue, name: str) -> None:
+    before = queue.config.name
+    if name == before:
+        return
+    if name in state.names:
+        raise ValueError(f"renames {before!r} to {name!r}, which is there already")
+    _name(state, effects, name, queue)
+    _unname(state, effects, before)
+    for ltds_id, holder in state.ltds.items():
+        if holder == before:
+            state.ltds[ltds_id] = name
+
+
+def _delete_queue(state: DurableState, effects: Effects, key: int) -> None:
+    queue = state.queues.pop(key)
+    name = queue.config.name
+    if state.names.get(name) is queue:
+        _unname(state, effects, name)
+    aliases = state.catalog.get(ALIAS, {})
+    for alias in [alias for alias, entry in aliases.items() if entry.body["queue_id"] == key]:
+        _unname(state, effects, aliases.pop(alias).body["name"])
+    schedules = state.catalog.get(SCHEDULE, {})
+    for number in [n for n, entry in schedules.items() if entry.body["queue_id"] == key]:
+        del schedules[number]
+    for subscription_id in queue.subscriptions:
+        state.catalog[SUBSCRIPTION].pop(subscription_id, None)
+    effects.dropped(queue)
+    for ltds_id in [ltds_id for ltds_id, holder in state.ltds.items() if holder == name]:
+        del state.ltds[ltds_id]
+
+
+def _put_subscription(
+    state: DurableState, effects: Effects, key: int, body: Body, where: str
+) -> None:
+    queue, form = state.queues[body["queue_id"]], subscription_form(body)
+    queue.subscribe(key, str(body["name"]), int(body["start"]), form)
+    state.next_subscription_id = max(state.next_subscription_id, key + 1)
+
+
+def subscription_form(body: Body) -> SubscriptionForm:
+    """Once all were shared and durable."""
+    return SubscriptionForm(bool(body.get("exclusive", False)), bool(body.get("durable", True)))
+
+
+def _delete_subscription(state: DurableState, effects: Effects, key: int) -> None:
+    queue_id = state.catalog[SUBSCRIPTION][key].body["queue_id"]
+    state.queues[queue_id].unsubscribe(key)
+
+
+def _put_alias(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    name, queue = str(body["name"]), state.queues[body["queue_id"]]
+    known = state.catalog.get(ALIAS, {}).get(key)
+    if name in state.names if known is None else known.body["name"] != name:
+        raise ValueError(f"makes alias {name!r} ({key}), which is there already")
+    _name(state, effects, name, queue)
+    state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row
+
+
+def _delete_alias(state: DurableState, effects: Effects, key: int) -> None:
+    _unname(state, effects, state.catalog[ALIAS][key].body["name"])
+
+
+def index_catalog(state: DurableState, effects: Effects) -> None:
+    """A checkpoint's catalog and queues are there: aliases and values of states are found again."""
+    for entry in state.catalog.get(ALIAS, {}).values():
+        _name(state, effects, str(entry.body["name"]), state.queues[entry.body["queue_id"]])
+    for key, entry in state.catalog.get(STATE, {}).items():
+        state.values.put(key, None, entry.body)
+
+
+def _put_store(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    if not all(isinstance(body[name], bool) for name in ("puts", "gets")):
+        raise ValueError("the store is neither stopped nor not")
+
+
+def _put_state(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    known = state.catalog[STATE].get(key)
+    state.values.put(key, None if known is None else known.body, body)
+
+
+def _delete_state(state: DurableState, effects: Effects, key: int) -> None:
+    if key != NO_ENTRY:
+        state.values.delete(state.catalog[STATE][key].body)
+
+
+def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    if body["queue_id"] not in state.queues:
+        raise ValueError(f"schedule {body['name']!r} ({key}) is of no queue")
+    state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row, too
+
+
+def _delete(state: DurableState, effects: Effects, key: int) -> None:
+    """Nothing but the entry goes. What a schedule has put, the ledger keeps."""
+
+
+TYPES: Final = {
+    QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
+    SUBSCRIPTION: EntryType(
+        MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
+    ),
+    ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
+    STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),
+    STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
+    SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete),
+}

@@ -1,0 +1,304 @@
+"""The fold: a record of the journal changes the durable state.
+
+Records in, state out, in the journal's order. Live commits, recovery and `dump` use it alike, and
+it is as pure as the state (see `durable_state`). What else a record brings about (space, pages,
+files, who waits) is for those that stand beside: beside each queue (`QueueEffects`), and beside the
+store (`Effects`). What is in memory only is folded by a second one.
+
+- FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
+- Nothing is looked up but in the state and the record.
+- What a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has the
+  rest of the record applied as far as it makes sense.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import a2b_base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from quire.engine.records import format
+from quire.engine.records.commit_record import (
+    CommitRecord,
+    LedgerEntry,
+    Part,
+    ReadRow,
+    attached_bytes,
+    unpack,
+)
+from quire.engine.records.local_tail import mark_of, split
+from quire.engine.records.prepared_record import PrepareRecord
+from quire.errors import StoreCorrupt, StoreVersion
+from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
+
+from . import catalog
+from .catalog import CatalogChange, add_queue, change
+from .durable_state import (
+    LOST,
+    NOBODY,
+    PREPARED,
+    DurableQueue,
+    DurableState,
+    Effects,
+    QueueConfig,
+    RowsByQueue,
+)
+from .older_records import OLDER, PREPARED_STATE, with_values
+from .sections.attachment import Attachment
+from .sections.held import Held
+from .sections.kinds import read_sections
+from .sections.section import Row, Stamp, Verdict
+from .sections.values import Values
+
+Said = CommitRecord | list[CatalogChange] | None
+
+
+_READERS: Final[Mapping[int, Callable[[memoryview, str], CommitRecord]]] = {
+    format.COMMIT: unpack,
+    format.COMMIT_ONCE: unpack,
+    **OLDER,
+}
+
+
+def decode(
+    kind: int, body: memoryview, where: str, flags: int = 0, mark: int | None = None
+) -> Said:
+    """What a record says; None for a kind that this release does not know.
+
+    `flags`: of its header. `mark`: of the group that it is in; None: it is in none. Raises
+    StoreCorrupt, StoreVersion.
+    """
+    if flags & ~format.TAIL:
+        raise StoreVersion(f"{where}: a record with flags {flags:#x}: use a newer release")
+    if flags and kind != format.COMMIT_MORE:
+        raise StoreCorrupt(f"{where}: a record of kind {kind} with a local tail")
+    if kind == format.CATALOG or kind in format.DEFINITIONS:
+        return catalog.unpack(kind, bytes(body), where)
+    try:
+        if kind == format.COMMIT_MORE:
+            return _unpack_more(body, where, flags, mark)
+        reader = _READERS.get(kind)
+        return None if reader is None else reader(body, where)
+    except (ValueError, OverflowError, struct.error) as error:
+        raise StoreCorrupt(f"{where}: unreadable record of kind {kind} ({error})") from error
+
+
+def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> CommitRecord:
+    places: Sequence[int] = ()
+    if flags & format.TAIL:
+        body, places = split(body, where, mark)
+    record = unpack(body, where, read_sections, places)
+    attachment: Attachment | None = record.section(format.ATTACHMENT)
+    attached = 0 if attachment is None else attachment.attachment_bytes
+    if (attached or places) and not attached == attached_bytes([(None, record.parts)]) > 0 < len(
+        places
+    ):
+        raise StoreCorrupt(
+            f"{where}: an attachment of {attached} bytes, and {len(places)} places of its blocks: "
+            "a record without its local tail is another machine's"
+        )
+    held: Held | None = record.section(format.HELD)
+    return record if held is None else held.checked(record)
+
+
+def decode_record(record: Record, where: str) -> Said:
+    """What a record in the journal says."""
+    mark = mark_of(record.generation)
+    return decode(record.kind, record.body, where, record.flags, mark)
+
+
+def prepared_in(record: memoryview, where: str) -> PrepareRecord:
+    """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
+    _, kind, flags, _ = RECORD_HEADER.unpack_from(record)
+    return _prepared(kind, record[RECORD_HEADER_BYTES:], where, flags)
+
+
+def prepared_before(document: Mapping[str, Any], where: str) -> list[PrepareRecord]:
+    """What is prepared, in a checkpoint up to version 5.
+
+    Raises KeyError, TypeError, ValueError, StoreCorrupt.
+    """
+    found: dict[str, PrepareRecord] = {}
+    for text in document["prepared"]:
+        record = _prepared(format.PREPARE, memoryview(a2b_base64(text)), where)
+        found[record.xid] = record
+    for name, _, _, body in document.get("catalog", ()):
+        if name == PREPARED_STATE:
+            found[body["xid"]] = with_values(found, body)
+    return list(found.values())
+
+
+def _prepared(kind: int, body: memoryview, where: str, flags: int = 0) -> PrepareRecord:
+    said = decode(kind, body, where, flags)
+    held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
+    if held is None or not isinstance(said, CommitRecord):
+        raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")
+    return held.record(said)
+
+
+class Fold:
+    """Changes one durable state."""
+
+    __slots__ = ("_effects", "state")
+
+    def __init__(self, state: DurableState, effects: Effects) -> None:
+        self.state = state
+        self._effects = effects
+
+    def take(self, kind: int, transaction_id: int, address: int, said: Said, where: str) -> None:
+        """The next record of the journal, which is at the address; `said` is its `decode`.
+
+        Raises StoreVersion for what only a newer release knows.
+        """
+        if isinstance(said, CommitRecord):
+            self._take(said, Stamp(address, said.first_id, said.time_us), transaction_id, where)
+        elif said is not None:
+            self.define(said, where)
+        else:
+            raise StoreVersion(
+                f"{where}: a record of kind {kind}, unknown to this release: use a newer one"
+            )
+
+    def _take(self, said: CommitRecord, stamp: Stamp, transaction_id: int, where: str) -> None:
+        held: Held | None = said.section(format.HELD)
+        if held is not None:
+            self.commit((), (), (), stamp.first_id, stamp.time_us, stamp.address)
+            self.prepare(held.record(said), where)
+            return
+        self.commit(
+            self.groups(said.parts, where), said.reads, said.entries,
+            stamp.first_id, stamp.time_us, stamp.address, transaction_id=transaction_id,
+        )  # fmt: skip
+        for section in said.sections:
+            section.fold(self, stamp, where)
+
+    def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:
+        """The parts with their queues; those of one queue stand together."""
+        groups: list[tuple[DurableQueue, list[Part]]] = []
+        queue_id = None
+        for part in parts:
+            if part.queue_id != queue_id:
+                queue_id = part.queue_id
+                groups.append((self._queue(queue_id, where), []))
+            groups[-1][1].append(part)
+        return groups
+
+    def _queue(self, queue_id: int, where: str) -> DurableQueue:
+        queue = self.state.queues.get(queue_id)
+        if queue is None:
+            self._effects.fault(where, f"names queue {queue_id}, which is not known")
+            queue = self.lost_queue(queue_id)
+        return queue
+
+    def lost_queue(self, queue_id: int) -> DurableQueue:
+        """In the stead of one whose definition is not known."""
+        config = QueueConfig(queue_id, f"#{queue_id}", LOST, 0, None, 0, 0)
+        queue = DurableQueue(config, self.state.ltds)
+        add_queue(self.state, self._effects, queue, 0)
+        return queue
+
+    def commit(
+        self,
+        groups: RowsByQueue,
+        reads: Sequence[ReadRow],
+        entries: Sequence[LedgerEntry],
+        first_id: int,
+        time_us: int,
+        address: int,
+        held_by: str = NOBODY,
+        transaction_id: int = 0,
+    ) -> None:
+        """A transaction's record is durable at the address: it is applied (FO1).
+
+        `held_by`: what holds its space and its places until now. `transaction_id`: by which the
+        queues know it.
+        """
+        state = self.state
+        if entries:
+            self._enter(groups, entries, first_id, time_us)
+        for queue, parts in groups:
+            first_id += queue.append(parts, first_id, time_us, address, held_by, transaction_id)
+        if reads:
+            queues = state.queues
+            for read in reads:
+                reader = queues.get(read[0])
+                if reader is not None:  # else it was dropped after the transaction had read
+                    reader.acknowledge(read)
+        if first_id > state.next_id:
+            state.next_id = first_id
+        if time_us > state.last_time_us:
+            state.last_time_us = time_us
+
+    def _enter(
+        self, groups: RowsByQueue, entries: Sequence[LedgerEntry], first_id: int, time_us: int
+    ) -> None:
+        """Entries of the ledger, and request ids of what is put."""
+        first: dict[int, tuple[DurableQueue, int]] = {}
+        for queue, parts in groups:
+            first[queue.queue_id] = queue, first_id
+            first_id += sum(part[5] for part in parts)
+        for key, version, queue_id in entries:
+            if not queue_id:
+                self.state.ledger[key] = version
+            elif queue_id in first:
+                queue, begin = first[queue_id]
+                queue.keep_request(key, begin + version, time_us)
+
+    def queues_of(self, rows: Iterable[Row]) -> Iterator[tuple[DurableQueue, Row]]:
+        """Rows of a section with their queues; without those of queues that were dropped since."""
+        queues = self.state.queues
+        return ((queues[row[0]], row) for row in rows if row[0] in queues)
+
+    def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
+        """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""
+        state = self.state
+        if record.xid in state.prepared:
+            self._effects.fault(where, f"transaction {record.xid!r} is prepared twice")
+        groups = self.groups(record.parts, where)
+        state.prepared[record.xid] = record
+        try:
+            state.values.hold(record.xid, record.sets)
+        except ValueError as error:
+            self._effects.fault(where, f"contradictory ({error!r})")
+        for queue, parts in groups:
+            queue.hold(parts)
+        self._effects.held(record, groups, counted=counted)
+
+    def decide(self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
+        """A prepared transaction is committed, or rolled back."""
+        state, commit = self.state, decision.commit
+        record = state.prepared.get(decision.xid)
+        if record is None or record.messages != decision.messages:
+            text = f"decides {decision.xid!r}, which is not prepared like that"
+            self._effects.fault(where, text)
+        if record is None:
+            return
+        groups = self.groups(record.parts, where)
+        if commit:
+            self.commit(
+                groups, record.reads, record.entries, stamp.first_id, stamp.time_us, stamp.address,
+                held_by=PREPARED, transaction_id=transaction_id,
+            )  # fmt: skip
+        del state.prepared[decision.xid]
+        state.values.let_go(decision.xid, record.sets)
+        if commit:
+            Values(record.sets).fold(self, stamp, where)
+        self._effects.ended(record, groups, stamp.first_id if commit else None)
+        if not commit:
+            for part in record.parts:
+                if part.kind == format.LTDS:
+                    state.ltds.pop(part.address, None)
+
+    def define(self, changes: Sequence[CatalogChange], where: str) -> None:
+        """Entries of the catalog are put and deleted."""
+        for made in changes:
+            try:
+                if made.type == PREPARED_STATE:
+                    record = with_values(self.state.prepared, made.body or {})
+                    self.state.prepared[record.xid] = record
+                    self.state.values.hold(record.xid, record.sets)
+                    continue
+                change(self.state, self._effects, made, where)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                self._effects.fault(where, f"contradictory ({error!r})")

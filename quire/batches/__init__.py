@@ -1,0 +1,1 @@
+"""Runs of messages out of many blocks: delivered, packed anew, moved, or as one Arrow batch."""

@@ -1,0 +1,181 @@
+"""Messages on their way from one queue to another: what they keep, and what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from quire.arguments import split_source
+from quire.definitions.row_schema import META
+from quire.errors import InvalidArgument
+from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
+from quire.messages.message import MESSAGE_SCHEMA, SETTABLE, Message, check_message
+from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of
+from quire.messages.streamed_message import StreamedMessage
+from quire.messages.typed_message import TypedMessage, content_of
+
+from .delivered_messages import Messages
+
+if TYPE_CHECKING:
+    from quire.messages.message_id import MessageId, MessageIds
+
+OWN_PREFIX: Final = "quire."
+"""What the attributes begin with that a message has from Quire."""
+QUEUE: Final = "quire.queue"
+SUBSCRIPTION: Final = "quire.subscription"
+DELIVERIES: Final = "quire.deliveries"
+REASON: Final = "quire.reason"
+TIME: Final = "quire.time"
+
+MOVED: Final = "moved"
+
+_KEPT: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+
+
+class Moving(Protocol):
+    """A transaction, as far as it is needed here.
+
+    What it puts by these is there already: its header is taken as it is, whatever the queue obeys.
+    """
+
+    @property
+    def state(self) -> str:
+        """As of a transaction."""
+
+    def get_many(self, source: str, max_messages: int = 1000) -> Messages:
+        """Take messages."""
+
+    def unget(self) -> None:
+        """Give them back."""
+
+    def rollback(self) -> None:
+        """Drop all of it."""
+
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
+        """Put one: bytes, or a row."""
+
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """Put many, as `put_many` takes them."""
+
+    def begin_stream(
+        self,
+        queue: str,
+        fields: Mapping[str, Any],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
+    ) -> Sink:
+        """Begin to put one whose payload the sink takes."""
+
+
+def origin(message: Message, subscription: str, reason: str) -> dict[str, str]:
+    """The attributes that say where a message comes from, and why it is elsewhere."""
+    return {
+        QUEUE: message.queue,
+        SUBSCRIPTION: subscription,
+        DELIVERIES: str(message.delivery_count - 1),  # this one is none
+        REASON: reason,
+    }
+
+
+def joined(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """A message's own attributes and more; its own alone where both are more than it may have."""
+    both = {**own, **more}
+    size = sum(len(text.encode()) for pair in both.items() for text in pair)
+    fits = len(both) <= MAX_ATTRIBUTES and size <= MAX_ATTRIBUTES_BYTES
+    return both if fits else dict(own)
+
+
+def put_again(
+    txn: Moving, queue: str, message: Message, fields: Mapping[str, Any], content: Any = None
+) -> MessageId:
+    """Put a message once more; the payload of a streamed one is copied chunk by chunk.
+
+    `content`: what to put in the stead of its payload, or its row.
+    """
+    if isinstance(message, StreamedMessage):
+        sink = txn.begin_stream(queue, fields, message.size, None, is_moved=True)
+        with message.open() as payload, PayloadWriter(sink, message.size) as writer:
+            for piece in pieces_of(payload):
+                writer.write(piece)
+        return writer.message_id
+    return txn.put_moved(queue, content_of(message) if content is None else content, fields)
+
+
+def move(txn: Moving, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
+    """See `Transaction.move`."""
+    if not isinstance(source, str):
+        return _put(txn, _messages(source), "", queue)
+    messages = txn.get_many(source, max_messages)
+    if not messages:
+        return 0
+    try:
+        return _put(txn, list(messages), split_source(source)[1] or "", queue)
+    except BaseException:
+        if txn.state == "open":
+            txn.unget()
+        raise
+
+
+def _messages(given: object) -> list[Message]:
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise InvalidArgument(
+            f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
+            "transaction has got"
+        )
+    return list(given) if isinstance(given, Messages) else [check_message(each) for each in given]
+
+
+def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
+    """All of them, or with an error none."""
+    if any(isinstance(message, StreamedMessage) for message in messages):
+        return _put_one_by_one(txn, messages, subscription, queue)
+    names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT.names
+    columns = {name: [getattr(m, name) for m in messages] for name in names}
+    columns["attributes"] = [list(_attributes(m, subscription).items()) for m in messages]
+    if messages:
+        schema = pa.schema([_KEPT.field(name) for name in names])
+        kept = pa.RecordBatch.from_pydict(columns, schema=schema)
+        are_rows = isinstance(messages[0], TypedMessage)
+        if are_rows:
+            kept = _rows(messages, kept)
+        try:
+            txn.put_moved_many(queue, kept)
+        except InvalidArgument as error:
+            what = "rows" if are_rows else "messages of bytes"
+            raise InvalidArgument(f"{what} cannot be moved to queue {queue!r}: {error}") from error
+    return len(messages)
+
+
+def _rows(messages: list[Message], kept: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages' rows, with what they keep besides as the column `_meta`."""
+    found = [message.row for message in messages if isinstance(message, TypedMessage)]
+    if len(found) < len(messages) or any(row.schema != found[0].schema for row in found):
+        raise InvalidArgument("the messages have different columns: move each kind by itself")
+    rows = pa.concat_batches(found)
+    return rows.append_column(META, kept.to_struct_array())
+
+
+def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
+    """Put messages of which some are streamed; an error after the first rolls all back."""
+    count = 0
+    try:
+        for message in messages:
+            fields = {name: getattr(message, name) for name in SETTABLE}
+            fields["attributes"] = _attributes(message, subscription)
+            put_again(txn, queue, message, fields)
+            count += 1
+    except BaseException:
+        if count:
+            txn.rollback()
+        raise
+    return count
+
+
+def _attributes(message: Message, subscription: str) -> dict[str, str]:
+    """What tells where it came from first is more than where it was last."""
+    own = origin(message, subscription, MOVED) | dict(message.attributes)
+    return joined(message.attributes, own)

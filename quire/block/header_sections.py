@@ -1,0 +1,133 @@
+"""Reading the sections of a block's header columns, with every bound checked."""
+
+from __future__ import annotations
+
+from struct import unpack_from
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.errors import StoreCorrupt
+from quire.limits import MAX_STREAM_BYTES
+from quire.messages.payload_reader import Stream
+
+from .format import (
+    FIXED_COLUMNS,
+    HEADER_BYTES,
+    STREAM,
+    STRING_COLUMNS,
+    Column,
+    section_count,
+)
+from .header_columns import Attributes, Headers, Strings
+
+
+def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
+    """Offsets must begin with 0, never fall and end with `end`."""
+    if offsets.item(0) != 0 or offsets.item(-1) != end:
+        raise StoreCorrupt(f"{where}: a block's offsets do not span its bytes")
+    if len(offsets) > 2 and np.count_nonzero(offsets[1:] < offsets[:-1]):
+        raise StoreCorrupt(f"{where}: a block's offsets fall")
+
+
+_OFFSETS = np.dtype("<i4")
+_OCTETS = np.dtype(np.uint8)
+_FIXED = [(column, np.dtype(dtype)) for column, (dtype, _) in FIXED_COLUMNS.items()]
+
+
+class _Sections:
+    """Hands out the sections one after another. `view` ends where the payload begins."""
+
+    __slots__ = ("_end", "_lengths", "_place", "_view", "_where")
+
+    def __init__(self, view: memoryview, columns: int, place: int, where: str) -> None:
+        self._lengths = iter(unpack_from(f"<{section_count(columns)}Q", view, HEADER_BYTES))
+        self._view = view
+        self._end = len(view)
+        self._place = place
+        self._where = where
+
+    def next(self) -> memoryview:
+        start, length = self._place, next(self._lengths)
+        self._place = start + (length + 7 & ~7)
+        if self._place > self._end:
+            raise self.wrong("reach beyond it")
+        return self._view[start : start + length]
+
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        start, length = self._place, next(self._lengths)
+        self._place = start + (length + 7 & ~7)
+        if self._place > self._end:
+            raise self.wrong("reach beyond it")
+        if length != count * dtype.itemsize:
+            raise self.wrong("have a wrong length")
+        return np.frombuffer(self._view, dtype, count, start)
+
+    def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
+        offsets = self.array(_OFFSETS, count + 1)
+        content = self.next()
+        check_offsets(offsets, len(content), self._where)
+        try:
+            characters = len(str(content, "utf-8"))
+        except UnicodeDecodeError:
+            raise self.wrong("hold text that is not UTF-8") from None
+        if characters != len(content) and count > 1:
+            # A string that begins inside a character is not UTF-8, though their sum is.
+            octets = np.frombuffer(content, _OCTETS)
+            starts = offsets[offsets < len(content)]
+            if ((octets[starts] & 0xC0) == 0x80).any():
+                raise self.wrong("hold text that is not UTF-8")
+        return Strings(valid, offsets, content)
+
+    def strings(self, count: int) -> Strings:
+        validity = self.next()
+        if len(validity) not in (0, count):
+            raise self.wrong("have a wrong length")
+        valid = np.frombuffer(validity, _OCTETS) if len(validity) else None
+        text = self.text(valid, count)
+        if valid is not None and ((valid > 1) | ((valid == 0) & (text.lengths() != 0))).any():
+            raise self.wrong("have a wrong validity")
+        return text
+
+    def attributes(self, count: int) -> Attributes:
+        starts = self.array(_OFFSETS, count + 1)
+        pairs = starts.item(-1)
+        if pairs < 0:
+            raise self.wrong("have offsets that fall")
+        check_offsets(starts, pairs, self._where)
+        return Attributes(starts, self.text(None, pairs), self.text(None, pairs))
+
+    def stream(self, count: int) -> Stream:
+        section = self.next()
+        if len(section) != STREAM.size or count != 1:
+            raise self.wrong("have a wrong length")
+        stream = Stream(*STREAM.unpack(section))
+        if not 0 < stream.chunk_bytes <= stream.size <= MAX_STREAM_BYTES:
+            raise self.wrong("tell of a stream that there cannot be")
+        return stream
+
+    def end(self) -> None:
+        if self._place != len(self._view):
+            raise self.wrong("do not fill it")
+
+    def wrong(self, what: str) -> StoreCorrupt:
+        return StoreCorrupt(f"{self._where}: the sections of the block {what}")
+
+
+def read_headers(view: memoryview, columns: int, count: int, place: int, where: str) -> Headers:
+    """The header columns whose sections lie in `view` from `place` to its end."""
+    sections = _Sections(view, columns, place, where)
+    headers = Headers()
+    for column, dtype in _FIXED:
+        if columns & column:
+            headers.fixed[column] = sections.array(dtype, count)
+    for column in STRING_COLUMNS:
+        if columns & column:
+            headers.strings[column] = sections.strings(count)
+    if columns & Column.ATTRIBUTES:
+        headers.attributes = sections.attributes(count)
+    if columns & Column.STREAM:
+        headers.stream = sections.stream(count)
+    sections.end()
+    return headers

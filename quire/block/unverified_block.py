@@ -1,0 +1,158 @@
+"""A block whose sections nobody has looked at yet: they are verified when somebody does.
+
+Who gets messages in an order by keys takes one from each block. Where a row is in each section
+follows from the table: so one message costs less than the verification of all sections. The block's
+checksum was verified before; here it is seen that the sections fill the block, and that what is
+taken from them lies in them and is UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import accumulate
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.errors import StoreCorrupt
+
+from .format import (
+    FIXED_COLUMNS,
+    HEADER_BYTES,
+    STRING_COLUMNS,
+    TABLE_ENTRY_BYTES,
+    Column,
+    padded,
+    section_count,
+)
+from .header_columns import Headers
+from .header_sections import check_offsets, read_headers
+
+_NUMBERS = {"<u2": Struct("<H"), "<i8": Struct("<q")}
+_FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.items()]
+_BOUNDS = Struct("<ii").unpack_from
+_OFFSETS = np.dtype("<i4")
+_OFFSET_BYTES = _OFFSETS.itemsize
+
+
+def sections_of(columns: int, count: int) -> int:
+    """Where the sections of the columns begin in a block of so many messages."""
+    return _offsets_of(columns) + padded(_OFFSET_BYTES * (count + 1))
+
+
+@lru_cache(maxsize=64)
+def _table_of(columns: int) -> Callable[[memoryview, int], tuple[int, ...]]:
+    """Reads the lengths of a block's sections."""
+    return Struct(f"<{section_count(columns)}Q").unpack_from
+
+
+def _offsets_of(columns: int) -> int:
+    return HEADER_BYTES + (TABLE_ENTRY_BYTES * section_count(columns) if columns else 0)
+
+
+class Unread:
+    """What is in a block: its bytes up to its end. `payload_at`: where the payloads begin."""
+
+    __slots__ = ("_columns", "_count", "_lengths", "_places", "is_asked", "payload_at", "view",
+                 "where")  # fmt: skip
+
+    _lengths: tuple[int, ...]  # of the sections
+    _places: list[int]
+
+    def __init__(
+        self, view: memoryview, columns: int, count: int, payload_at: int, where: str
+    ) -> None:
+        self.view, self.payload_at, self.where = view, payload_at, where
+        self.is_asked = False  # for one message
+        self._columns, self._count = columns, count
+
+    def offsets(self, payload_bytes: int) -> NDArray[np.int32]:
+        """Of all payloads. Raises StoreCorrupt, as all of these do."""
+        offsets: NDArray[np.int32] = np.frombuffer(
+            self.view, _OFFSETS, self._count + 1, _offsets_of(self._columns)
+        )
+        check_offsets(offsets, payload_bytes, self.where)
+        return offsets
+
+    def headers(self) -> Headers:
+        """Of all messages, which have some."""
+        place = sections_of(self._columns, self._count)
+        sections = self.view[: self.payload_at]
+        return read_headers(sections, self._columns, self._count, place, self.where)
+
+    def row(self, row: int, payload_bytes: int) -> tuple[bytes, dict[int, Any]]:
+        """Its payload, and by column what its header says."""
+        view, count, columns = self.view, self._count, self._columns
+        lengths = _table_of(columns)(view, HEADER_BYTES)
+        offsets_at = HEADER_BYTES + TABLE_ENTRY_BYTES * len(lengths)
+        first = offsets_at + (_OFFSET_BYTES * (count + 1) + 7 & ~7)
+        places = list(accumulate([length + 7 & ~7 for length in lengths], initial=first))
+        if places[-1] != self.payload_at:
+            raise self._wrong("do not fill it")
+        self._lengths, self._places = lengths, places
+        payload = bytes(self._cut(offsets_at, row, self.payload_at, payload_bytes))
+        found: dict[int, Any] = {}
+        index = 0
+        for column, number in _FIXED:
+            if columns & column:
+                self._check(index, number.size * count)
+                found[column] = number.unpack_from(view, places[index] + number.size * row)[0]
+                index += 1
+        try:
+            for column in STRING_COLUMNS:
+                if columns & column:
+                    if lengths[index]:
+                        self._check(index, count)
+                    is_there = not lengths[index] or view[places[index] + row]
+                    found[column] = self._text(index + 1, row, count) if is_there else None
+                    index += 3
+            if columns & Column.ATTRIBUTES:
+                found[Column.ATTRIBUTES] = self._attributes(index, row)
+        except UnicodeDecodeError:
+            raise self._wrong("hold text that is not UTF-8") from None
+        return payload, found
+
+    def _attributes(self, index: int, row: int) -> dict[str, str]:
+        view, places, lengths = self.view, self._places, self._lengths
+        self._check(index, _OFFSET_BYTES * (self._count + 1))
+        first, last = _BOUNDS(view, places[index] + _OFFSET_BYTES * row)
+        pairs = lengths[index + 1] // _OFFSET_BYTES - 1
+        if not 0 <= first <= last <= pairs:
+            raise self._wrong("have offsets that fall")
+        self._check(index + 1, _OFFSET_BYTES * (pairs + 1))
+        self._check(index + 3, _OFFSET_BYTES * (pairs + 1))
+        _, keys_at, keys, values_at, values = places[index : index + 5]
+        found: dict[str, str] = {}
+        for at in range(_OFFSET_BYTES * first, _OFFSET_BYTES * last, _OFFSET_BYTES):
+            lo, hi = _BOUNDS(view, keys_at + at)
+            low, high = _BOUNDS(view, values_at + at)
+            if not (0 <= lo <= hi <= lengths[index + 2] and 0 <= low <= high <= lengths[index + 4]):
+                raise self._outside()
+            name = str(view[keys + lo : keys + hi], "utf-8")
+            found[name] = str(view[values + low : values + high], "utf-8")
+        return found
+
+    def _text(self, index: int, row: int, count: int) -> str:
+        """Of the rows whose offsets are in a section, and whose bytes are in the next one."""
+        self._check(index, _OFFSET_BYTES * (count + 1))
+        places, size = self._places, self._lengths[index + 1]
+        return str(self._cut(places[index], row, places[index + 1], size), "utf-8")
+
+    def _cut(self, offsets_at: int, row: int, place: int, size: int) -> memoryview:
+        lo, hi = _BOUNDS(self.view, offsets_at + _OFFSET_BYTES * row)
+        if not 0 <= lo <= hi <= size:
+            raise self._outside()
+        return self.view[place + lo : place + hi]
+
+    def _check(self, index: int, length: int) -> None:
+        if self._lengths[index] != length:
+            raise self._wrong("have a wrong length")
+
+    def _outside(self) -> StoreCorrupt:
+        return StoreCorrupt(f"{self.where}: a block's offsets do not span its bytes")
+
+    def _wrong(self, what: str) -> StoreCorrupt:
+        return StoreCorrupt(f"{self.where}: the sections of the block {what}")

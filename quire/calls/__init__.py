@@ -1,0 +1,1 @@
+"""How a call is made: its row in the table, its text, its protection from signals."""

@@ -1,0 +1,123 @@
+"""Commands that look at a store's files: checked, in words, brought up to date."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Final
+
+from quire.cli.command import Command, ExitStatus
+from quire.cli.opened_store import opened, seen
+from quire.cli.printing import print_json, print_table
+from quire.cli.typed_values import count, place
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--contents", action="store_true", help="and tell a digest of all messages")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    report = seen(options, lambda store: store.admin.verify(contents=options.contents))
+    for finding in report.findings:
+        print(finding)
+    if cut := report.checked.get("journal_cut"):
+        print(f"note: {cut}")
+    if report.ok and "state_hash" in report.checked:
+        contents = f", contents {report.checked['contents']}" if options.contents else ""
+        state = report.checked["state_hash"]
+        print(f"record {report.checked['number']}, state {state}{contents}")
+    print("ok" if report.ok else f"{len(report.findings)} findings")
+    return ExitStatus.DONE if report.ok else ExitStatus.ERROR
+
+
+def _checkpoint(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        store.admin.checkpoint()
+
+
+def _catalog_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _catalog(options: argparse.Namespace) -> None:
+    items = seen(options, lambda store: store.admin.catalog())
+    if options.json:
+        print_json([dataclasses.asdict(item) for item in items])
+        return
+    rows = [("TYPE", "NUMBER", "VERSION", "ENTRY")]
+    for item in items:
+        entry = ", ".join(f"{name} {value!r}" for name, value in item.body.items())
+        rows.append((item.type, str(item.key), str(item.version), entry))
+    print_table(rows)
+
+
+def _dump_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--journal", action="store_true", help="every record of the journal")
+    parser.add_argument("--queue", metavar="NAME", help="the records of a queue (or #ID)")
+    parser.add_argument("--messages", action="store_true", help="and the queue's messages")
+    parser.add_argument("--pages", action="store_true", help="what the data files' pages hold")
+    parser.add_argument("--checkpoint", action="store_true", help="what the checkpoint holds")
+    parser.add_argument("--limit", type=count, metavar="N", help="up to N of each list")
+    parser.add_argument(
+        "--from", dest="start", type=place, default=0, metavar="PLACE",
+        help="begin at this LSN of the journal, or position of the queue",
+    )  # fmt: skip
+    parser.add_argument("--offline", action="store_true", help="ask no owner for what is open")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from quire.inspection.dumping import dump
+    from quire.reports.dump_items import Finding, as_json
+    from quire.reports.dump_words import in_words
+
+    damaged = False
+    for item in dump(
+        options.path,
+        journal=options.journal,
+        queue=options.queue,
+        messages=options.messages,
+        pages=options.pages,
+        checkpoint=options.checkpoint,
+        limit=options.limit,
+        start=options.start,
+        offline=options.offline,
+    ):
+        damaged = damaged or (isinstance(item, Finding) and item.damage)
+        for line in [json.dumps(as_json(item))] if options.json else in_words(item):
+            print(line)
+    return ExitStatus.ERROR if damaged else ExitStatus.DONE
+
+
+COMMANDS: Final = (
+    Command(
+        "verify",
+        "check every byte of a store",
+        _verify,
+        _verify_arguments,
+        "The exit status is 1 where damage was found.",
+        calls=("admin.verify",),
+    ),
+    Command(
+        "dump",
+        "tell what a store's files hold, also of a damaged store",
+        _dump,
+        _dump_arguments,
+        "Without options: what there is, in short. The exit status is 1 where damage was found.\n"
+        "docs/dump.md explains the words.",
+    ),
+    Command(
+        "catalog",
+        "list what is defined: queues, subscriptions, aliases, schedules",
+        _catalog,
+        _catalog_arguments,
+        calls=("admin.catalog",),
+    ),
+    Command(
+        "checkpoint",
+        "write a checkpoint now; the store does so by itself",
+        _checkpoint,
+        calls=("admin.checkpoint",),
+    ),
+)

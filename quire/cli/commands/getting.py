@@ -1,0 +1,147 @@
+"""Commands that take messages, and that look at them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from quire.cli.command import Command, ExitStatus
+from quire.cli.opened_store import opened, seen, source_parts
+from quire.cli.printing import add_forms, moment_text, payload_start, print_message, print_table
+from quire.cli.typed_values import count, number, place, wait
+from quire.limits import COMMAND_BATCH_MESSAGES
+
+_SOURCE: Final = "QUEUE of a work queue, QUEUE/SUBSCRIPTION of a topic"
+
+
+def _get_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    parser.add_argument("-n", dest="count", type=count, default=1, metavar="N", help="up to N")
+    parser.add_argument(
+        "--wait", type=wait, default=0.0, metavar="S",
+        help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
+    )  # fmt: skip
+    add_forms(parser)
+
+
+def _get(options: argparse.Namespace) -> int:
+    with opened(options) as store, store.transaction() as txn:
+        messages = txn.get_many(options.source, options.count, timeout=options.wait)
+        for message in messages:
+            print_message(message, options)
+        sys.stdout.flush()  # LN4
+    return ExitStatus.DONE if messages else ExitStatus.NOTHING
+
+
+def _browse_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", metavar="SOURCE", help="QUEUE: all that is kept; QUEUE/SUBSCRIPTION: its unread"
+    )
+    _add_most(parser)
+    parser.add_argument(
+        "--from", dest="start", type=place, metavar="POSITION", help="begin at this position"
+    )
+    add_forms(parser)
+
+
+def _add_most(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", dest="count", type=count, default=COMMAND_BATCH_MESSAGES, metavar="N",
+        help=f"up to N; else {COMMAND_BATCH_MESSAGES}",
+    )  # fmt: skip
+
+
+def _browse(options: argparse.Namespace) -> None:
+    def shown(store: Any) -> tuple[list[Any], int]:
+        messages = list(store.browse(options.source, options.start, options.count))
+        return messages, _there(store, options.source) - len(messages)
+
+    messages, more = seen(options, shown)
+    for message in messages:
+        print_message(message, options)
+    if len(messages) == options.count and more > 0 and options.start is None:
+        sys.stdout.flush()
+        print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
+
+
+def _there(store: Any, source: str) -> int:
+    """How many messages a queue holds, or how many a subscription has not read."""
+    queue, subscription = source_parts(source)
+    if subscription is None:
+        return int(store.queue(queue).messages)
+    return sum(info.pending for info in store.subscriptions(queue) if info.name == subscription)
+
+
+def _scheduled_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    _add_most(parser)
+    add_forms(parser)
+
+
+def _scheduled(options: argparse.Namespace) -> None:
+    messages = seen(options, lambda store: list(store.delayed.list(options.source, options.count)))
+    if options.json or options.raw:
+        for message in messages:
+            print_message(message, options)
+        return
+    rows = [("ID", "DUE", "BYTES", "PAYLOAD")]
+    for message in messages:
+        due, size = moment_text(message.deliver_at), str(message.size)
+        rows.append((str(message.id), due, size, payload_start(message.payload)))
+    print_table(rows)
+
+
+def _cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    parser.add_argument("id", type=number, metavar="ID", help="as `scheduled` lists it")
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        if store.delayed.cancel(options.source, options.id):
+            return ExitStatus.DONE
+    print(
+        f"quire: no message {options.id} waits in {options.source}: it was due, or there is none",
+        file=sys.stderr,
+    )
+    return ExitStatus.NOTHING
+
+
+COMMANDS: Final = (
+    Command(
+        "get",
+        "take messages and print them",
+        _get,
+        _get_arguments,
+        "They are gone when they were printed. The exit status is 3 where none came.\n\n"
+        "  quire get shop.quire orders --wait 10\n"
+        "  quire get shop.quire events/audit -n 100 --json\n"
+        "  quire get shop.quire films --raw > film",
+        calls=("get", "get_many"),
+    ),
+    Command(
+        "browse",
+        "print messages without taking them",
+        _browse,
+        _browse_arguments,
+        "  quire browse shop.quire orders -n 10 --json",
+        calls=("browse",),
+    ),
+    Command(
+        "scheduled",
+        "list messages that are not due yet",
+        _scheduled,
+        _scheduled_arguments,
+        "Those of a queue with timed=true that were put with --delay or --deliver-at.",
+        calls=("delayed.list",),
+    ),
+    Command(
+        "cancel",
+        "take a message away before it is due",
+        _cancel,
+        _cancel_arguments,
+        "The exit status is 3 where it was too late.\n\n  quire cancel shop.quire mails 17",
+        calls=("delayed.cancel",),
+    ),
+)

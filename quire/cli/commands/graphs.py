@@ -1,0 +1,254 @@
+"""Commands for graphs: list, show, draw and run them, tell their steps things."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from os.path import realpath
+from typing import TYPE_CHECKING, Any, Final
+
+from quire.cli.command import Command, ExitStatus
+from quire.cli.opened_store import opened, seen
+from quire.cli.printing import print_json
+from quire.cli.typed_values import START, count, start
+from quire.errors import InvalidArgument, StepTimeout
+from quire.limits import GRAPH_LINE_SECONDS
+
+if TYPE_CHECKING:
+    from quire.graphs import GraphDefinition, GraphSight
+
+
+def _json_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help="as `graph ls` lists it")
+    _json_form(parser)
+    parser.add_argument("--svg", metavar="FILE", help="draw it into this file")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "graph", metavar="MODULE:ATTRIBUTE", help="a Graph, or what makes one of the store's path"
+    )
+    parser.add_argument("--drain", action="store_true", help="end when all inputs are empty")
+
+
+def _steps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH")
+    parser.add_argument("step", nargs="?", metavar="STEP", help="else all of them")
+
+
+def _step(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH")
+    parser.add_argument("step", metavar="STEP")
+
+
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    _step(parser)
+    parser.add_argument("--max", type=count, metavar="N", help="up to N; else all")
+
+
+def _reset_arguments(parser: argparse.ArgumentParser) -> None:
+    _step(parser)
+    parser.add_argument("--to", type=start, default="earliest", metavar="START", help=START)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _list(options: argparse.Namespace) -> None:
+    from quire.graphs import graph_names, load_graph, see
+
+    def found(store: Any) -> list[tuple[GraphDefinition, GraphSight]]:
+        graphs = [load_graph(store, name) for name in graph_names(store)]
+        return [(graph, see(store, graph)) for graph in graphs]
+
+    graphs = seen(options, found)
+    if options.json:
+        print_json([_as_json(*each) for each in graphs])
+        return
+    for graph, sight in graphs:
+        behind = sum(step.lag_messages for step in sight.steps.values())
+        steps = f"{len(graph.steps)} steps" if len(graph.steps) != 1 else "1 step"
+        print(f"{graph.name}: {steps}, {behind} messages behind")
+
+
+def _show(options: argparse.Namespace) -> None:
+    from quire.graphs import draw, explain, load_graph, see, write_drawing
+
+    def found(store: Any) -> tuple[GraphDefinition, GraphSight]:
+        graph = load_graph(store, options.graph)
+        return graph, see(store, graph)
+
+    graph, sight = seen(options, found)
+    if options.svg is not None:
+        write_drawing(options.svg, draw(graph, sight))
+    if options.json:
+        print_json(_as_json(graph, sight))
+    else:
+        print(explain(graph, sight))
+
+
+def _as_json(graph: GraphDefinition, sight: GraphSight) -> dict[str, Any]:
+    now = dataclasses.asdict(sight)
+    for name, step in sight.steps.items():
+        now["steps"][name]["lag_messages"] = step.lag_messages
+    return {**dataclasses.asdict(graph), "now": now}
+
+
+def _pause(options: argparse.Namespace) -> None:
+    _tell(options, paused=True)
+
+
+def _resume(options: argparse.Namespace) -> None:
+    _tell(options, paused=False)
+
+
+def _tell(options: argparse.Namespace, *, paused: bool) -> None:
+    from quire.graphs import set_paused
+
+    with opened(options) as store:
+        steps = set_paused(store, options.graph, options.step, paused)
+    print(f"{', '.join(steps)}: {'paused' if paused else 'going on'}")
+
+
+def _replay(options: argparse.Namespace) -> None:
+    from quire.graphs import ask_replay
+
+    with opened(options) as store:
+        dead = ask_replay(store, options.graph, options.step, options.max)
+    print(f"asked for: who runs graph {options.graph} puts the dead letters of {dead} back")
+
+
+def _reset(options: argparse.Namespace) -> int:
+    from quire.graphs import reset_step
+
+    if not options.yes and not _agreed(options):
+        print("nothing was done", file=sys.stderr)
+        return ExitStatus.ERROR
+    with opened(options) as store:
+        positions = reset_step(store, options.graph, options.step, options.to)
+    for queue, position in positions.items():
+        print(f"{options.step} reads {queue} from position {position} on")
+    return ExitStatus.DONE
+
+
+def _agreed(options: argparse.Namespace) -> bool:
+    """Whether somebody is there and says yes."""
+    if not sys.stdin.isatty():
+        raise InvalidArgument("what a step has put would be put again: give --yes to do it")
+    question = f"step {options.step} reads again, and puts what it has put again. Go on? [y/N] "
+    return input(question).strip().lower() in ("y", "yes")
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
+    graph = _graph_named(options.graph, options.path)
+    ending = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ending.set()) for number in signals]
+    try:
+        return _follow(graph, ending, drain=options.drain)
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
+    """How the command ends: 0 where it was told to, or all is read; 1 where a step has failed."""
+    with graph.start() as run:
+        print(f"graph {graph.name} runs on {graph.path}", flush=True)
+        if not drain:
+            threading.Thread(target=_tell_end, args=(run, ending), daemon=True).start()
+        before = ""
+        while not ending.is_set() and not _has_ended(run, ending, drain=drain):
+            now = str(run.status())
+            if now != before and not drain:
+                print(now, flush=True)
+            before = now
+        status = run.status()
+        print(status, flush=True)
+    failed = any(step.phase == "failed" for step in status.steps.values())
+    return ExitStatus.ERROR if failed else ExitStatus.DONE
+
+
+def _tell_end(run: Any, ending: threading.Event) -> None:
+    """The command ends at once with its run."""
+    run.wait()
+    ending.set()
+
+
+def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
+    """Whether all is done, after some time in which a signal is seen. Raises StepFailed."""
+    if not drain:
+        return ending.wait(GRAPH_LINE_SECONDS)
+    try:
+        run.drain(GRAPH_LINE_SECONDS)
+    except StepTimeout:
+        return False
+    return True
+
+
+def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
+    """What the function makes of the path. Raises InvalidArgument where it takes something else."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(path)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{name!r} is called with the store's path alone, and makes the session itself: {error}"
+        ) from None
+    except ValueError:  # a function that does not tell
+        pass
+    return function(path)
+
+
+def _graph_named(name: str, path: str) -> Any:
+    """The graph that is called so, over the store at the path. Raises InvalidArgument."""
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise InvalidArgument(f"{name!r}: give MODULE:ATTRIBUTE, as shop.graphs:orders")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"{name!r} cannot be had: {error}") from error
+    if callable(found):
+        found = _made(name, found, path)
+    if not hasattr(found, "start") or not hasattr(found, "steps"):
+        raise InvalidArgument(f"{name!r} is no Graph, nor a function of a path that makes one")
+    if realpath(found.path) != realpath(path):
+        raise InvalidArgument(f"{name!r} is a graph of the store {found.path}, not of {path}")
+    return found
+
+
+COMMANDS: Final = (
+    Command("graph ls", "list the graphs that were started in a store", _list, _json_form),
+    Command("graph show", "tell a graph's steps, and how far they are", _show, _show_arguments),
+    Command(
+        "graph run",
+        "run a graph until a signal comes",
+        _run,
+        _run_arguments,
+        "  quire graph run shop.quire shop.graphs:orders",
+    ),
+    Command("graph pause", "have a step, or all, begin no further batch", _pause, _steps),
+    Command("graph resume", "let a step, or all, go on", _resume, _steps),
+    Command(
+        "graph replay", "have dead letters put back through their step", _replay, _replay_arguments
+    ),
+    Command(
+        "graph reset",
+        "have a step read again, and forget its values",
+        _reset,
+        _reset_arguments,
+        "What it has put is put again.",
+    ),
+)

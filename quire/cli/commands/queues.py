@@ -1,0 +1,158 @@
+"""Commands that make, change, list and remove queues."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Final
+
+from quire.arguments import check_queue
+from quire.cli.command import Command
+from quire.cli.opened_store import creation, opened, seen, source_parts
+from quire.cli.printing import print_json, print_table
+from quire.cli.typed_values import count, number, properties, size
+from quire.opening import open as open_store
+
+
+def _create_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="QUEUE")
+    parser.add_argument("properties", nargs="*", metavar="NAME=VALUE", help="as max_deliveries=5")
+    parser.add_argument(
+        "--kind",
+        choices=("topic", "work"),
+        help="work (the default): each message goes to one reader; topic: each subscription "
+        "gets every message",
+    )
+    parser.add_argument("--type", help="persistent (the default), volatile, or a registered one")
+    parser.add_argument("--capacity", type=size, metavar="BYTES", help="bytes, or 64M, 2G; else 1G")
+    parser.add_argument("--max-messages", type=count, metavar="N", help="how many it may hold")
+    parser.add_argument("--data-file", type=number, metavar="N", help="from 0; else by the name")
+    parser.add_argument("--data-files", type=number, metavar="N", help=FILES_HELP)
+
+
+FILES_HELP: Final = "how many data files a new store has"
+
+
+def _create(options: argparse.Namespace) -> None:
+    own = ("kind", "capacity", "max_messages")
+    given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
+    check_queue(options.name, **given)  # first, or a store would be made for nothing
+    further = properties(options.properties)
+    for name in ("type", "data_file"):
+        if getattr(options, name) is not None:
+            further[name] = getattr(options, name)
+    with open_store(options.path, **creation(options)) as store:
+        store.create_queue(options.name, **given, **further)
+
+
+def _alter_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="QUEUE")
+    parser.add_argument("properties", nargs="+", metavar="NAME=VALUE", help="as capacity=2G")
+
+
+def _alter(options: argparse.Namespace) -> None:
+    changes = properties(options.properties)
+    with opened(options) as store:
+        store.alter_queue(options.name, **changes)
+
+
+def _one(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="QUEUE")
+
+
+def _drop(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        store.drop_queue(options.name)
+
+
+def _rename_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="QUEUE")
+    parser.add_argument("new_name", metavar="NEW_NAME")
+
+
+def _rename(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        store.admin.rename_queue(options.name, options.new_name)
+
+
+def _purge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION")
+
+
+def _purge(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        print(f"{store.admin.purge(*source_parts(options.source))} messages removed")
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON, with all that is known")
+
+
+def _list(options: argparse.Namespace) -> None:
+    queues, subscriptions = seen(options, _queues_of)
+    if options.json:
+        print_json([_as_json(queue, subscriptions[queue.name]) for queue in queues])
+        return
+    rows = [("QUEUE", "KIND", "MESSAGES", "USED", "CAPACITY", "SUBSCRIPTIONS (PENDING)")]
+    for queue in queues:
+        readers = [f"{s.name or '-'} ({s.pending})" for s in subscriptions[queue.name]]
+        numbers = queue.messages, queue.used_bytes, queue.capacity_bytes
+        rows.append((queue.name, queue.kind, *map(str, numbers), ", ".join(readers)))
+    print_table(rows)
+
+
+def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
+    """All, with their subscriptions by name."""
+    queues = store.queues()
+    return queues, {queue.name: store.subscriptions(queue.name) for queue in queues}
+
+
+def _as_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
+    own = [dataclasses.asdict(value) for value in subscriptions]
+    return {**dataclasses.asdict(queue), "subscriptions": own}
+
+
+_PROPERTIES: Final = """\
+NAME=VALUE sets a property: VALUE is JSON, or else a text; bytes may be given as 64K, 512M, 2G.
+Some: max_deliveries=5 dead_letter=failed priority=true timed=true ttl=3600 overflow=wait
+text="what it is for". docs/queues.md tells of each."""
+
+COMMANDS: Final = (
+    Command(
+        "create-queue",
+        "make a queue, and a store for it where there is none",
+        _create,
+        _create_arguments,
+        f"{_PROPERTIES}\n\n  quire create-queue shop.quire orders --capacity 2G\n"
+        "  quire create-queue shop.quire jobs max_deliveries=5 dead_letter=failed",
+        calls=("create_queue",),
+    ),
+    Command(
+        "alter-queue",
+        "change limits and properties of a queue",
+        _alter,
+        _alter_arguments,
+        f"{_PROPERTIES}\n\nWhat is not named stays; puts=false and gets=false stop a queue.\n\n"
+        "  quire alter-queue shop.quire orders capacity=2G puts=false",
+        calls=("alter_queue",),
+    ),
+    Command(
+        "drop-queue",
+        "remove a queue with its messages and subscriptions",
+        _drop,
+        _one,
+        calls=("drop_queue",),
+    ),
+    Command(
+        "rename-queue", "give a queue another name", _rename, _rename_arguments,
+        calls=("admin.rename_queue",),
+    ),
+    Command(
+        "purge", "remove all messages that wait", _purge, _purge_arguments,
+        "Of QUEUE/SUBSCRIPTION, what waits for this subscription alone.",
+        calls=("admin.purge",),
+    ),
+    Command("queues", "list the queues with their subscriptions", _list, _list_arguments,
+            calls=("queues",)),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""Commands for schedules: messages that are put whenever a cron text says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+from quire.cli.command import Command
+from quire.cli.opened_store import opened, seen
+from quire.cli.printing import moment_text, print_infos, print_table
+from quire.cli.typed_values import pairs, value
+from quire.interface.schedules import check_schedule
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _list(options: argparse.Namespace) -> None:
+    schedules = seen(options, lambda store: store.cron.list())
+    if options.json:
+        print_infos(schedules)
+        return
+    rows = [("SCHEDULE", "QUEUE", "CRON", "TIME ZONE", "LAST", "NEXT", "WAITS FOR")]
+    for info in schedules:
+        following = "paused" if info.paused else moment_text(info.next_us)
+        last, waiting = moment_text(info.last_us), info.waiting or "-"
+        rows.append((info.name, info.queue, info.cron, info.timezone, last, following, waiting))
+    print_table(rows)
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="SCHEDULE")
+
+
+def _create_arguments(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    parser.add_argument("queue", metavar="QUEUE")
+    parser.add_argument("cron", metavar="CRON", help="as '30 2 * * MON-FRI', or @daily")
+    parser.add_argument(
+        "changes", nargs="*", metavar="NAME=VALUE", help="as payload=TEXT timezone=Europe/Berlin"
+    )
+
+
+def _create(options: argparse.Namespace) -> None:
+    given = {"queue": options.queue, "cron": options.cron} | _changes(options.changes)
+    with opened(options) as store:
+        store.cron.create(options.name, **given)
+
+
+def _alter_arguments(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    parser.add_argument("changes", nargs="+", metavar="NAME=VALUE", help="as paused=true")
+
+
+def _alter(options: argparse.Namespace) -> None:
+    changes = _changes(options.changes)
+    with opened(options) as store:
+        store.cron.alter(options.name, **changes)
+
+
+def _changes(given: Iterable[str]) -> dict[str, Any]:
+    """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
+    changes = {name: value(text) for name, text in pairs(given)}
+    changes |= {name: os.fsencode(text) for name, text in pairs(given) if name == "payload"}
+    check_schedule(changes)
+    return changes
+
+
+def _drop(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        store.cron.drop(options.name)
+
+
+_WORDS: Final = """\
+NAME=VALUE: payload, timezone, missed (skip, once, all), paused; and of the messages priority,
+delay, ttl, group_key, content_type, correlation_id, reply_to, sender,
+attributes={"name": "value"}."""
+
+COMMANDS: Final = (
+    Command(
+        "create-schedule",
+        "have a message put whenever a cron text says",
+        _create,
+        _create_arguments,
+        f"{_WORDS}\n\n  quire create-schedule shop.quire nightly jobs '30 2 * * *' payload=clean",
+        calls=("cron.create",),
+    ),
+    Command(
+        "alter-schedule",
+        "change or pause a schedule",
+        _alter,
+        _alter_arguments,
+        f"{_WORDS}\n\n  quire alter-schedule shop.quire nightly paused=true",
+        calls=("cron.alter",),
+    ),
+    Command(
+        "drop-schedule",
+        "remove a schedule; what it has put stays",
+        _drop,
+        _name,
+        calls=("cron.drop",),
+    ),
+    Command(
+        "schedules",
+        "list the schedules: when they were and are due",
+        _list,
+        _list_arguments,
+        calls=("cron.list",),
+    ),
+)

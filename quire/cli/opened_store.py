@@ -1,0 +1,34 @@
+"""The store that a command is for: opened as a program does, or looked at."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from quire.opening import open as open_store
+
+T = TypeVar("T")
+
+
+def opened(options: argparse.Namespace) -> Any:
+    """The store, to be changed: owned, or joined. It must be there."""
+    return open_store(options.path, create=False)
+
+
+def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
+    """What the action gives of the store, which is not owned for it."""
+    from quire.inspection.looking import look
+
+    return look(options.path, action)
+
+
+def creation(options: argparse.Namespace) -> dict[str, Any]:
+    """What is fixed when a store is made, as far as it was given."""
+    return {} if options.data_files is None else {"data_files": options.data_files}
+
+
+def source_parts(source: str) -> tuple[str, str | None]:
+    """QUEUE, or QUEUE/SUBSCRIPTION."""
+    queue, _, subscription = source.partition("/")
+    return queue, subscription or None

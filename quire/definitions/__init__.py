@@ -1,0 +1,1 @@
+"""What queues and subscriptions may be made with: properties, orders, types, retries, schemas."""

@@ -1,0 +1,526 @@
+"""What a queue may be made with, and what may be changed of it later: its properties.
+
+They stand in the queue's entry of the catalog, where only those are noted that differ from what
+they are by default; so an entry of an earlier release is one of a queue without any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, cast
+
+from quire.errors import InvalidArgument
+from quire.limits import (
+    MAX_BLOCK_BYTES,
+    MAX_CAPACITY_BYTES,
+    MAX_DATA_BLOCK_BYTES,
+    MAX_DELIVERIES,
+    MAX_KEPT,
+    MAX_PRIORITY,
+    MAX_PROPERTIES,
+    MAX_REQUESTS,
+    MAX_STREAM_BYTES,
+    MAX_TEXT_BYTES,
+    MAX_TTL_SECONDS,
+    MIN_CAPACITY_BYTES,
+    SCATTERED_BLOCK_BYTES,
+)
+from quire.moments import Duration, seconds_of
+
+from .near_names import did_you_mean
+from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
+from .retry import Retry, check_retry
+from .row_schema import check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+"""What queues and subscriptions may be called."""
+
+OverflowPolicy = Literal["fail", "wait", "drop_oldest", "dead_letter"]
+WAIT: Final = "wait"
+DROP_OLDEST: Final = "drop_oldest"
+DEAD_LETTER: Final = "dead_letter"
+GIVING_WAY: Final = (DROP_OLDEST, DEAD_LETTER)
+OVERFLOWS: Final = ("fail", WAIT, *GIVING_WAY)
+PERSISTENT: Final = "persistent"
+VOLATILE: Final = "volatile"
+
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class QueueOptions(TypedDict, total=False):
+    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is."""
+
+    text: str
+    """What the queue is for, in words; up to 1 KiB in UTF-8."""
+    properties: Mapping[str, str]
+    """Free words by name, which Quire keeps and does not read; up to 100, 1 KiB together."""
+    order: Order
+    """In which order messages are handed out. "commit": as they were committed (the default).
+    "priority": of higher priority first. A mapping: by an attribute (`AttributeOrder`), or by the
+    sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
+    (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
+    priority: bool
+    """True says `order="priority"`; False says "commit", if it was True."""
+    default_priority: int
+    """The priority that messages get which are put without one: 0 to 65535, in a queue that is read
+    by priority. A put says it for good: a message keeps the number that was the default when its
+    transaction first put to the queue."""
+    puts: bool
+    """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
+    gets: bool
+    """Whether messages may be got; False stops the queue for all who get (QueueDisabled)."""
+    max_deliveries: int | None
+    """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
+    ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    retry: Retry | None
+    """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
+    (the default): not at all. It waits over a restart, too."""
+    timed: bool | None
+    """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
+    `expires_at`. None (the default): a work queue is made timed, durably, by the first put that
+    has a time, or by `ttl` or `max_ttl`; a topic is not. A queue that is not refuses puts with
+    times."""
+    ttl: Duration | None
+    """How long after its commit a message without `expires_at` expires: seconds, or a
+    `timedelta`. It makes a work queue `timed`; of a topic it needs `timed=True`."""
+    max_ttl: Duration | None
+    """How long a message lives at most, from its put on, said as `ttl`: a put with a later
+    `expires_at` is cut to that, and one without gets it (or `ttl`, where that is less). The put is
+    told: `MessageId.expires_by`. It holds for what waits already, too."""
+    grouped: bool
+    """Whether messages of one `group_key` go to one reader at a time, in order."""
+    keep_expired: bool
+    """Whether what has expired goes to `dead_letter`; by default it is dropped."""
+    dead_letter: str | None
+    """The queue that takes what was delivered `max_deliveries` times and never read for good."""
+    keep_seconds: Duration | None
+    """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
+    that follow hold together: a message goes when all have read it and one of them lets it go."""
+    keep_bytes: int | None
+    """Of a topic, of what all have read the newest are kept, so many bytes as they are charged."""
+    keep_messages: int | None
+    """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
+    keep_forever: bool
+    """Whether a topic keeps everything: nothing that all have read goes."""
+    overflow: OverflowPolicy
+    """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
+    for room, as a commit does, for the store's `commit_timeout` or as long as it says.
+    "drop_oldest": the oldest messages that nobody has got are dropped, and counted
+    (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
+    `dead_letter`. These two not with `keep_forever`."""
+    grow_to: int | None
+    """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
+    max_message_bytes: int | None
+    """How large a message may be, in bytes: payload, strings and attributes together. None: as
+    large as any. A larger one is refused (InvalidArgument)."""
+    max_stream_bytes: int | None
+    """How large a message that is put as a stream (`put_stream`) may be: up to 256 GiB. None: as
+    `max_message_bytes` says, and where that is None too, 256 GiB."""
+    dedup_count: int | None
+    """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
+    None: none, or with `dedup_seconds` 100,000."""
+    dedup_seconds: Duration | None
+    """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
+
+    schema: pa.Schema | str | None
+    """The columns of its messages, which are rows then (see docs/typed.md): an Arrow schema, or
+    words as "id bigint not null, amount double". Later, nullable columns may be added behind them.
+    None: messages are bytes."""
+
+    type: str
+    """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
+    gone when the owner ends), or by a type that was registered. It stays as it was made."""
+    persistent: bool
+    """Whether the queue itself is there after a restart; a volatile one comes back empty. It stays
+    as it was made."""
+
+
+class QueueChanges(QueueOptions, total=False):
+    """What `alter_queue` takes by name."""
+
+    capacity: int
+    """Bytes, as for `create_queue`."""
+    max_messages: int | None
+    """How many messages it may hold, as for `create_queue`."""
+
+
+class Granted(NamedTuple):
+    """What a queue gives to messages that are put now. Times in microseconds since the epoch."""
+
+    priority: int  # of those that say none; 0: they have none
+    expires_at: int | None  # of those that say nothing of it
+    latest: int | None  # when all others expire, at the latest; None: when they say
+
+
+class Properties(NamedTuple):
+    """The properties of a queue. See `QueueOptions`."""
+
+    text: str = ""
+    properties: Mapping[str, str] = NO_PROPERTIES
+    order: str | Mapping[str, Any] = COMMIT
+    priority: bool = False  # whether that is "priority"
+    default_priority: int = 0
+    puts: bool = True
+    gets: bool = True
+    max_deliveries: int | None = None
+    retry: Mapping[str, Any] | None = None
+    timed: bool | None = None
+    ttl: float | None = None
+    max_ttl: float | None = None
+    grouped: bool = False
+    keep_expired: bool = False
+    dead_letter: str | None = None
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
+    keep_messages: int | None = None
+    keep_forever: bool = False
+    overflow: OverflowPolicy = "fail"
+    grow_to: int | None = None
+    max_message_bytes: int | None = None
+    max_stream_bytes: int | None = None
+    dedup_count: int | None = None
+    dedup_seconds: float | None = None
+    schema: str | None = None
+    type: str = PERSISTENT
+    persistent: bool = True
+
+    @property
+    def has_remedy(self) -> bool:
+        """Whether something is to be done where there is no room."""
+        return self.overflow != "fail" or self.grow_to is not None or self.lets_go
+
+    @property
+    def most_requests(self) -> int:
+        """How many request ids of puts are kept."""
+        if self.dedup_count is None:
+            return 0 if self.dedup_seconds is None else MAX_REQUESTS
+        return self.dedup_count
+
+    @property
+    def most_stream_bytes(self) -> int:
+        """How large a message may be that is put as a stream, payload and header, in bytes."""
+        if self.max_stream_bytes is not None:
+            return self.max_stream_bytes
+        return MAX_STREAM_BYTES if self.max_message_bytes is None else self.max_message_bytes
+
+    def oldest_request_us(self, now_us: int) -> int:
+        """When those that are kept were committed, at the earliest."""
+        return 0 if self.dedup_seconds is None else now_us - int(self.dedup_seconds * 1e6)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether messages leave the queue by themselves, or it is said where they would go."""
+        return (
+            bool(self.timed)
+            or self.max_deliveries is not None
+            or self.retry is not None
+            or self.dead_letter is not None
+            or self.keeps
+            or by_sequence(self.order)
+        )
+
+    @property
+    def is_clocked(self) -> bool:
+        """Whether messages become available, or are not any more, as time goes by."""
+        return bool(self.timed) or by_sequence(self.order)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept that all have read."""
+        return self.keep_forever or self.lets_go
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether what is kept so goes by itself some time."""
+        return not self.keep_forever and not (
+            self.keep_seconds is None and self.keep_bytes is None and self.keep_messages is None
+        )
+
+    @property
+    def block_bytes(self) -> int:
+        """What a block of several of its messages takes, at most."""
+        return SCATTERED_BLOCK_BYTES if by_key(self.order) else MAX_DATA_BLOCK_BYTES
+
+    @property
+    def selected_by(self) -> tuple[object, ...]:
+        """What says which message is next; empty: they are delivered in commit order."""
+        if self.order == COMMIT and not (self.timed or self.grouped):
+            return ()
+        times = bool(self.timed), self.ttl, self.max_ttl
+        return self.order, *times, self.grouped
+
+    @property
+    def limits_expiry(self) -> bool:
+        """Whether messages live no longer than `max_ttl`."""
+        return bool(self.timed) and self.max_ttl is not None
+
+    @property
+    def default_ttl(self) -> float | None:
+        """Seconds in which a message expires that says nothing of it, if times count."""
+        given = [seconds for seconds in (self.ttl, self.max_ttl) if seconds is not None]
+        return min(given, default=None)
+
+    @property
+    def put_priority(self) -> int:
+        """What messages get that are put without a priority; 0: they have none."""
+        return priority_of_puts(self.order, self.default_priority)
+
+    @property
+    def grants(self) -> bool:
+        """Whether messages get more by their put than it says."""
+        return self.limits_expiry or self.put_priority > 0
+
+    def granted(self, now_us: int) -> Granted:
+        """What that is."""
+        if not self.limits_expiry:
+            return Granted(self.put_priority, None, None)
+        unsaid, latest = (now_us + int((s or 0.0) * 1e6) for s in (self.default_ttl, self.max_ttl))
+        return Granted(self.put_priority, unsaid, latest)
+
+    def to_body(self) -> dict[str, Any]:
+        """For the catalog: those that differ from what they are by default, as JSON has them."""
+        pairs = zip(self._fields, self, DEFAULT, strict=True)
+        body = {name: value for name, value, usual in pairs if value != usual}
+        if self.priority:
+            del body["order"]  # which says the same
+        return body
+
+    def altered(self, changes: Mapping[str, Any]) -> Properties:
+        """With changes, as `check_properties` returns them."""
+        after = self._replace(**changes)
+        if after.order == PRIORITY and not after.priority:
+            return after._replace(order=COMMIT)
+        return after
+
+
+DEFAULT: Final = Properties()
+_BESIDE: Final = ("kind", "capacity", "max_messages", "data_file")  # what else a queue is made with
+
+
+def priority_of_puts(order: object, default_priority: int) -> int:
+    """What messages get that are put without a priority, in a queue of this order."""
+    return default_priority if order == PRIORITY or by_code(order) else 0
+
+
+def read_properties(body: Mapping[str, Any]) -> Properties:
+    """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
+    given = {name: body[name] for name in Properties._fields if name in body}
+    try:
+        return Properties(**check_properties(given)) if given else DEFAULT
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from error
+
+
+def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
+    """Options that callers give, checked. Raises InvalidArgument."""
+    checked = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise InvalidArgument(
+                f"{name!r:.100} is no property of a queue"
+                f"{did_you_mean(name, (*_CHECKS, *_BESIDE))}: there are {', '.join(_CHECKS)}"
+            )
+        checked[name] = check(name, value)
+    if "order" in checked:
+        is_first = checked["order"] == PRIORITY
+        if checked.setdefault("priority", is_first) != is_first:
+            raise InvalidArgument(
+                f"order {checked['order']!r:.100} and priority {checked['priority']!r} contradict "
+                "each other: give one of them"
+            )
+    elif checked.get("priority"):
+        checked["order"] = PRIORITY
+    return checked
+
+
+def _order(name: str, value: object) -> str | dict[str, Any]:
+    order = check_order(name, value)
+    if isinstance(order, str) and not NAME.fullmatch(order):
+        raise InvalidArgument(f"{name} {value!r:.100}: give {COMMIT!r}, or another order's name")
+    return order
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or _utf8_bytes(value) > MAX_TEXT_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give a str of up to {MAX_TEXT_BYTES} bytes in UTF-8"
+        )
+    return value
+
+
+def _words(name: str, value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(word, str) for pair in value.items() for word in pair
+    ):
+        raise InvalidArgument(f"{name} {value!r:.100}: give a mapping of str to str")
+    size = sum(_utf8_bytes(word) for pair in value.items() for word in pair)
+    if len(value) > MAX_PROPERTIES or size > MAX_TEXT_BYTES:
+        raise InvalidArgument(
+            f"{name}: {len(value)} of {size} bytes together; up to {MAX_PROPERTIES}, of "
+            f"{MAX_TEXT_BYTES} bytes, are possible"
+        )
+    return dict(value)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
+    return value
+
+
+def _flag_or_unsaid(name: str, value: object) -> bool | None:
+    return None if value is None else _flag(name, value)
+
+
+def _priority(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PRIORITY:
+        raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_PRIORITY}")
+    return value
+
+
+def _deliveries(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give an int from 1 to {MAX_DELIVERIES}, or None"
+        )
+    return value
+
+
+def _seconds(name: str, value: object) -> float | None:
+    value = seconds_of(value)
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 < cast(float, value) <= MAX_TTL_SECONDS:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give seconds above 0, up to {MAX_TTL_SECONDS}, or a "
+            "timedelta, or None"
+        )
+    return float(cast(float, value))
+
+
+def _keep_seconds(name: str, value: object) -> float | None:
+    value = seconds_of(value)
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= cast(float, value) <= MAX_TTL_SECONDS:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give seconds from 0 to {MAX_TTL_SECONDS}, or a timedelta, "
+            "or None"
+        )
+    return float(cast(float, value))
+
+
+def _kept(name: str, value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 0 <= cast(int, value) <= MAX_KEPT):
+        return cast("int | None", value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
+
+
+def _overflow(name: str, value: object) -> OverflowPolicy:
+    if not isinstance(value, str) or value not in OVERFLOWS:
+        raise InvalidArgument(f"{name} {value!r:.100}: give one of {', '.join(OVERFLOWS)}")
+    return cast(OverflowPolicy, value)
+
+
+def _grow_to(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if not is_int or not MIN_CAPACITY_BYTES <= cast(int, value) <= MAX_CAPACITY_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give bytes from {MIN_CAPACITY_BYTES} to "
+            f"{MAX_CAPACITY_BYTES}, or None"
+        )
+    return cast(int, value)
+
+
+def _message_bytes(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_BLOCK_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give bytes from 1 to {MAX_BLOCK_BYTES}, or None"
+        )
+    return value
+
+
+def _stream_bytes(name: str, value: object) -> int | None:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_int and 1 <= cast(int, value) <= MAX_STREAM_BYTES):
+        return cast("int | None", value)
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give bytes from 1 to {MAX_STREAM_BYTES}, or None"
+    )
+
+
+def _requests(name: str, value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
+        return cast("int | None", value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 1 to {MAX_REQUESTS}, or None")
+
+
+def _queue(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
+
+
+def _type(name: str, value: object) -> str:
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue type, as {VOLATILE!r}")
+
+
+def _utf8_bytes(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            f"{text!r:.100} has lone surrogates, which UTF-8 cannot hold"
+        ) from None
+
+
+_CHECKS: Final = {
+    "text": _text,
+    "properties": _words,
+    "order": _order,
+    "priority": _flag,
+    "default_priority": _priority,
+    "puts": _flag,
+    "gets": _flag,
+    "max_deliveries": _deliveries,
+    "retry": check_retry,
+    "timed": _flag_or_unsaid,
+    "ttl": _seconds,
+    "max_ttl": _seconds,
+    "grouped": _flag,
+    "keep_expired": _flag,
+    "dead_letter": _queue,
+    "keep_seconds": _keep_seconds,
+    "keep_bytes": _kept,
+    "keep_messages": _kept,
+    "keep_forever": _flag,
+    "overflow": _overflow,
+    "grow_to": _grow_to,
+    "max_message_bytes": _message_bytes,
+    "max_stream_bytes": _stream_bytes,
+    "dedup_count": _requests,
+    "dedup_seconds": _seconds,
+    "schema": check_schema,
+    "type": _type,
+    "persistent": _flag,
+}
+
+assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

@@ -1,0 +1,205 @@
+"""What the store keeps of graphs, in its state: their definitions, and what their steps are told.
+
+The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and `awaits/<step>`;
+`graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,
+whichever runs the graph.
+
+- What a step is told outlives the graph's run, and is seen by it soon.
+- KG2: a step is reset by one transaction, and only while nobody runs it.
+- KG3: a step that waits for markers says so where it begins to, and takes it back before its next
+  batch: so what is there is what it lacked when it last looked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from quire.arguments import check_max_messages, check_name
+from quire.env import Env, OsEnv
+from quire.errors import InvalidArgument, QueueInUse, StateConflict
+from quire.interface.starts import Start
+
+from .definition import GraphDefinition, StepDefinition, subscription_of
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+
+_DEFINITION = "definition"
+_PREFIX = "graph."
+_OF_STEP = ".step."
+
+
+def graph_state_name(graph: str) -> str:
+    """The state in which the store keeps what it knows of a graph."""
+    return f"{_PREFIX}{graph}"
+
+
+def step_state_name(graph: str, step: str) -> str:
+    """The state with a step's own values."""
+    return f"{_PREFIX}{graph}{_OF_STEP}{step}"
+
+
+def graph_names(store: Store) -> list[str]:
+    """The graphs that were started in the store, in their order."""
+    names = [name for name in store.states.names() if name.startswith(_PREFIX)]
+    return [
+        name.removeprefix(_PREFIX)
+        for name in names
+        if _OF_STEP not in name and store.states.get(name, _DEFINITION) is not None
+    ]
+
+
+def save_graph(store: Store, definition: GraphDefinition) -> None:
+    """Have the store know a graph, as it is now."""
+    name, data = graph_state_name(definition.name), definition.to_bytes()
+    if store.states.get(name, _DEFINITION) != data:
+        with store.transaction() as txn:
+            txn.set_value(name, _DEFINITION, data)
+
+
+def load_graph(store: Store, graph: str) -> GraphDefinition:
+    """Raises InvalidArgument where the store knows no graph of the name."""
+    found = store.states.get(graph_state_name(check_name(graph, "graph")), _DEFINITION)
+    if found is None:
+        known = ", ".join(graph_names(store)) or "none"
+        raise InvalidArgument(
+            f"the store at {store.path} knows no graph {graph!r}; it knows {known}: give one, "
+            "or start this one first"
+        )
+    return GraphDefinition.of_bytes(found)
+
+
+def step_of(definition: GraphDefinition, step: str) -> StepDefinition:
+    """Raises InvalidArgument for a step that the graph does not have."""
+    for each in definition.steps:
+        if each.name == step:
+            return each
+    names = ", ".join(each.name for each in definition.steps)
+    raise InvalidArgument(f"graph '{definition.name}' has no step {step!r:.100}; it has {names}")
+
+
+def _told(store: Store, graph: str, what: str) -> dict[str, object]:
+    """What steps are told, by step."""
+    found = store.states.items(graph_state_name(graph))
+    prefix = f"{what}/"
+    return {
+        key.removeprefix(prefix): json.loads(data)
+        for key, data in found.items()
+        if key.startswith(prefix)
+    }
+
+
+def paused_steps(store: Store, graph: str) -> set[str]:
+    """Those that were told to pause."""
+    return {step for step, paused in _told(store, graph, "pause").items() if paused}
+
+
+def pause_reason(store: Store, graph: str, step: str) -> str:
+    """Why a step has paused by itself; "": it has not, or somebody told it to."""
+    found = _told(store, graph, "pause").get(step)
+    return found if isinstance(found, str) else ""
+
+
+def pause_itself(store: Store, graph: str, step: str, reason: str) -> None:
+    """A step pauses, until somebody has it go on (`set_paused`)."""
+    with store.transaction() as txn:
+        data = json.dumps(reason).encode()
+        txn.set_value(graph_state_name(graph), f"pause/{step}", data)
+
+
+def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list[str]:
+    """Tell a step, or all (None), to pause or to go on; which they are. Raises InvalidArgument."""
+    definition = load_graph(store, graph)
+    steps = definition.steps if step is None else (step_of(definition, step),)
+    with store.transaction() as txn:
+        for each in steps:
+            data = b"true" if paused else None
+            txn.set_value(graph_state_name(graph), f"pause/{each.name}", data)
+    return [each.name for each in steps]
+
+
+def awaited_markers(store: Store, graph: str) -> dict[str, dict[str, str]]:
+    """What steps wait for, by step: queues, each with the value of the marker it lacks, or ""."""
+    found = _told(store, graph, "awaits")
+    return {step: lacking for step, lacking in found.items() if isinstance(lacking, dict)}
+
+
+def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]) -> None:
+    """Have the store know which markers a step waits for; none: it does not wait."""
+    with store.transaction() as txn:
+        data = json.dumps(dict(lacking)).encode() if lacking else None
+        txn.set_value(graph_state_name(graph), f"awaits/{step}", data)
+
+
+def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
+    """Steps whose dead letters are to be put back through them, each with how many at most."""
+    found = _told(store, graph, "replay")
+    return {step: most if isinstance(most, int) else None for step, most in found.items()}
+
+
+def ask_replay(store: Store, graph: str, step: str, max_messages: int | None = None) -> str:
+    """Ask for the dead letters of a step to be put back through it; the queue where they are.
+
+    `max_messages`: the most; None: all. Whoever runs the graph does it soon; else who runs it next.
+    Raises InvalidArgument.
+    """
+    if max_messages is not None:
+        check_max_messages(max_messages)
+    found = step_of(load_graph(store, graph), step)
+    if found.dead is None:
+        raise InvalidArgument(f"step '{step}' has no queue for dead letters")
+    with store.transaction() as txn:
+        data = json.dumps(max_messages).encode()
+        txn.set_value(graph_state_name(graph), f"replay/{step}", data)
+    return found.dead
+
+
+def take_replay(store: Store, graph: str, step: str) -> bool:
+    """Take the question back, as it is answered; False: somebody else has."""
+    try:
+        with store.transaction() as txn:
+            if txn.get_value(graph_state_name(graph), f"replay/{step}") is None:
+                return False
+            txn.set_value(graph_state_name(graph), f"replay/{step}", None)
+    except StateConflict:
+        return False
+    return True
+
+
+def reset_step(
+    store: Store, graph: str, step: str, to: Start = "earliest", env: Env | None = None
+) -> Mapping[str, int]:
+    """Move a step's positions, and forget its values, in one transaction (KG2).
+
+    `to`: where its inputs are read from then on, as `Store.subscribe` takes it: "earliest" is the
+    first message that is kept. What it has put stays. Returns the positions by queue. Raises
+    QueueInUse while the step runs, PositionLost, InvalidArgument.
+    """
+    found = step_of(load_graph(store, graph), step)
+    if found.kind == "streaming":
+        raise InvalidArgument(
+            f"step '{step}' is a streaming query, whose progress is in Spark's checkpoint: remove "
+            "its folder there, and give the step another name"
+        )
+    subscription = subscription_of(graph, step)
+    names = [f"{queue}/{subscription}" for queue in sorted(found.inputs)]
+    held = (env or OsEnv()).lock_names(f"{store.path}/run/readers", names)
+    if isinstance(held, str):
+        raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop it first")
+    try:
+        state = step_state_name(graph, step)
+        with store.transaction() as txn:
+            for key in store.states.items(state):
+                txn.set_value(state, key, None)
+            for queue in found.inputs:
+                txn.seek(f"{queue}/{subscription}", to)
+    finally:
+        held.release()
+    return {
+        queue: each.position
+        for queue in found.inputs
+        for each in store.subscriptions(queue)
+        if each.name == subscription
+    }

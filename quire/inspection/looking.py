@@ -1,0 +1,81 @@
+"""Looking at a store without owning it.
+
+- An owner that can be reached is asked. Where nobody owns the store, its files are looked at by the
+  engine itself, in an environment that changes nothing (`quire.env.look_env`): also on a medium
+  that cannot be written, and without being in anybody's way.
+- What was seen in the files counts only if nobody owned the store meanwhile; otherwise the look is
+  made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from quire.env import Env, OsEnv
+from quire.env.look_env import LookEnv
+from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
+from quire.interface.store import Store
+from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS
+from quire.opening import checked_path
+
+T = TypeVar("T")
+
+
+def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> T:
+    """What the action gives of the store at `path`; it may be called again, and must only look.
+
+    Raises StoreNotFound, StoreCorrupt, StoreFailed, InvalidArgument as `open` does, and StoreLocked
+    for a store whose owner does not answer.
+    """
+    from quire.engine.layout import Layout
+    from quire.remote import join
+
+    path = checked_path(path)
+    machine = OsEnv() if env is None else env
+    lock = Layout(path).lock
+    deadline = machine.monotonic() + JOIN_SECONDS
+    while True:
+        joined = join(machine, path)
+        if joined is not None:
+            try:
+                with joined:
+                    return action(joined)
+            except (ConnectionLost, StoreClosed):
+                continue  # the owner has ended
+        seen = _seen(machine, lock)
+        if seen is not None:
+            try:
+                result = _look_at_files(machine, path, action)
+            except (QuireError, OSError):
+                if _seen(machine, lock) == seen:
+                    raise
+            else:
+                if _seen(machine, lock) == seen:
+                    return result
+        elif machine.monotonic() > deadline:
+            raise StoreLocked(
+                f"{path} is open in a process that does not answer; `quire dump` reads the files "
+                "beside it"
+            )
+        machine.sleep(JOIN_POLL_SECONDS)
+
+
+def _seen(env: Env, lock: str) -> int | None:
+    """What changes when somebody opens the store; None while somebody has it open."""
+    try:
+        if env.is_locked(lock):
+            return None
+    except NotADirectoryError:  # a file, which opening tells
+        return 0
+    return env.modified_us(lock) if env.exists(lock) else 0
+
+
+def _look_at_files(env: Env, path: str, action: Callable[[Store], T]) -> T:
+    from quire.engine import EmbeddedStore
+
+    store = EmbeddedStore.open(path, env=LookEnv(env), create=False, background=False)
+    try:
+        return action(store)
+    finally:
+        store.abandon("the look at the store has ended")

@@ -1,0 +1,1 @@
+"""What users call: the store, the transaction, and what they have by subject."""

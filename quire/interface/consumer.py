@@ -1,0 +1,251 @@
+"""A loop over the messages of a source, each in a transaction that ends with its turn.
+
+- A message is yielded with its transaction open, and that ends when the loop comes for the next one
+  (commit), or when the body raises or leaves (rollback): a message is done with, or there again for
+  somebody else.
+- LM2: a loop that waits holds no transaction, no thread of the owner, and no lock. The transaction
+  begins when there is something to get, so the whole of its time is the body's. (With
+  `ack="session"` the one transaction stays open meanwhile.)
+- LM3: an owner that is lost before anything was taken is no matter to the loop: it goes on with the
+  next one. One that is lost later ends the transaction, and the loop with ConnectionLost.
+- `stop` may be called by any thread: the loop ends before it takes anything more.
+- LM5: one that is dropped with its transaction open rolls that back. A finaliser can run anywhere,
+  also in the midst of a call of the store that holds a lock: there it leaves the transaction to
+  that one's own finaliser, which takes none.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+
+from quire.arguments import Acknowledge, check_ack, check_max_messages, check_source, check_wait
+from quire.batches.delivered_messages import Messages
+from quire.calls.errand import Errand
+from quire.env import OsEnv
+from quire.errors import ConnectionLost, QuireError, TransactionClosed
+from quire.limits import OWNERS_LOST
+from quire.messages.message import Message
+from quire.moments import Duration
+
+from .integration import Integration
+from .transaction import Transaction
+
+T = TypeVar("T")
+
+_ENV: Final = OsEnv()
+_CALLS_USERS: Final = "quire.workers"  # a module of Quire that holds no lock while it calls others
+
+
+class Begins(Protocol):
+    """A store, as far as one who takes messages has to do with it."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """A new one."""
+
+    @property
+    def integration(self) -> Integration:
+        """Which tells when something can be got."""
+
+
+class ConsumerOptions(NamedTuple):
+    """What a consumer was asked for, checked."""
+
+    source: str
+    max_messages: int
+    single: bool  # a Message, rather than Messages
+    timeout: float  # seconds; threading.TIMEOUT_MAX: for ever
+    ack: Acknowledge
+    owner: str | None = None  # of its transactions
+
+    @classmethod
+    def of(cls, source: object, max_messages: object, timeout: object, ack: object) -> Self:
+        """Raises InvalidArgument."""
+        number = check_max_messages(max_messages)
+        return cls(check_source(source), number, number == 1, check_wait(timeout), check_ack(ack))
+
+
+class ConsumedMessages(NamedTuple):
+    """What was got, and the open transaction that has got it."""
+
+    transaction: Transaction
+    found: Message | Messages
+
+
+def get(asked: ConsumerOptions, transaction: Transaction) -> Message | Messages | None:
+    """The next message or messages, if there are any."""
+    if asked.single:
+        return transaction.get(asked.source)
+    return transaction.get_many(asked.source, asked.max_messages) or None
+
+
+def take(store: Begins, asked: ConsumerOptions) -> ConsumedMessages | None:
+    """The next of them in a new transaction, which is left open; None if none is there (LM3)."""
+    owners_lost = 0
+    while True:
+        # This waits for the next owner. If it has waited in vain, it says so.
+        transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
+        try:
+            return _take(asked, transaction)
+        except ConnectionLost as error:  # nothing was taken
+            owners_lost += 1
+            if error.late or owners_lost > OWNERS_LOST:
+                raise
+
+
+def _take(asked: ConsumerOptions, transaction: Transaction) -> ConsumedMessages | None:
+    try:
+        found = get(asked, transaction)
+    except BaseException:
+        transaction.rollback()
+        raise
+    if found is not None:
+        return ConsumedMessages(transaction, found)
+    transaction.rollback()
+    return None
+
+
+class Consumer(Generic[T]):
+    """The messages of a source, one after another or in batches. Made by `store.consume`.
+
+    An iterator, and a context manager that surely ends its transaction. Used by one thread, but for
+    `stop`.
+    """
+
+    _transaction: Transaction | None = None
+
+    def __init__(self, store: Begins, asked: ConsumerOptions) -> None:
+        self._store = store
+        self._asked = asked
+        self._wake = threading.Event()
+        self._stopped = False
+        self._ended = False
+
+    def __repr__(self) -> str:
+        if self._transaction is not None:
+            how = f"in transaction {self._transaction.id}"
+        else:
+            how = "ended" if self._ended or self._stopped else "between messages"
+        return f"<Consumer of {self._asked.source}, {how}>"
+
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
+            return
+        if self._transaction is None or _is_called_in_quire():
+            return
+        with suppress(QuireError):  # it is rolled back, whatever the reason
+            self._transaction.rollback()
+
+    @property
+    def transaction(self) -> Transaction:
+        """The open transaction that has got what was yielded last: what is put in it goes along.
+
+        To roll it back has the message delivered again. Raises TransactionClosed if there is none.
+        """
+        if self._transaction is None:
+            raise not_open()
+        return self._transaction
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if self._asked.ack != "session":
+            self.acknowledge()
+        until = _ENV.monotonic() + self._asked.timeout
+        errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
+        while not (self._stopped or self._ended):
+            found = self._take() if errand is None else errand.do(self._take)
+            if found is not None:
+                return cast(T, found)
+            left = until - _ENV.monotonic()
+            if left <= 0:
+                break
+            self._wait(left)
+        self._ended = True
+        raise StopIteration
+
+    def acknowledge(self) -> None:
+        """Commit now: what was got is done with, and what was put beside it is there.
+
+        Nothing happens between two transactions. Raises what `Transaction.commit` raises: then it
+        is rolled back, and what was got is there again.
+        """
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.__exit__(None, None, None)
+
+    def stop(self) -> None:
+        """Let the loop end when it comes for the next message, or waits for it. By any thread."""
+        self._stopped = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Roll back what is not committed, and end the loop; twice is once."""
+        self._ended = True
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._asked.ack == "session":
+                self.acknowledge()
+        finally:
+            self.close()
+
+    def _take(self) -> Message | Messages | None:
+        if self._transaction is not None:  # the session's
+            if self._transaction.state == "open":
+                return get(self._asked, self._transaction)
+            self.acknowledge()  # the body has ended it; if it was somebody else, this says so
+        taken = take(self._store, self._asked)
+        if taken is None:
+            return None
+        self._transaction = taken.transaction
+        return taken.found
+
+    def _wait(self, seconds: float) -> None:
+        """Until something may be there, or it is stopped (LM2)."""
+        withdraw = self._store.integration.when_ready(self._asked.source, self._wake.set)
+        try:
+            self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
+        finally:
+            withdraw()
+            self._wake.clear()
+
+
+def not_open() -> TransactionClosed:
+    """What is raised between two transactions."""
+    return TransactionClosed(
+        "there is no open transaction: one begins with each message that the loop takes, and ends "
+        "before the next"
+    )
+
+
+def _is_called_in_quire() -> bool:
+    """Whether a call of the store is under way in this thread (LM5)."""
+    frame: FrameType | None = sys._getframe(2)  # under the finaliser
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("quire.") and module != _CALLS_USERS:
+            return True
+        frame = frame.f_back
+    return False

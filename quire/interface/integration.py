@@ -1,0 +1,166 @@
+"""What connectors to other systems are made with: `store.integration`, `txn.integration`.
+
+Spark's source and sink use nothing else beside what every program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from quire.arguments import Bytes
+from quire.calls.call_table import change, look, step
+from quire.limits import DEFAULT_LEASE_SECONDS
+from quire.messages.message_id import MessageIds
+from quire.moments import Duration
+from quire.reports.info import Lease, SubscriptionInfo
+
+from .starts import Start
+
+
+class Integration(Protocol):
+    """`store.integration`: positions, the ledger, leases, waiting without a thread.
+
+    What every method raises is told with `Store`.
+    """
+
+    @property
+    def store_id(self) -> int:
+        """A number of 64 bits, drawn when the store was made."""
+
+    @look
+    def positions(self, name: str) -> tuple[int, int]:
+        """(the first position that is kept, the position that the next message gets).
+
+        A position is a message's number in its queue's commit order, from 0. Raises QueueNotFound.
+        """
+
+    @look
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """The positions of many queues, by name, at one point of the commit order.
+
+        So of a transaction that has put to several of them either all its messages are before the
+        ends, or none. Raises QueueNotFound, InvalidArgument.
+        """
+
+    def subscribe_many(
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None = None,
+        durable: bool | None = None,
+    ) -> list[SubscriptionInfo]:
+        """Make subscriptions of topics with one commit: all of them, or none.
+
+        `starts`: by queue, where `subscription` begins in it, as `Store.subscribe` takes it; or
+        with None for its name, by "queue/subscription", for subscriptions of several names. One
+        that is there already stays as it is. Their order is that of the answer. Raises as
+        `Store.subscribe`.
+        """
+
+    @look
+    def put_priorities(self) -> dict[str, int]:
+        """What messages get that are put without a priority, by queue, of those that grant one.
+
+        For blocks and files that a connector makes itself: in a block with a column of priorities
+        each message has its own. Raises StoreClosed.
+        """
+
+    def ledger(self, key: str) -> int | None:
+        """The last version committed for the key (see `Transaction.enter`); None: none was."""
+
+    @look
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        """The last versions of many keys, in one call; without those for which none was committed.
+
+        Raises InvalidArgument.
+        """
+
+    def lease(
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> Lease:
+        """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
+
+        Until `end_lease`, or for so many seconds; it ends with the owner's process too: then
+        `renew_lease` raises PositionLost, and a new lease is to be taken. Raises QueueNotFound,
+        PositionLost if some of them are not there (any more). With `gaps` those are left out
+        instead, and the pieces are of the messages that nobody had released yet.
+        """
+
+    @change(again=True)
+    def lease_many(
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> list[Lease]:
+        """Keep many ranges in place, each a queue and its positions from start to end: or none.
+
+        All are one lease: they have one id, by which `renew_lease` and `end_lease` are for all of
+        them. `seconds` and `gaps` as for `lease`. Raises as `lease`.
+        """
+
+    @change(again=True)
+    def renew_lease(self, lease_id: int, seconds: Duration = DEFAULT_LEASE_SECONDS) -> None:
+        """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
+
+    @change(again=True)
+    def end_lease(self, lease_id: int) -> None:
+        """End a lease; nothing happens if it has ended already."""
+
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` as soon as something may be there to get: waiting without a thread.
+
+        It is called once, at once if something is there already: from any thread, under locks of
+        the store, so it must not wait or use the store, but tell somebody who does; what it raises
+        is logged (`quire.callbacks`). Also when the queue or the subscription goes, and when the
+        store object is closed or its owner is lost. Nothing is taken: another reader may be
+        faster. What is returned withdraws it.
+
+        `source`: as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound,
+        InvalidArgument for a callback that is no function. Where the source is missing a joined
+        store calls back instead, and the get raises it.
+        """
+
+
+class TransactionIntegration(Protocol):
+    """`txn.integration`: encoded blocks and finished files as parts of a transaction."""
+
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        """Put the messages of one encoded block (`quire.block`), which is verified first.
+
+        Raises InvalidArgument for what is not exactly one block, StoreVersion for one of a newer
+        release, and what `put` raises.
+        """
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks one after another, each into its queue; the ids of each block's messages.
+
+        A joined store takes them some 256 KiB at a time: it asks for the queues, and tells its
+        owner of the puts, together. Raises what `put_block` raises, and what `blocks` does: some
+        of the blocks before are put then, and the transaction is open.
+        """
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        """Put the messages of a finished file that another process wrote (`quire.ltds`).
+
+        The file is the store's once the commit has returned; a rollback leaves it to its writer.
+        In a joined store how many they are is known after the commit, and errors come with it.
+
+        Raises InvalidArgument unless the id is one of such a file, PositionLost if another
+        transaction has it, StoreCorrupt if it is missing or damaged, and what `put` raises.
+        """
+
+    @step
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """`Transaction.read_to` of many sources, each with its position; with an error, of none.
+
+        In a joined store this is one request. Returns when the queue of each source was made, in
+        microseconds since 1970: who has its position from another day sees whether it is of that
+        queue, or of one that has its name since. Raises as `read_to`.
+        """

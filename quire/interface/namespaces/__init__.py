@@ -1,0 +1,9 @@
+"""What a store has beside the calls of every day, by subject; `integration` is one more."""
+
+from .admin import Admin
+from .cron import Cron
+from .delayed import Delayed
+from .prepared import Prepared
+from .states import States
+
+__all__ = ["Admin", "Cron", "Delayed", "Prepared", "States"]

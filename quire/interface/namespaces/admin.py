@@ -1,0 +1,176 @@
+"""Looking after a store: `store.admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from quire.calls.call_table import change, look
+from quire.interface.starts import Time
+from quire.messages.message import Message
+from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
+
+
+class Admin(Protocol):
+    """`store.admin`: queues in bulk and by other names, open transactions, the files' care.
+
+    What every method raises is told with `Store`.
+    """
+
+    @change
+    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
+        """Make many queues with one commit, durably: all of them, or none.
+
+        Each is a name, or a mapping of what `create_queue` takes: `{"name": "orders", "kind":
+        "work"}`. Raises QueueExists, InvalidArgument, also where they do not fit one journal
+        record (some 200 bytes each; segments of 64 MiB take more than the 100,000 that a store
+        holds).
+        """
+
+    @look
+    def queue_names(self, prefix: str = "") -> list[str]:
+        """The names of all queues, or of those that begin so, in their order; no aliases.
+
+        Of many queues this costs a small part of what `Store.queues` does. Raises InvalidArgument.
+        """
+
+    @change(queues="old new")
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        """Give a queue another name, online and durably; as it is then.
+
+        Messages, subscriptions, aliases and open transactions are of the queue and go on; where it
+        takes the dead letters of other queues, these name it anew. Who uses the old name gets
+        QueueNotFound, unless it is made an alias. Spark's streams know a queue by the name that
+        they were given. Raises QueueNotFound, QueueExists, InvalidArgument (also for an alias).
+        """
+
+    @change
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        """Remove all that waits, durably; how many messages they were.
+
+        What open and prepared transactions have got stays theirs, and what they have put comes
+        when they commit. `subscription`: only the messages that wait for it go; None: those that
+        wait for any, and messages that a topic keeps after all have read them. Up to 65,536
+        messages go in one commit, more in several: if the process ends in between, the rest stays.
+
+        Raises QueueNotFound, SubscriptionNotFound, QueueInUse while an open transaction moves one
+        of them (`seek`), StoreCorrupt if it cannot be told what it holds.
+        """
+
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Put dead letters back to the queues where they come from; how many they were.
+
+        All that are there when the call begins, in their commit order, with what they were put
+        with; the attributes that tell of their death are taken away. `where`: a function of a
+        message that says which; the others stay, and so does what is no dead letter: they are not
+        counted as delivered. What others have got, what is not due, and what waits for a retry
+        stays, too. `max_messages`: how many to put back; None: all. `to`: the queue to put them to
+        instead, also what is no dead letter. What comes from one subscription of a topic goes to
+        all of it.
+
+        In a transaction for each 1,000: if one fails, what those before it have put back stays put
+        back, and the error tells how many that are. No room is waited for: of what a queue cannot
+        take as many go as it takes, then QueueFull is raised. Raises QueueNotFound, QueueFull,
+        QueueDisabled, InvalidArgument, and what `where` raises.
+        """
+
+    @change(queues="name")
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        """Give a queue one more name, durably: every call that names a queue takes it.
+
+        But for `drop_queue` and `rename_queue`, which take the queue's own. An alias stays with its
+        queue when that is renamed; while it has one a queue is not dropped. `replace`: one that is
+        there is given to this queue, in one step; what open transactions have done stays.
+
+        Raises QueueNotFound, QueueExists for a name that a queue or alias has, InvalidArgument
+        (also for a queue that is not there after a restart, `persistent=False`).
+        """
+
+    @change(queues="name")
+    def drop_alias(self, name: str) -> None:
+        """Take an alias away, durably; its queue stays.
+
+        Raises QueueNotFound, InvalidArgument for a queue's own name, QueueInUse where it is the
+        `dead_letter` of a queue.
+        """
+
+    @look
+    def aliases(self) -> dict[str, str]:
+        """All aliases in the order of their names, each with the name of its queue."""
+
+    @change(again=True)
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        """Stop puts or gets of the store as a whole (False), or let them in (True), durably.
+
+        None: as it is. How both are then, by name: without arguments it tells that. Where puts, or
+        gets, are stopped, each of any queue raises QueueDisabled, also those that wait. What was
+        put and got before may be committed. Queues keep their own properties `puts` and `gets`.
+        Raises InvalidArgument.
+        """
+
+    @look
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        """What is defined in the store, by type and number.
+
+        Types are "queue", "subscription", "alias" (of a queue), "schedule" and "store" (while it is
+        stopped as a whole). `type`: these only. Raises InvalidArgument.
+        """
+
+    @look
+    def transactions(self) -> list[TransactionInfo]:
+        """All open transactions, whosever they are, the oldest first.
+
+        One of a joined store is listed from the first request that reaches the owner.
+        """
+
+    @look(of_one_owner=True)
+    def transaction(self, transaction_id: int) -> TransactionInfo:
+        """One open transaction, by its id in `transactions`. Raises TransactionNotFound."""
+
+    @change(again=True, of_one_owner=True)
+    def abort(self, transaction_id: int) -> None:
+        """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
+
+        Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
+        """
+
+    @change(again=True)
+    def checkpoint(self) -> None:
+        """Make a checkpoint now: recovery will begin here, the journal's space is given back.
+
+        Checkpoints are made by themselves; nobody has to ask. Raises StoreFailed, DiskFull.
+        """
+
+    @look
+    def verify(self, *, contents: bool = False) -> Report:
+        """Read and check all that the store holds; commits go on meanwhile.
+
+        What is damaged is told in the report's `findings`. Its `checked` has the `number` of the
+        latest record and the `state_hash`; with `contents` also a digest of all messages in their
+        order. They are equal in stores that hold the same, whatever their pages and files.
+        """
+
+    @look
+    def position_at(self, name: str, time: Time) -> int:
+        """The first position that is kept whose message was committed at this time or later.
+
+        Commit times ascend with the positions. Where there is no such message it is the position
+        that the next one gets. `time`: a datetime with a time zone, or seconds since the epoch.
+        A few record pages and one block at most are read, however many messages are kept.
+        Raises QueueNotFound, InvalidArgument, StoreCorrupt.
+        """
+
+    @look
+    def queue_records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        """The queue's records since the last checkpoint, in queue order, open transactions' too.
+
+        OPEN, MESSAGES, INDIRECT, COMMIT and ROLLBACK (paragraphs 0047-0053 of the patent). `limit`
+        of them, after the first `start`; a checkpoint in between takes the oldest away, and
+        `quire dump` lists them then. Raises QueueNotFound.
+        """

@@ -1,0 +1,41 @@
+"""Values by key, which transactions set: `store.states`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quire.calls.call_table import change, look
+
+
+class States(Protocol):
+    """`store.states`: what transactions have set (`Transaction.set_value`), as it is committed.
+
+    A state is a name with values by key. What every method raises is told with `Store`.
+    """
+
+    @look
+    def get(self, name: str, key: str) -> bytes | None:
+        """A value of a state (see `Transaction.set_value`), as it is committed; None: none is.
+
+        Raises InvalidArgument.
+        """
+
+    @look
+    def items(self, name: str) -> dict[str, bytes]:
+        """All values of a state, in the order of their keys, as they are between two commits.
+
+        Empty where there is none. Raises InvalidArgument.
+        """
+
+    @look
+    def names(self) -> list[str]:
+        """The names of all states that have a value, in their order."""
+
+    @change
+    def drop(self, name: str) -> int:
+        """Delete all values of a state; how many they were.
+
+        With one commit; with several where they are too many for one record of the journal: that is
+        a million keys, fewer with smaller segments. Raises KeyHeld where a prepared transaction
+        sets one of them, InvalidArgument.
+        """

@@ -1,0 +1,147 @@
+"""Putting dead letters back: see `Admin.redrive`.
+
+- The owner moves so many with a commit; here is said which, as `where` is a function of this
+  process. So a letter is in one of the two queues, whenever one of the processes ends.
+- It goes through the queue once, up to where that ended when the call began: what comes meanwhile
+  stays, also what was put back and has died again.
+- Of messages no more than `REDRIVEN_AT_ONCE` are in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from quire.arguments import (
+    check_max_messages,
+    check_message_id,
+    check_name,
+    check_source,
+    split_source,
+)
+from quire.batches.delivered_messages import Messages
+from quire.batches.moved_messages import QUEUE
+from quire.callbacks import check_done, check_function
+from quire.calls.call_table import change
+from quire.errors import InvalidArgument, QuireError
+from quire.limits import MAX_MESSAGE_ID, REDRIVEN_AT_ONCE
+from quire.messages.message import Message
+
+from .integration import Integration
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Some of the messages that were looked at."""
+
+    ids: list[int]
+    last: int  # of all of them, the last one's
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What came of a step: how many were put back, and where the next one begins."""
+
+    moved: int
+    position: int
+
+
+class Redrives(Protocol):
+    """A store, as far as it is needed here."""
+
+    @property
+    def integration(self) -> Integration:
+        """Where it tells of positions."""
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        """Messages, which are not taken."""
+
+    @change
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step: at most so many of the first at [start, end), in one commit."""
+
+
+def check_chosen(chosen: object) -> Chosen | None:
+    """Which messages, in a step; also as the map that a client sends."""
+    if isinstance(chosen, Mapping) and chosen.keys() == {"ids", "last"}:
+        chosen = Chosen(chosen["ids"], chosen["last"])
+    if chosen is None:
+        return None
+    if not isinstance(chosen, Chosen) or not isinstance(chosen.ids, list):
+        raise InvalidArgument(f"chosen {chosen!r:.100}: give ids, and the last one")
+    return Chosen([check_message_id(each) for each in chosen.ids], check_message_id(chosen.last))
+
+
+def redrive(
+    store: Redrives,
+    queue: str,
+    where: Callable[[Message], bool] | None,
+    max_messages: int | None,
+    to: str | None,
+) -> int:
+    """All that match, or so many; how many were put back."""
+    if where is not None:
+        check_function("where", where, "give a function of a message, or None")
+    left = None if max_messages is None else check_max_messages(max_messages)
+    source, to = check_source(queue), None if to is None else check_name(to, "queue")
+    count = 0
+    try:
+        position, end = store.integration.positions(split_source(source)[0])
+        while True:
+            most = REDRIVEN_AT_ONCE if left is None else min(left - count, REDRIVEN_AT_ONCE)
+            chosen = None if where is None else _chosen(store, source, position, where, to)
+            step = store.put_back(source, position, end, most, chosen, to)
+            count += step.moved
+            position = step.position
+            if position >= end or count == left:
+                return count
+    except BaseException as error:
+        _tell(error, count)
+        raise
+
+
+def target_of(message: Message, to: str | None) -> str | None:
+    """The queue that it goes to; None: it is no dead letter, and stays."""
+    return message.attributes.get(QUEUE) if to is None else to
+
+
+def _chosen(
+    store: Redrives,
+    source: str,
+    position: int,
+    where: Callable[[Message], bool],
+    to: str | None,
+) -> Chosen:
+    seen = store.browse(source, position, REDRIVEN_AT_ONCE)
+    ids = [
+        message.id
+        for message in seen
+        if target_of(message, to) is not None and _is_wanted(where, message)
+    ]
+    return Chosen(ids, seen[-1].id if seen else MAX_MESSAGE_ID)
+
+
+def _is_wanted(where: Callable[[Message], bool], message: Message) -> bool:
+    result: Any = where(message)
+    check_done("where", where, result)
+    return bool(result)
+
+
+def _tell(error: BaseException, count: int) -> None:
+    """How many were put back before."""
+    if not count:
+        return
+    told = f"{count} messages were put back before, and stay so"
+    if isinstance(error, QuireError) and len(error.args) == 1:
+        error.args = (f"{error}; {told}",)
+    else:
+        error.add_note(told)

@@ -1,0 +1,454 @@
+"""Calls for one thing, made of those for many: alike whether the store is owned or joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    Unpack,
+    overload,
+)
+
+import pyarrow as pa
+
+from quire.arguments import (
+    Acknowledge,
+    NewQueue,
+    QueueKind,
+    check_flag,
+    check_key,
+    check_name,
+    check_queue,
+    check_request_ids,
+    check_source,
+    check_timeout,
+    count_of,
+)
+from quire.batches.delivered_messages import Messages, with_payloads
+from quire.batches.moved_messages import Moving, move, put_again
+from quire.calls.deprecated import STORE, TRANSACTION, with_old_names
+from quire.calls.documented import documented_by
+from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.definitions.row_schema import first_difference
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    OutcomeUnknown,
+    QueueExists,
+    QueueNotFound,
+)
+from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.messages.message import SETTABLE, Message
+from quire.messages.message_id import MessageId, PutId
+from quire.messages.payload_writer import PayloadWriter, Source, check_size, pieces_of
+from quire.messages.put_options import MessageOptions
+from quire.messages.streamed_message import StreamedMessage
+from quire.moments import Duration, Moment, check_moment
+from quire.reports.info import Lease, QueueInfo, SubscriptionInfo
+
+from .consumer import Consumer, ConsumerOptions
+from .integration import Integration, TransactionIntegration
+from .namespaces import Admin, Cron, Delayed, Prepared, States
+from .redriving import redrive
+from .starts import Start
+from .store import Store
+from .transaction import Payloads, Transaction
+
+
+class Namespace:
+    """What a store, or a transaction, has by one subject."""
+
+    __slots__ = ("_of",)
+    _of: Any
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of!r}>"
+
+
+class Namespaces(NamedTuple):
+    """What makes them, for one kind of store."""
+
+    admin: Callable[[Any], Admin]
+    cron: Callable[[Any], Cron]
+    delayed: Callable[[Any], Delayed]
+    states: Callable[[Any], States]
+    prepared: Callable[[Any], Prepared]
+    integration: Callable[[Any], Integration]
+
+
+@with_old_names(STORE)
+@documented_by(Store)
+class SingleCalls:
+    """For a class that has the other methods of `Store`.
+
+    Namespaces are made when they are asked for: a store that had them would never end by itself.
+    """
+
+    _namespaces: ClassVar[Namespaces]
+
+    @property
+    def admin(self) -> Admin:
+        return self._namespaces.admin(self)
+
+    @property
+    def cron(self) -> Cron:
+        return self._namespaces.cron(self)
+
+    @property
+    def delayed(self) -> Delayed:
+        return self._namespaces.delayed(self)
+
+    @property
+    def states(self) -> States:
+        return self._namespaces.states(self)
+
+    @property
+    def prepared(self) -> Prepared:
+        return self._namespaces.prepared(self)
+
+    @property
+    def integration(self) -> Integration:
+        return self._namespaces.integration(self)
+
+    def __repr__(self: Store) -> str:
+        return f"<{type(self).__name__} {self.path}, {self.role}>"
+
+    def create_queue(
+        self: Store,
+        name: str,
+        kind: QueueKind = "work",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        max_messages: int | None = None,
+        data_file: int | None = None,
+        exist_ok: bool = False,
+        **options: Unpack[QueueOptions],
+    ) -> QueueInfo:
+        check_queue(name, kind, capacity, max_messages)
+        properties = Properties(**check_properties(options)) if options else DEFAULT
+        queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
+        if not check_flag("exist_ok", exist_ok):
+            return self.admin.create_queues([queue.to_dict()])[0]
+        unknown = 0
+        while True:
+            try:
+                return self.admin.create_queues([queue.to_dict()])[0]
+            except QueueExists:
+                pass
+            except OutcomeUnknown:
+                unknown += 1
+                if unknown > 1:
+                    raise
+            with suppress(QueueNotFound):  # it was dropped in between
+                return _as_asked(self.queue(name), queue, list(options))
+
+    def queue(self: Store, name: str) -> QueueInfo:
+        return self.queues([check_name(name, "queue")])[0]
+
+    def subscribe(
+        self: Store,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool | None = None,
+        durable: bool | None = None,
+    ) -> SubscriptionInfo:
+        starts = {check_name(queue, "queue"): start}
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]
+
+    def put_many(
+        self: Store,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: Duration | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> list[int]:
+        if request_ids is not None:
+            return _put_once(self, queue, payloads, timeout, request_ids)
+        with self.transaction() as txn:
+            ids = txn.put_many(queue, payloads, timeout=timeout)
+        if not ids:
+            return []
+        first, expires_by = int(ids[0]), ids[0].expires_by
+        numbers = range(first, first + len(ids))
+        if expires_by is None:
+            return list(numbers)
+        return [PutId.of(number, expires_by) for number in numbers]
+
+    def put_stream(
+        self: Store,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        durable: bool = True,
+        **options: Unpack[MessageOptions],
+    ) -> int:
+        with self.transaction(durable=durable) as txn:
+            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
+        return PutId.of(int(message_id), message_id.expires_by)
+
+    def get(self: Store, source: str, timeout: Duration | None = 0.0) -> Message | None:
+        with self.transaction(_lifetime(timeout)) as txn:
+            message = txn.get(source, timeout)
+            return message.whole() if isinstance(message, StreamedMessage) else message
+
+    def get_many(
+        self: Store, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+    ) -> Messages:
+        with self.transaction(_lifetime(timeout)) as txn:
+            return with_payloads(txn.get_many(source, max_messages, timeout))
+
+    @overload
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: Literal[1] = 1,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Message]: ...
+
+    @overload
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: int,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]: ...
+
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: int = 1,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]:
+        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack))
+
+    def check_usable(self) -> None:
+        """Raises StoreClosed once it was closed."""
+
+    def __enter__(self) -> Self:
+        self.check_usable()
+        return self
+
+    def __exit__(
+        self: Store,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@documented_by(Admin)
+class AdminCalls(Namespace):
+    """For a class that has the other methods of `Admin`."""
+
+    __slots__ = ()
+
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int | None = None,
+        to: str | None = None,
+    ) -> int:
+        return redrive(self._of, queue, where, max_messages, to)
+
+
+@documented_by(Delayed)
+class DelayedCalls(Namespace):
+    """For a class that has the other methods of `Delayed`."""
+
+    __slots__ = ()
+
+    def cancel(self, source: str, message_id: int) -> bool:
+        store: Store = self._of
+        with store.transaction() as txn:
+            return txn.get_delayed(source, message_id, to_change=True) is not None
+
+    def reschedule(
+        self,
+        queue: str,
+        message_id: int,
+        *,
+        deliver_at: Moment | None = None,
+        delay: Duration | None = None,
+    ) -> int | None:
+        store: Rescheduling = self._of
+        with store.transaction() as txn:
+            source = check_name(queue, "queue")
+            message = txn.get_delayed(source, message_id, to_change=True)
+            if message is None:
+                return None
+            fields = {name: getattr(message, name) for name in SETTABLE}
+            fields |= {"attributes": dict(message.attributes)}
+            due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
+            fields |= {"deliver_at": due, "delay": delay}
+            made = put_again(txn, queue, message, fields)
+        return int(made)
+
+
+@documented_by(Integration)
+class IntegrationCalls(Namespace):
+    """For a class that has the other methods of `Integration`."""
+
+    __slots__ = ()
+
+    def ledger(self: Integration, key: str) -> int | None:
+        return self.ledger_many([check_key(key)]).get(key)
+
+    def lease(
+        self: Integration,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: Duration = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> Lease:
+        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
+
+
+def _put_once(
+    store: Store,
+    queue: str,
+    payloads: Payloads,
+    timeout: Duration | None,
+    request_ids: Sequence[str],
+) -> list[int]:
+    if isinstance(payloads, Iterator):
+        payloads = list(payloads)
+    request_ids = check_request_ids(request_ids, count_of(payloads))
+    while True:
+        with suppress(AlreadyCommitted):  # others put with some of them, which are known now
+            with store.transaction() as txn:
+                ids = txn.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
+            return [PutId.of(int(one), one.expires_by) for one in ids]
+
+
+def _lifetime(timeout: Duration | None) -> float | None:
+    """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
+    return None if timeout == 0.0 else math.inf
+
+
+def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInfo:
+    """The queue that is there already, if it is what is asked for. Raises QueueExists.
+
+    `options`: the properties that were asked for; others may have been altered since it was made.
+    """
+    there = {
+        "kind": found.kind,
+        "capacity": found.capacity_bytes,
+        "max_messages": found.max_messages,
+        "data_file": None if asked.data_file is None else found.data_file,
+        **{name: getattr(found, name) for name in ("type", *options)},
+    }
+    wanted = {**asked._asdict(), **asked.properties._asdict()}
+    differing = [
+        f"{name} is {there[name]!r}, not {wanted[name]!r}"
+        if name != "schema"
+        else f"schema: {first_difference(there[name], wanted[name])}"
+        for name in there
+        if there[name] != wanted[name]
+    ]
+    if differing:
+        raise QueueExists(
+            f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "
+            "ask for what is there, or use another name"
+        )
+    return found
+
+
+class Streaming(Transaction, Moving, Protocol):
+    """A transaction as those calls need it."""
+
+
+class Rescheduling(Store, Protocol):
+    """A store as `reschedule` needs it."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Streaming: ...
+
+
+@with_old_names(TRANSACTION)
+@documented_by(Transaction)
+class TransactionCalls:
+    """For a class that has the other methods of `Transaction`."""
+
+    __slots__ = ()
+    _integration: ClassVar[type]  # a class of `TransactionIntegration`
+
+    @property
+    def integration(self) -> TransactionIntegration:
+        made: TransactionIntegration = self._integration(self)
+        return made
+
+    def __repr__(self: Transaction) -> str:
+        return f"<{type(self).__name__} {self.id}, {self.state}>"
+
+    def get_arrow(
+        self: Transaction, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
+    ) -> pa.RecordBatch:
+        return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def put_writer(
+        self: Streaming,
+        queue: str,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> PayloadWriter:
+        fields: dict[str, Any] = dict(options)
+        if fields.pop("request_id", None) is not None:
+            raise InvalidArgument(
+                "a message that is put as a stream has no request_id: leave it out"
+            )
+        length = check_size(size)
+        wait = None if timeout is None else check_timeout(timeout)
+        sink = self.begin_stream(check_name(queue, "queue"), fields, length, wait)
+        return PayloadWriter(sink, length)
+
+    def put_stream(
+        self: Streaming,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> MessageId:
+        with self.put_writer(queue, size=size, timeout=timeout, **options) as writer:
+            for piece in pieces_of(source):
+                writer.write(piece)
+        return writer.message_id
+
+    def move(
+        self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+    ) -> int:
+        return move(self, source, queue, max_messages)
+
+    def read_to(self: Transaction, source: str, position: int) -> None:
+        self.integration.read_to_many({check_source(source): position})
+
+    def __enter__(self) -> Self:
+        return self

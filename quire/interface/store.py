@@ -1,0 +1,367 @@
+"""The interface of a store: what `quire.open` gives, whether it owns the store or has joined it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, Unpack, overload
+
+from quire.arguments import Acknowledge, QueueKind
+from quire.batches.delivered_messages import Messages
+from quire.calls.call_table import change, look
+from quire.definitions.properties import QueueChanges, QueueOptions
+from quire.limits import DEFAULT_CAPACITY_BYTES
+from quire.messages.message import Message
+from quire.messages.payload_writer import Source
+from quire.messages.put_options import MessageOptions, StorePutOptions
+from quire.moments import Duration
+from quire.reports.info import QueueInfo, SubscriptionInfo
+
+from .consumer import Consumer
+from .integration import Integration
+from .namespaces import Admin, Cron, Delayed, Prepared, States
+from .starts import Start
+from .transaction import Payload, Payloads, Transaction
+
+Status = dict[str, Any]  # numbers, texts, lists and further mappings by name: a JSON object
+
+
+class Store(Protocol):
+    """An open store: queues, subscriptions, transactions. Made by `quire.open`; thread-safe.
+
+    The process that owns the store has an embedded one; others join the owner over its socket, and
+    have the same methods. As a `with` block it is closed at the end.
+
+        with quire.open("orders.quire") as store:
+            store.create_queue("orders", kind="work")
+            store.put("orders", b"3 apples")
+
+    Every method raises StoreClosed once the store was closed, InvalidArgument for arguments that
+    cannot be used, StoreFailed or DiskFull if the disk fails or is full where it has to write.
+
+    When the owner ends, one of the processes that have joined takes over, and store objects live
+    on: a method waits for the next owner, a minute at most, and then raises ConnectionLost. A
+    method that changes something raises OutcomeUnknown, if the owner was lost after it was asked
+    and nobody can tell whether it was done: look. What `connect` gives has one owner only: every
+    method raises ConnectionLost once that is gone.
+    """
+
+    @property
+    def role(self) -> str:
+        """ "owner" where this process owns the store, "joined" where another one does.
+
+        It becomes "owner" where this process takes over.
+        """
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
+
+        Opening the store again, by the process that owns it, recovers. A joined store asks its
+        owner; for asyncio, where nothing may wait, it tells what the calls so far have met.
+        """
+
+    # By subject
+
+    @property
+    def admin(self) -> Admin:
+        """Queues in bulk and by other names, open transactions, care of the files."""
+
+    @property
+    def cron(self) -> Cron:
+        """Schedules: messages that are put by the clock."""
+
+    @property
+    def delayed(self) -> Delayed:
+        """Messages that are not due yet."""
+
+    @property
+    def states(self) -> States:
+        """Values by key, which transactions set."""
+
+    @property
+    def prepared(self) -> Prepared:
+        """Prepared transactions that wait for a decision."""
+
+    @property
+    def integration(self) -> Integration:
+        """What connectors to other systems are made with."""
+
+    # Queues
+
+    def create_queue(
+        self,
+        name: str,
+        kind: QueueKind = "work",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        max_messages: int | None = None,
+        data_file: int | None = None,
+        exist_ok: bool = False,
+        **options: Unpack[QueueOptions],
+    ) -> QueueInfo:
+        """Make a queue, durably.
+
+        `name`: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at the beginning. `kind`: in a "topic"
+        every subscription gets every message, in a "work" queue each message goes to one reader.
+        `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
+        16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
+        the number of the data file, from 0, that it keeps its blocks in; None: by its name.
+        `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that is
+        there already, and is as asked for, is fine; of its properties those that are given count.
+
+        Raises QueueExists, which with `exist_ok` tells what differs, InvalidArgument.
+        """
+
+    @change(again=True, queues="name")
+    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        """Change limits and properties of a queue, online and durably; as it is then.
+
+        `changes`: `capacity` and `max_messages` as for `create_queue`, and what `QueueOptions`
+        lists; what is not named stays. What the queue holds stays too, also where it is more than
+        a new limit admits. Priorities may be switched while messages wait: all of them are
+        delivered so from then on. Raises QueueNotFound, InvalidArgument.
+        """
+
+    @change(queues="name")
+    def drop_queue(self, name: str) -> None:
+        """Remove a queue with all its messages and subscriptions, durably.
+
+        Raises QueueNotFound, QueueInUse while open or prepared transactions have messages in it or
+        from it, while it has an alias or a schedule or is the `dead_letter` of another;
+        InvalidArgument for an alias, StoreCorrupt if it cannot be told what it holds.
+        """
+
+    @look
+    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        """All queues, by name; or those of the names, in their order.
+
+        Raises QueueNotFound for a name that no queue has, InvalidArgument.
+        """
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue. Raises QueueNotFound."""
+
+    # Subscriptions
+
+    def subscribe(
+        self,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool | None = None,
+        durable: bool | None = None,
+    ) -> SubscriptionInfo:
+        """Make a subscription of a topic, durably; one that is there already stays as it is.
+
+        So it may be asked for again and again. Of one that is there, `exclusive` and `durable` must
+        be as asked for, where they are given; `start` only says where a new one begins.
+
+        `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
+        int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
+        committed then or later), or a message (a `Message`, its `MessageId`, or "id:NUMBER"). Of
+        what is before the first position that is kept it gets nothing.
+
+        `exclusive`: one transaction at a time has messages of it; to others there is nothing to
+        get meanwhile, and they wait. So the order holds over rollbacks too. Else (False, and what a
+        new one is where nothing is given) it is shared: each message goes to one of those who read
+        it, and what is rolled back comes after what others have got in between.
+
+        `durable`: True where nothing is given. With False it ends with its client: it is removed
+        when this store object is closed or dropped, or its process ends, in whatever way. Where
+        several clients have asked for it so, it ends with the last of them. It outlives the store's
+        owner: while the client finds the next one it stays, and what is put in between is kept for
+        it. What an owner that was killed leaves behind of its own is removed a minute after the
+        next opening.
+
+        Raises QueueNotFound, SubscriptionExists (one is there, and not as asked for: it tells what
+        differs), InvalidArgument (a work queue; a position that is not there yet), PositionLost (a
+        message that is not kept).
+        """
+
+    @change
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        """Remove a subscription, durably; what only it had not read goes.
+
+        Raises QueueNotFound, SubscriptionNotFound, QueueInUse while a prepared transaction has got
+        messages of it.
+        """
+
+    @look
+    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
+        """The subscriptions of a topic, by name; of a work queue the built-in one, named "".
+
+        Raises QueueNotFound.
+        """
+
+    # Transactions and messages
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """A new transaction, for use in a `with` block.
+
+        `timeout`: seconds above 0 after which it is rolled back if it is still open; math.inf:
+        never; None: the store's option `transaction_timeout`, an hour. `large`: its messages go to
+        files as they arrive, some MiB at a time, and stay there. `owner`: who it is for, as
+        `transactions` shows it; by default the calling thread, or the joined process. `durable`:
+        with False its commit returns before it is durable. The end of processes, also by kill -9,
+        loses nothing of it; a power failure may, and then all that was committed after it. It is
+        durable a second later, or with the next durable commit, or `sync` (docs/handling.md).
+        """
+
+    @change(again=True)
+    def sync(self) -> None:
+        """Wait until all that was committed before is durable, with `durable=False` too.
+
+        Raises StoreFailed where it can not be made so: what was committed since the last sync may
+        be gone after the next power failure.
+        """
+
+    def put(
+        self,
+        queue: str,
+        payload: Payload,
+        **options: Unpack[StorePutOptions],
+    ) -> int:
+        """Put one message in a transaction of its own; its id. Durable on return.
+
+        `payload` and `options` as for `Transaction.put`, and `durable` as for `transaction`.
+        Raises QueueNotFound, QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there),
+        InvalidArgument.
+        """
+
+    def put_many(
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: Duration | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> list[int]:
+        """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
+
+        Takes what `Transaction.put_many` takes, `timeout` in seconds. Raises as `put`.
+        """
+
+    def put_stream(
+        self,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: Duration | None = None,
+        durable: bool = True,
+        **options: Unpack[MessageOptions],
+    ) -> int:
+        """Put one message of any size in a transaction of its own; its id. Durable on return.
+
+        Takes what `Transaction.put_stream` takes, `timeout` in seconds, and `durable` as `put`.
+        Raises what that and `put` raise; ConnectionLost, also where the owner of a joined store
+        changes meanwhile, as the source was read: begin again.
+        """
+
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+        """Take the next message in a transaction of its own; None if none came.
+
+        Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
+        the message is delivered at most once, and is lost if this process ends before it is done
+        with it. Where that matters, use `consume` or `transaction`. A streamed message comes with
+        its payload in memory, and above 1 GiB not at all (InvalidArgument): get it in a
+        transaction.
+
+        `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
+        (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).
+        """
+
+    def get_many(
+        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+    ) -> Messages:
+        """Take up to `max_messages` in a transaction of its own; empty if none came.
+
+        Waits `timeout` seconds for the first (None: for ever). At most once, and raises, as `get`.
+        """
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: Literal[1] = 1,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Message]: ...
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: int,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]: ...
+
+    def consume(
+        self,
+        source: str,
+        max_messages: int = 1,
+        timeout: Duration | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]:
+        """The messages of a source, for a loop that handles each in a transaction of its own.
+
+            with store.consume("orders") as messages:
+                for order in messages:
+                    messages.transaction.put("bills", order.payload)
+
+        A transaction commits when the loop comes for the next message. It is rolled back, and the
+        message there again, if the body raises, or leaves the loop (`break`); `acknowledge`
+        commits at once. With `max_messages` above 1 the loop is given `Messages`, up to so many as
+        are there, with one transaction for all of them. `timeout`: seconds to wait for the next
+        message before the loop ends; None: for ever.
+
+        `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
+        the `with` block, which rolls back on an exception. "lazy" commits as "auto" does, but with
+        `durable=False`: faster, and after a power failure messages that were handled in about the
+        last second are delivered again, and what was put beside them is gone.
+
+        Raises, from the loop, what `Transaction.get` and `Transaction.commit` raise: the loop is
+        over then, and what was not committed is there again. InvalidArgument comes at once.
+        """
+
+    @look
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        """Look at up to `max_messages` committed messages without taking them.
+
+        `source`: "queue" (all messages that are kept) or "queue/subscription" (those that it has
+        not read). `start`: the position to begin at; None: the first. Raises QueueNotFound,
+        SubscriptionNotFound, StoreCorrupt.
+        """
+
+    # Care
+
+    @look
+    def status(self) -> Status:
+        """Numbers on everything, as plain values that JSON can hold. Sizes in bytes."""
+
+    def close(self) -> None:
+        """Roll back what this object has open, and let go of the store; twice is once.
+
+        What is prepared stays so. The owner makes a checkpoint, and hands over to one of those that
+        have joined.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,1 @@
+"""Messages: what a put may set, what a get returns, payloads and ids."""

@@ -1,0 +1,1 @@
+"""Rows: the messages of typed queues, as blocks of columns."""

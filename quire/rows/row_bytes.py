@@ -1,0 +1,54 @@
+"""What the values of rows take, as they count against a queue's capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from quire.block.header_columns import offsets_of
+
+
+def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Of each row: its values' bytes, without offsets, validity and names."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for array in batch.columns:
+        total += _bytes_of(array)
+    return total
+
+
+def _bytes_of(array: pa.Array) -> int | NDArray[np.int64]:
+    """Of each value, or the number that all have."""
+    type_ = array.type
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return np.diff(_offsets(array)).astype(np.int64)
+    if pa.types.is_map(type_):
+        return _of_lists(array, _both(array.keys, array.items))
+    if pa.types.is_list(type_):
+        return _of_lists(array, _bytes_of(array.values))
+    if pa.types.is_struct(type_):
+        total: int | NDArray[np.int64] = 0
+        for index in range(type_.num_fields):
+            total = total + _bytes_of(array.field(index))
+        return total
+    return max(1, int(type_.bit_width) >> 3)
+
+
+def _both(keys: pa.Array, items: pa.Array) -> int | NDArray[np.int64]:
+    return _bytes_of(keys) + _bytes_of(items)
+
+
+def _of_lists(array: pa.Array, inner: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = _offsets(array)
+    if isinstance(inner, int):
+        return np.diff(offsets).astype(np.int64) * inner
+    bounds: NDArray[np.int64] = offsets_of(inner)[offsets]
+    return np.diff(bounds)
+
+
+def _offsets(array: pa.Array) -> NDArray[Any]:
+    if not len(array):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)

@@ -1,0 +1,429 @@
+"""Conditions on columns: a small grammar, checked against the columns before anything is read.
+
+    position >= 990 and (country = 'NL' or amount is null) and not day < date '2024-01-01'
+
+| form | |
+|---|---|
+| `a = 1`, `<>`, `<`, `<=`, `>`, `>=` (also `==`, `!=`) | a column and a value, or the reverse |
+| `a between 1 and 9`, `a in (1, 2)` | |
+| `a is null`, `a is not null` | |
+| `and`, `or`, `not`, parentheses | `not` before `and` before `or` |
+
+Values are numbers, 'text' (a quote in it doubled), true, false, date '2024-02-29' and timestamp
+'2024-02-29 12:00:00', which is in UTC. A column's name stands alone, or in backticks; of
+`_meta` with a point: `_meta.priority`. Nothing of a condition is ever run as code.
+
+- RF1: a row is chosen if the condition is true for it. As in SQL, what is compared with null is
+  neither true nor false; NaN is neither less nor more than anything, nor equal.
+- RF2: a block may be left out by how far its columns reach only if no row of it can be chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn, Protocol
+
+import pyarrow as pa
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:(?P<name>`(?:[^`]|``)+`(?:\.\w+)?)
+        |(?P<text>'(?:[^']|'')*')
+        |(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+        |(?P<word>[^\W\d][\w.]*)
+        |(?P<sign><=>|<=|>=|<>|!=|==|=|<|>|\(|\)|,))""",
+    re.VERBOSE,
+)
+_SIGNS: Final = {"==": "=", "!=": "<>"}
+_OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_TURNED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_FUNCTION: Final = {
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_KEYWORDS: Final = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
+
+ColumnOf = Callable[[str], pa.Array]
+"""The values of the column of a name."""
+Range = tuple[float, float]
+
+
+class Reaching(Protocol):
+    """How far a column reaches: see `quire.rows.column_reach`."""
+
+    @property
+    def nulls(self) -> int:
+        """How many of its values are null."""
+
+    @property
+    def least(self) -> Any:
+        """The least value that is not null, or None: it is not known."""
+
+    @property
+    def greatest(self) -> Any:
+        """The greatest one."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A column and a value."""
+
+    column: str
+    sign: str
+    value: Any  # a number, a text, a bool, or of a date or time what is told by `plain`
+    scalar: pa.Scalar | None = None  # of the column's type, once that is known
+
+    def mask(self, columns: ColumnOf) -> pa.Array:
+        """For each row whether it is true."""
+        import pyarrow.compute as pc
+
+        array = columns(self.column)
+        return pc.call_function(_FUNCTION[self.sign], [array, self.scalar])
+
+    def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
+        """Whether any row of a block that reaches so far may be chosen."""
+        reach = reaches.get(self.column)
+        if reach is None:
+            return True
+        if reach.nulls == count:
+            return False
+        least, greatest, value = reach.least, reach.greatest, plain(self.value)
+        with suppress(TypeError):  # of decimals only the digits are told
+            if self.sign in ("=", "<", "<=") and least is not None and value < least:
+                return False
+            if self.sign in ("=", ">", ">=") and greatest is not None and value > greatest:
+                return False
+        ends = {"<": least, ">": greatest}
+        if self.sign in ends and value == ends[self.sign]:
+            return False
+        return not (self.sign == "<>" and least is not None and least == greatest == value)
+
+    def bounds(self, column: str) -> Range:
+        """Between which numbers the column's values are where it may be true; inclusive."""
+        if self.column != column or not isinstance(self.value, (int, float)):
+            return _EVERYWHERE
+        low = self.value if self.sign in ("=", ">", ">=") else -_INFINITE
+        high = self.value if self.sign in ("=", "<", "<=") else _INFINITE
+        return low, high
+
+    def names(self) -> set[str]:
+        """The columns that it is about."""
+        return {self.column}
+
+
+_INFINITE: Final = float("inf")
+_EVERYWHERE: Final = (-_INFINITE, _INFINITE)
+
+
+@dataclass(frozen=True)
+class Null:
+    """A column that is null, or is not."""
+
+    column: str
+    is_null: bool
+
+    def mask(self, columns: ColumnOf) -> pa.Array:
+        """For each row whether it is true."""
+        array = columns(self.column)
+        return array.is_null() if self.is_null else array.is_valid()
+
+    def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
+        """Whether any row of a block that reaches so far may be chosen."""
+        reach = reaches.get(self.column)
+        return reach is None or (reach.nulls > 0 if self.is_null else reach.nulls < count)
+
+    def bounds(self, column: str) -> Range:
+        """Nothing is known."""
+        return _EVERYWHERE
+
+    def names(self) -> set[str]:
+        """The columns that it is about."""
+        return {self.column}
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two conditions, both of which or one of which must be true."""
+
+    left: RowCondition
+    right: RowCondition
+    is_and: bool
+
+    def mask(self, columns: ColumnOf) -> pa.Array:
+        """For each row whether it is true."""
+        import pyarrow.compute as pc
+
+        join = pc.and_kleene if self.is_and else pc.or_kleene
+        return join(self.left.mask(columns), self.right.mask(columns))
+
+    def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
+        """Whether any row of a block that reaches so far may be chosen."""
+        left, right = self.left.may(reaches, count), self.right.may(reaches, count)
+        return left and right if self.is_and else left or right
+
+    def bounds(self, column: str) -> Range:
+        """Between which numbers the column's values are where it may be true; inclusive."""
+        (low, high), (least, most) = self.left.bounds(column), self.right.bounds(column)
+        if self.is_and:
+            return max(low, least), min(high, most)
+        return min(low, least), max(high, most)
+
+    def names(self) -> set[str]:
+        """The columns that it is about."""
+        return self.left.names() | self.right.names()
+
+
+RowCondition = Compared | Null | Both
+
+
+def parse(text: str) -> RowCondition:
+    """A condition. Raises InvalidArgument where it cannot be read."""
+    return _Reader(text).condition()
+
+
+def bound(condition: RowCondition, types: Mapping[str, pa.DataType]) -> RowCondition:
+    """A condition with values of its columns' types. Raises InvalidArgument, naming the column."""
+    if isinstance(condition, Both):
+        left, right = bound(condition.left, types), bound(condition.right, types)
+        return Both(left, right, condition.is_and)
+    type_ = types.get(condition.column)
+    if type_ is None:
+        raise InvalidArgument(
+            f"where: there is no column '{condition.column}'; there are {', '.join(types)}"
+        )
+    if isinstance(condition, Null):
+        return condition
+    scalar = _scalar(condition, type_)
+    return Compared(condition.column, condition.sign, condition.value, scalar)
+
+
+def chosen(condition: RowCondition, columns: ColumnOf) -> pa.Array:
+    """The rows for which it is true (RF1), as a mask without nulls."""
+    return condition.mask(columns).fill_null(False)
+
+
+@dataclass(frozen=True)
+class Day:
+    """A date, as days since 1970."""
+
+    days: int
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A time, as microseconds since 1970."""
+
+    microseconds: int
+
+
+def plain(value: Any) -> Any:
+    """A value as the statistics of blocks have it."""
+    if isinstance(value, Day):
+        return value.days
+    return value.microseconds if isinstance(value, Instant) else value
+
+
+def _scalar(condition: Compared, type_: pa.DataType) -> pa.Scalar:
+    value, types = condition.value, pa.types
+    is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
+        if is_number:
+            return pa.scalar(Decimal(str(value)) if types.is_decimal(type_) else value)
+    elif types.is_boolean(type_):
+        if isinstance(value, bool):
+            return pa.scalar(value)
+    elif types.is_string(type_):
+        if isinstance(value, str):
+            return pa.scalar(value)
+    elif types.is_date(type_):
+        if isinstance(value, Day):
+            return pa.scalar(value.days, pa.int32()).cast(pa.date32())
+    elif types.is_timestamp(type_) and isinstance(value, Instant):
+        return pa.scalar(value.microseconds, pa.int64()).cast(type_)
+    raise InvalidArgument(
+        f"where: column '{condition.column}' of type {type_} is compared with {_shown(value)}: "
+        "give a number for numbers, 'text' for strings, date '...' and timestamp '...' for times, "
+        "true or false for booleans; columns of other types can only be tested for null"
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (Day, Instant)):
+        return "a date" if isinstance(value, Day) else "a timestamp"
+    return repr(value)[:100]
+
+
+class _Reader:
+    """Reads a condition, one token after another."""
+
+    def __init__(self, text: str) -> None:
+        if len(text.encode()) > MAX_FILTER_BYTES:
+            raise InvalidArgument(f"where: a condition may have {MAX_FILTER_BYTES} bytes")
+        self._text = text
+        self._tokens: list[tuple[str, str]] = []
+        place, end = 0, len(text.rstrip())
+        while place < end:
+            found = _TOKEN.match(text, place)
+            if found is None:
+                self._fail(text[place : place + 20].strip())
+            kind = str(found.lastgroup)
+            self._tokens.append((kind, found[kind]))
+            place = found.end()
+        self._at = 0
+        self._depth = 0
+
+    def condition(self) -> RowCondition:
+        found = self._any(negated=False)
+        if self._at < len(self._tokens):
+            self._fail(self._tokens[self._at][1])
+        return found
+
+    def _any(self, *, negated: bool) -> RowCondition:
+        found = self._all(negated=negated)
+        while self._word("or"):
+            found = Both(found, self._all(negated=negated), is_and=negated)
+        return found
+
+    def _all(self, *, negated: bool) -> RowCondition:
+        found = self._one(negated=negated)
+        while self._word("and"):
+            found = Both(found, self._one(negated=negated), is_and=not negated)
+        return found
+
+    def _one(self, *, negated: bool) -> RowCondition:
+        self._depth += 1
+        if self._depth > MAX_FILTER_DEPTH:
+            raise InvalidArgument(f"where: nested more than {MAX_FILTER_DEPTH} deep")
+        try:
+            if self._word("not"):
+                return self._one(negated=not negated)
+            if self._sign("("):
+                found = self._any(negated=negated)
+                self._expect(")")
+                return found
+            return self._test(negated=negated)
+        finally:
+            self._depth -= 1
+
+    def _test(self, *, negated: bool) -> RowCondition:
+        kind, text = self._peek()
+        is_value = kind in ("text", "number") or text.lower() in ("true", "false")
+        after = self._tokens[self._at + 1][0] if self._at + 1 < len(self._tokens) else ""
+        if is_value or (text.lower() in ("date", "timestamp") and after == "text"):
+            value = self._value()
+            sign = _TURNED[self._compare()]
+            return Compared(self._column(), _OPPOSITE[sign] if negated else sign, value)
+        column = self._column()
+        if self._word("is"):
+            is_null = not self._word("not")
+            if not self._word("null"):
+                self._fail(self._peek()[1])
+            return Null(column, is_null != negated)
+        if self._word("not"):
+            negated = not negated
+            if self._peek()[1].lower() not in ("in", "between"):
+                self._fail(self._peek()[1])
+        if self._word("in"):
+            return self._in(column, negated=negated)
+        if self._word("between"):
+            low = self._value()
+            if not self._word("and"):
+                self._fail(self._peek()[1])
+            high = self._value()
+            signs = ("<", ">") if negated else (">=", "<=")
+            ends = Compared(column, signs[0], low), Compared(column, signs[1], high)
+            return Both(*ends, is_and=not negated)
+        sign = self._compare()
+        return Compared(column, _OPPOSITE[sign] if negated else sign, self._value())
+
+    def _in(self, column: str, *, negated: bool) -> RowCondition:
+        self._expect("(")
+        sign = "<>" if negated else "="
+        found: RowCondition = Compared(column, sign, self._value())
+        while self._sign(","):
+            found = Both(found, Compared(column, sign, self._value()), is_and=negated)
+        self._expect(")")
+        return found
+
+    def _compare(self) -> str:
+        kind, text = self._next()
+        sign = _SIGNS.get(text, text)
+        if kind != "sign" or sign not in _FUNCTION:
+            self._fail(text)
+        return sign
+
+    def _column(self) -> str:
+        kind, text = self._next()
+        if kind == "name":
+            name, _, inner = text[1:].rpartition("`")
+            return name.replace("``", "`") + inner
+        if kind != "word" or text.lower() in _KEYWORDS:
+            self._fail(text)
+        return text
+
+    def _value(self) -> Any:
+        kind, text = self._next()
+        if kind == "number":
+            if re.fullmatch(r"-?\d+", text):
+                return int(text)
+            return float(text)
+        if kind == "text":
+            return text[1:-1].replace("''", "'")
+        word = text.lower()
+        if kind == "word" and word in ("true", "false"):
+            return word == "true"
+        if kind != "word" or word not in ("date", "timestamp") or self._peek()[0] != "text":
+            self._fail(text)
+        return self._time(word, self._value())
+
+    def _time(self, word: str, text: str) -> Day | Instant:
+        try:
+            if word == "date":
+                return Day(pa.scalar(text).cast(pa.date32()).value)
+            stamp = pa.timestamp("us", "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else None)
+            return Instant(pa.scalar(text).cast(stamp).value)
+        except pa.ArrowException:
+            raise InvalidArgument(f"where: {word} {text!r:.100} is none") from None
+
+    def _peek(self) -> tuple[str, str]:
+        if self._at >= len(self._tokens):
+            return "end", "its end"
+        return self._tokens[self._at]
+
+    def _next(self) -> tuple[str, str]:
+        found = self._peek()
+        if found[0] == "end":
+            self._fail(found[1])
+        self._at += 1
+        return found
+
+    def _word(self, word: str) -> bool:
+        kind, text = self._peek()
+        found = kind == "word" and text.lower() == word
+        self._at += found
+        return found
+
+    def _sign(self, sign: str) -> bool:
+        found = self._peek() == ("sign", sign)
+        self._at += found
+        return found
+
+    def _expect(self, sign: str) -> None:
+        if not self._sign(sign):
+            self._fail(self._peek()[1])
+
+    def _fail(self, there: str) -> NoReturn:
+        raise InvalidArgument(
+            f"where {self._text!r:.200}: it cannot be read at {there!r:.50}: give a condition as "
+            "\"amount > 5 and country = 'NL'\""
+        )

@@ -1,0 +1,1 @@
+"""The client's side: a store and a transaction that another process owns."""

@@ -1,0 +1,436 @@
+"""One connection to a store's owner: a request goes out, its answer comes back.
+
+CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
+- Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
+CH3. A request that could not be sent whole, or was not read whole, was not done:
+    `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
+CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
+    time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
+    bytes that came, and longer only while the owner lets others in: then it is at work. When its
+    time is over, the channel ends (`overdue`), and what the owner does with the request with it.
+CH5. Who makes a call for somebody who gives it up is released at once (`quire.calls.errand`).
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from quire.arguments import Bytes
+from quire.calls.errand import current, doing
+from quire.calls.uninterrupted import waiting
+from quire.errors import ConnectionLost, RemoteError
+from quire.limits import ANSWER_SECONDS
+from quire.messages.message_id import PutId
+from quire.remote.limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
+from quire.remote.wire.failures import raise_error
+from quire.remote.wire.incoming_frames import Incoming
+from quire.remote.wire.protocol import (
+    CALL,
+    GREETING,
+    ID,
+    ID_FRAME,
+    PUT,
+    PUT_HEAD,
+    RESULT,
+    Frame,
+    Header,
+    check_greeting,
+    check_size,
+    decode_call,
+    encode_call,
+    field,
+    greeting,
+    state_of,
+)
+from quire.remote.wire.sockets import close, connect, has_ended, now, send_all, shut
+from quire.remote.wire.urls import Endpoint, TcpPlace
+from quire.reports.info import TransactionState
+
+from .overdue_requests import overdue
+
+
+class StreamEnded(Exception):
+    """The owner ended the connection. `sent` tells whether the request may have reached it."""
+
+    def __init__(self, reason: str, *, sent: bool, late: bool = False) -> None:
+        super().__init__(reason)
+        self.sent = sent
+        self.late = late  # the owner may be there (CH4), or nobody waits for it any more (CH5)
+
+
+class Channel:
+    """Used by one thread at a time."""
+
+    def __init__(
+        self,
+        place: Endpoint,
+        hello: Header,
+        seconds: float = HELLO_SECONDS,
+        call_timeout: float = math.inf,
+        is_at_work: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Connect, and say hello. Raises StreamEnded, or what the owner answers.
+
+        `seconds`: for each step of that. `is_at_work`: whether the owner answers others.
+        """
+        self.broken = True  # until the hello is answered
+        self.ended = False
+        self.transaction_state: TransactionState | None = None  # as the latest answer said
+        self.taken = 0  # puts of the transaction, as the latest error said
+        self._transactions = 0
+        self._incoming = Incoming()
+        # A port takes what is sent when nobody is there any more: so it is asked before.
+        self._asks_first = isinstance(place, TcpPlace)
+        self._is_at_work = is_at_work
+        self._is_late = False  # it was ended, as nobody waits any more
+        self._call_patience = call_timeout - min(HELLO_SECONDS, call_timeout / 4)
+        self._margin = min(ANSWER_SECONDS, call_timeout)
+        self._patience = self._call_patience  # of the request
+        self._strictly = False
+        self._turn: list[float] = []  # of the request: until when it waits
+        self._deciding = threading.Lock()  # whether one that is overdue ends
+        try:
+            self._connection = _connect(place, seconds)
+        except PermissionError:
+            raise ConnectionLost(
+                f"permission denied: this process may not use the socket {place}; a store is its "
+                "user's alone, so run this as that user"
+            ) from None
+        except OSError as error:
+            raise _not_greeted(error, seconds) from None
+        try:
+            self._waits()
+            try:
+                self.hello = self._greet(hello)
+            finally:
+                self._check_given_up()
+            self._connection.settimeout(None)
+        except (OSError, EOFError) as error:
+            close(self._connection)
+            raise _not_greeted(error, seconds) from None
+        except BaseException:
+            close(self._connection)
+            raise
+        self._incoming.trust()
+        self.broken = False
+
+    def _greet(self, hello: Header) -> Header:
+        """The owner's answer to the hello."""
+        waiting(send_all, self._connection, [greeting(), *encode_call(CALL, hello)])
+        incoming = self._incoming
+        data = None
+        while data is None:
+            data = waiting(incoming.receive_greeting, self._connection, GREETING.size)
+        length = check_greeting(data)
+        if length:
+            words = None
+            while words is None:
+                words = waiting(incoming.receive_greeting, self._connection, length)
+            raise RemoteError(words.decode(errors="replace"))
+        frame = incoming.next()
+        while frame is None:
+            frame = waiting(incoming.receive, self._connection)
+        header = decode_call(frame).header
+        raise_error(header)
+        return header
+
+    def next_transaction(self) -> int:
+        """The number of a transaction that begins on this channel."""
+        self._transactions += 1
+        return self._transactions
+
+    def put(self, queue: bytes, payload: Bytes) -> int:
+        """One message in a transaction of its own: its id. Raises as `request`."""
+        length = 2 + len(queue) + len(payload)
+        check_size(length)
+        answer = self.exchange((PUT_HEAD.pack(length, PUT, len(queue)) + queue, payload))
+        if answer[4] == RESULT:
+            told = self._decode(answer).header
+            return PutId.of(field(told, "id", int), field(told, "expires_by", int))
+        if answer[4] != ID or len(answer) != ID_FRAME.size:
+            raise self.unexpected()
+        number: int = ID_FRAME.unpack(answer)[2]
+        return number
+
+    def request(
+        self,
+        header: Header,
+        bodies: Sequence[Bytes] = (),
+        wait: float | None = None,
+        *,
+        strictly: bool = True,
+    ) -> list[Frame]:
+        """Send a request and wait for all frames of its answer.
+
+        `wait`, `strictly`: as of `exchange`. Raises StreamEnded, or the error that the answer
+        reports.
+        """
+        parts = encode_call(CALL, header, bodies)
+        frames = waiting(self._frames, parts, wait, strictly)
+        self.broken = self._is_late
+        self._note(frames[-1].header)
+        return frames
+
+    def exchange(
+        self, parts: Sequence[Bytes], wait: float | None = None, *, strictly: bool = True
+    ) -> Bytes:
+        """Send a short request; its answer, which is one frame.
+
+        `wait`: the time-out that the request has, in seconds. Not `strictly`: it is waited for all
+        the same while the owner is at work (CH4). Raises StreamEnded, or the error that the answer
+        reports.
+        """
+        data = waiting(self._exchange, parts, wait, strictly)
+        self.broken = self._is_late
+        if data[4] == RESULT:
+            self._note(self._decode(data).header)
+        return data
+
+    def _note(self, header: Header) -> None:
+        """Of an answer: raise the error that it reports."""
+        self.transaction_state = state_of(header)
+        if "error" in header:
+            taken = header.get("taken")
+            self.taken = taken if type(taken) is int else 0
+            raise_error(header)
+
+    def tell(self, parts: Sequence[Bytes]) -> None:
+        """Send what has no answer. Raises StreamEnded."""
+        waiting(self._exchange, parts, None, True, False)
+        self.broken = self._is_late
+
+    def next_frame(self) -> Bytes:
+        """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
+        try:
+            data = self._incoming.next()
+            while data is None:
+                data = waiting(self._incoming.receive, self._connection)
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._ended(error, sent=True, begun=True) from None
+        return data
+
+    def unexpected(self) -> StreamEnded:
+        """For an answer that is none to its request."""
+        self.broken = True
+        return StreamEnded("the owner's answer is of another kind", sent=True)
+
+    def has_ended(self) -> bool:
+        """Whether the owner has ended the connection."""
+        return has_ended(self._connection)
+
+    def wait_for_end(self) -> None:
+        """Until the owner ends the connection, or `cut` does; nothing else comes on it."""
+        with suppress(OSError):
+            self._connection.recv(1, socket.MSG_PEEK)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise StreamEnded("the connection was broken before", sent=False)
+        if self._asks_first and has_ended(self._connection):
+            self.broken = True
+            raise StreamEnded("the owner ended the connection", sent=False)
+
+    # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
+
+    def _exchange(
+        self,
+        parts: Sequence[Bytes],
+        wait: float | None,
+        strictly: bool,
+        is_answered: bool = True,
+    ) -> Bytes:
+        """Send the parts, and wait for a frame; without parts for the next one of an answer."""
+        if parts:
+            self._check()
+        self.broken = True
+        until = monotonic() + self._call_patience
+        turn = self._turn = [until]
+        sent = not parts
+        data: Bytes | None = None
+        try:
+            if until < overdue.next_look:
+                overdue.wake()
+            if doing:
+                self._waits()
+            if parts:
+                send_all(self._connection, parts)
+                sent = True
+            if wait or doing:
+                self._be_patient(turn, wait, strictly)
+            if is_answered:
+                data = self._incoming.take(self._connection)
+                while data is None:
+                    self._wait_on(turn)
+                    data = self._incoming.take(self._connection)
+            if doing:
+                self._check_given_up()
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._ended(error, sent=sent, begun=not parts) from None
+        finally:
+            try:
+                turn.pop()
+            except IndexError:
+                self._settle()
+            if wait or doing:
+                self._wait_no_more()
+        return data or b""
+
+    def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
+        frames = [self._frame(self._exchange(parts, wait, strictly))]
+        while frames[-1].header.get("more") is True:
+            frames.append(self._frame(self._exchange((), wait, strictly)))
+        return frames
+
+    def _frame(self, data: Bytes) -> Frame:
+        if data[4] != RESULT:
+            raise self.unexpected()
+        return self._decode(data)
+
+    # Whose patience has an end (CH4, CH5)
+
+    def _settle(self) -> None:
+        """Whether the request's end comes first is being decided."""
+        with self._deciding:
+            self._turn = []
+
+    def _wait_no_more(self) -> None:
+        """For somebody else, or for a time of its own."""
+        self._strictly = False
+        self._patience = self._call_patience
+        errand = current()
+        if errand is not None:
+            errand.end()
+
+    def _be_patient(self, turn: list[float], wait: float | None, strictly: bool) -> None:
+        """The answer is waited for as long as the request has time."""
+        patience = wait + self._margin if wait else self._call_patience
+        is_limited = bool(wait)
+        errand = current()
+        if errand is not None and errand.until < math.inf:
+            patience = min(patience, max(0.0, errand.until - now()) + self._margin)
+            is_limited = True
+        self._patience = patience
+        self._strictly = strictly and is_limited
+        self._wait_on(turn)
+
+    def _wait_on(self, turn: list[float]) -> None:
+        """From now on as long as the request's patience."""
+        until = now() + self._patience
+        with suppress(IndexError):  # whether it ends is being decided
+            turn[0] = until
+        if until < overdue.next_look:
+            overdue.wake()
+
+    def look(self, time: float) -> float:
+        """See `Waits`."""
+        turn = self._turn
+        try:
+            until = turn[0]
+            if until > time:
+                return until
+            turn.pop()
+        except IndexError:
+            return math.inf
+        if self._strictly:
+            self._decide(turn, goes_on=False)
+        else:
+            try:
+                threading.Thread(
+                    target=self._ask, args=(turn,), name="quire-ask", daemon=True
+                ).start()
+            except RuntimeError:  # no thread can be had: nor can it be asked
+                self._decide(turn, goes_on=False)
+        return math.inf
+
+    def _ask(self, turn: list[float]) -> None:
+        """Whether the owner is at work; the thread of one look."""
+        self._decide(turn, goes_on=self._is_at_work())
+
+    def _decide(self, turn: list[float], *, goes_on: bool) -> None:
+        with self._deciding:
+            if self._turn is not turn:  # its answer has come
+                return
+            if goes_on:
+                turn.append(now() + self._patience)
+                overdue.wake()
+            else:
+                self._is_late = True
+                shut(self._connection)
+
+    def _waits(self) -> None:
+        """From now on the call can be given up. Raises OSError if it was already."""
+        errand = current()
+        if errand is not None and not errand.begin(self._give_up):
+            raise OSError("nobody waits for an answer any more")
+
+    def _check_given_up(self) -> None:
+        """Raises OSError if the call was: the answer is nobody's."""
+        errand = current()
+        if errand is not None:
+            errand.end()
+            if errand.given_up:
+                raise OSError("nobody waits for an answer any more")
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        shut(self._connection)
+
+    def _ended(self, error: Exception, *, sent: bool, begun: bool = False) -> StreamEnded:
+        """`begun`: a part of the answer came."""
+        if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
+            sent = False  # so a Unix socket ends whose owner had not read all of it (CH3)
+        errand = current()
+        if self._is_late:
+            words = "the owner does not answer, or is stopped: the time to wait for it is over"
+            return StreamEnded(words, sent=sent, late=True)
+        is_late = errand is not None and errand.given_up
+        return StreamEnded(_reason(error), sent=sent, late=is_late)
+
+    def _decode(self, data: Bytes) -> Frame:
+        try:
+            return decode_call(data)
+        except RemoteError as error:  # whatever was asked may have been done
+            self.broken = True
+            raise StreamEnded(str(error), sent=True) from None
+
+    def cut(self) -> None:
+        """End the connection; who waits for an answer, in another thread, is released."""
+        self.broken = True
+        shut(self._connection)
+
+    def close(self) -> None:
+        """Let go of the connection, whose user this is."""
+        self.broken = self.ended = True
+        close(self._connection)
+        overdue.wake()
+
+
+def _connect(place: Endpoint, seconds: float) -> socket.socket:
+    """Raises OSError. Where the system's line of those who wait is full, it is tried again."""
+    deadline = now() + seconds
+    while True:
+        try:
+            return connect(place, seconds)
+        except BlockingIOError:
+            errand = current()
+            if now() > deadline or (errand is not None and errand.given_up):
+                raise
+            time.sleep(BACKLOG_PAUSE_SECONDS)
+
+
+def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
+    if isinstance(error, TimeoutError | BlockingIOError):
+        words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
+        return StreamEnded(words, sent=False, late=True)
+    errand = current()
+    return StreamEnded(_reason(error), sent=False, late=errand is not None and errand.given_up)
+
+
+def _reason(error: BaseException) -> str:
+    return "the owner ended the connection" if isinstance(error, EOFError) else str(error)

@@ -1,0 +1,72 @@
+"""What connectors put and read in a joined transaction: see `quire.interface.integration`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from quire.arguments import Bytes, check_blocks
+from quire.calls.call_table import CallRow, by_row
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import call
+from quire.interface.integration import TransactionIntegration
+from quire.interface.single_calls import Namespace
+from quire.messages.message_id import MessageIds
+from quire.remote.limits import TELL_BYTES
+
+from .put_buffer import PutBuffer
+
+
+class JoinedSteps(Protocol):
+    """A joined transaction, as far as this is concerned."""
+
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        """What the owner answers to a step."""
+
+    def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
+        """Put something into a queue, which `put` is given by its own name."""
+
+    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks, each into its queue, and tell of them together."""
+
+
+@documented_by(TransactionIntegration)
+class JoinedTransactionIntegration(Namespace):
+    """Of a `RemoteTransaction`."""
+
+    __slots__ = ()
+    _of: JoinedSteps
+
+    read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
+
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        return self._of.make(row, given)
+
+    @call
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        return self._of.putting(queue, lambda puts, name: puts.put_block(name, data))
+
+    @call
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        made = []
+        for some in _some_at_once(check_blocks(blocks)):
+            made += self._of.put_blocks(some)
+        return made
+
+    @call
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        return self._of.putting(queue, lambda puts, name: puts.adopt(name, ltds_id))
+
+
+def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:
+    """All of them in their order, some `TELL_BYTES` at a time."""
+    some: list[tuple[str, Bytes]] = []
+    size = 0
+    for queue, data in blocks:
+        some.append((queue, data))
+        size += len(data) if isinstance(data, bytes | bytearray | memoryview) else 0  # a mistake
+        if size >= TELL_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

@@ -1,0 +1,42 @@
+"""Joining the owner of a store, where there is one."""
+
+from __future__ import annotations
+
+import os
+
+from quire.env import Env
+from quire.errors import ConnectionLost, StoreError
+from quire.limits import DEFAULT_CALL_TIMEOUT
+from quire.remote.limits import HELLO_SECONDS
+from quire.remote.wire.address import ADDRESS_NAME, read_address, run_directory
+from quire.remote.wire.sockets import close, connect
+from quire.remote.wire.urls import place_of
+
+from .remote_store import RemoteStore
+
+
+def join(env: Env, path: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore | None:
+    """The owner's store, if an owner can be reached."""
+    address = read_address(env, path)
+    if address is None:
+        return None
+    try:
+        return RemoteStore(address.url, epoch=address.epoch, call_timeout=call_timeout)
+    except ConnectionLost:
+        return None
+
+
+def forbidden(env: Env, path: str) -> str | None:
+    """What this process may not use on its way to the owner, by its path, if there is anything."""
+    name = os.path.join(run_directory(path), ADDRESS_NAME)
+    place = None
+    try:
+        env.open_file(name, read_only=True).close()
+        address = read_address(env, path)
+        if address is not None:
+            place = place_of(address.url)
+            close(connect(place, HELLO_SECONDS))
+    except (OSError, StoreError) as error:
+        if isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
+            return name if place is None else str(place)
+    return None

@@ -1,0 +1,441 @@
+"""How a transaction in a store that another process owns begins and ends.
+
+| state | how |
+|---|---|
+| open | from the beginning |
+| prepared | `prepare` returned: it belongs to the owner, the connection's end does nothing to it |
+| committed | `commit` returned |
+| rolled back | by `rollback`, a failed commit, its timeout, `abort`, or loss of the connection |
+| in doubt | the owner was lost during the commit (OutcomeUnknown), or its disk failed |
+
+A commit or prepare that raised for a reason that can go away (QueueFull, DiskFull) leaves it open.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from quire.arguments import (
+    Bytes,
+    check_preparable,
+    check_timeout,
+    check_xid,
+)
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import OwnLock, call, nested
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    QuireError,
+    TransactionAborted,
+    TransactionClosed,
+    TransactionTimeout,
+)
+from quire.interface.transaction import Transaction
+from quire.messages.payload_reader import ReadChunk
+from quire.moments import Duration
+from quire.remote.limits import ROLLBACK_SECONDS
+from quire.remote.wire.protocol import (
+    CALL,
+    COMMIT,
+    COMMIT_FRAME,
+    COMMITTED,
+    HEAD,
+    RESULT,
+    ROLLBACK,
+    ROLLBACK_FRAME,
+    TELL,
+    Decision,
+    Frame,
+    Header,
+    decode_call,
+    encode_call,
+    encode_wait,
+    field,
+)
+from quire.reports.info import QueueInfo, TransactionState
+
+from .channel import Channel, StreamEnded
+from .connection import OwnerConnection
+from .deciding import LISTED, Decided, decide
+from .put_buffer import PutBuffer
+
+# Looking a member up in its class takes as long as a call.
+_OPEN: Final = TransactionState.OPEN
+_PREPARED: Final = TransactionState.PREPARED
+_COMMITTED: Final = TransactionState.COMMITTED
+_IN_DOUBT: Final = TransactionState.IN_DOUBT
+
+_FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JoinedStore(Protocol):
+    """The store whose transaction it is, as far as that is concerned."""
+
+    @property
+    def connection(self) -> OwnerConnection:
+        """To its owner."""
+
+    @property
+    def own_prepared(self) -> WeakValueDictionary[int, RemoteLife]:
+        """Those of this object that are prepared, by the number that the owner gave them."""
+
+    @property
+    def read_chunk(self) -> ReadChunk:
+        """Reads a part of a streamed message's payload."""
+
+    @property
+    def put_priorities(self) -> Mapping[str, int]:
+        """What queues grant to puts without a priority, as they were when they were asked for."""
+
+    def own_name(self, name: str) -> str:
+        """Of a queue, by its name or an alias. Raises QueueNotFound."""
+
+    def own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """Many queues, by the names given."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """As `Store.queue`."""
+
+    def schema_of(self, name: str) -> str | None:
+        """Of the queue of this name, no alias, as it was when it was asked for last."""
+
+    def forget_queues(self) -> None:
+        """What is known of them may be so no more."""
+
+
+@documented_by(Transaction)
+class RemoteLife:
+    """What its user puts and gets is its subclass's."""
+
+    def __init__(
+        self,
+        store: JoinedStore,
+        number: int,
+        *,
+        timeout: float | None,
+        large: bool,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> None:
+        self.id: Final = number
+        self._state = _OPEN
+        self._store = store
+        self._connection = store.connection
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._large = large
+        self._owner = owner
+        self._durable = durable
+        self._lock = OwnLock(threading.Lock())
+        self._channel: Channel | None = None
+        self._number = 0  # on the channel
+        self._refused = False  # a put, by the owner
+        self._puts = PutBuffer()
+        self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
+        self._records: list[tuple[str, int]] = []
+        self._values: dict[tuple[str, str], bytes | None] = {}  # of states, that it sets
+        self._value_bytes = 0
+        self._cause: QuireError | None = None  # why it was rolled back, if not by its user
+        self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
+
+    def __del__(self) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is None:
+            return
+        channel.broken = True  # which rolls it back at the owner
+        self._connection.give_back(channel)
+        if self._state is _OPEN and self._connection.usable:
+            warnings.warn(
+                f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
+                "in a with block, or end it by commit() or rollback()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._state is _PREPARED:
+            return
+        if kind is not None:
+            self.rollback()
+        elif self._state is _OPEN or self._cause is not None:
+            try:
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
+
+    @property
+    def state(self) -> str:
+        return self._state.value
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its state is "open"."""
+        return self._state is _OPEN
+
+    @call
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
+        check_xid(xid)
+        check_preparable(self._durable)
+        wait = None if timeout is None else check_timeout(timeout)
+        with self._lock:
+            self._check_open()
+            request = {"op": "prepare", "xid": xid, "wait": wait}
+            header = self._ended_by(self._last_call, request, f"prepare of {xid!r}", LISTED)
+            self._puts.limit(field(header, "limits", dict))
+            self._prepared = xid, field(header, "number", int)
+            self._state = _PREPARED
+            self._store.own_prepared[self._prepared[1]] = self
+
+    def decided(self, decided: Decided) -> None:
+        """What the owner tells of the transaction once it is decided."""
+        self._state = decided.state or TransactionState.ROLLED_BACK
+        self._puts.settle(decided.placed)
+
+    def _decide(self, decision: Decision) -> bool:
+        """Whether this has committed it, and not somebody else before."""
+        xid, number = self._prepared
+        decided = decide(self._connection, decision, xid, number)
+        self.decided(decided)
+        return decided.committed
+
+    @call
+    def commit(self, timeout: Duration | None = None) -> None:
+        wait = None if timeout is None else check_timeout(timeout)
+        with self._lock:
+            if self._state is _PREPARED:
+                if not self._decide(Decision.COMMIT):
+                    self._check_open()  # it is not
+                return
+            self._check_open()
+            more = self._records or self._values
+            is_nothing = self._channel is None and self._puts.is_empty and not more
+            if is_nothing and not self._durable:  # else what came before is to be durable
+                self._state = _COMMITTED
+                return
+            header = self._ended_by(self._commit, wait, "a commit", "whether it took effect")
+            self._state = _COMMITTED
+            if header:
+                self._puts.settle(field(header, "placed", dict))
+                self._puts.limit(field(header, "limits", dict))
+
+    @call
+    def rollback(self) -> None:
+        with self._lock:
+            if self._state is _PREPARED:
+                self._decide(Decision.ROLLBACK)
+            elif self._state is _OPEN:
+                self._roll_back()
+
+    def _ended_by(self, ask: Callable[[A], Header], how: A, doing: str, look: str) -> Header:
+        """Make the request that ends the transaction here, unless it is refused.
+
+        `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
+        """
+        self._state = _IN_DOUBT  # unless the owner answers
+        try:
+            return ask(how)
+        except StreamEnded as error:
+            if not error.sent:
+                self._state = TransactionState.ROLLED_BACK
+            raise self._connection.lose_request(error, doing, look) from None
+        except QuireError as error:
+            self._take_state(error)
+            raise
+        finally:
+            if self._state is not _OPEN:
+                self._leave()
+
+    def _commit(self, wait: float | None) -> Header:
+        """What the answer tells beside the first ids."""
+        if self._records or self._values:
+            return self._last_call({"op": "commit", "wait": wait})
+        channel = self._enter(wait)
+        parts = self._rest()
+        parts.append(
+            COMMIT_FRAME.pack(
+                COMMIT_FRAME.size - HEAD.size,
+                COMMIT,
+                self._number,
+                self._puts.count,
+                encode_wait(wait),
+            )
+        )
+        answer = channel.exchange(parts, wait, strictly=False)
+        if answer[4] == RESULT:
+            return decode_call(answer).header
+        if answer[4] != COMMITTED:
+            raise channel.unexpected()
+        channel.transaction_state = None
+        self._puts.settle_short(answer)
+        return {}
+
+    def _last_call(self, request: Header) -> Header:
+        channel = self._enter()
+        parts = self._rest()
+        call = {**request, "txn": self._number, "puts": self._puts.count, "records": self._records}
+        call["values"] = [[*where, value] for where, value in self._values.items()]
+        wait = _seconds(call.get("wait"))
+        parts = [*parts, *encode_call(CALL, call)]
+        answer = channel.exchange(parts, wait, strictly=False)
+        if answer[4] != RESULT:
+            raise channel.unexpected()
+        return decode_call(answer).header
+
+    def _rest(self) -> list[Bytes]:
+        """The puts that the owner does not have."""
+        puts = self._puts
+        if not (self._refused or puts.waits):
+            return []
+        return puts.again(self._number) if self._refused else puts.frames(self._number)
+
+    def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
+        """Ask for something in the transaction at the owner."""
+        seconds = _seconds(arguments.get("wait"))
+        return self._at_owner(
+            lambda channel: channel.request(
+                {"op": op, "txn": self._number, **arguments}, bodies, seconds
+            )
+        )
+
+    def _at_owner(
+        self, ask: Callable[Concatenate[Channel, P], A], *args: P.args, **kwargs: P.kwargs
+    ) -> A:
+        try:
+            return ask(self._channel or self._enter(), *args, **kwargs)
+        except StreamEnded as error:
+            raise self._fail(error) from None
+        except QuireError as error:
+            self._take_state(error)
+            raise
+        except BaseException:
+            self._end()
+            raise
+
+    def _at_store(self, ask: Callable[[], R]) -> R:
+        """Ask the owner for something beside the transaction, which ends if that is lost."""
+        try:
+            return nested(ask)
+        except ConnectionLost:
+            self._end()
+            raise
+
+    def _fail(self, error: StreamEnded) -> QuireError:
+        """The owner is gone, and so is the transaction."""
+        self._end()
+        return self._connection.lose(error)
+
+    def _enter(self, wait: float | None = None) -> Channel:
+        """The channel that carries the transaction, from the first request to its end."""
+        if self._channel is None:
+            channel = self._connection.borrow(wait)
+            channel.transaction_state = _OPEN
+            self._number = channel.next_transaction()  # first: without it the channel is no use
+            self._channel = channel
+            if self._deadline is not None or self._large or self._owner or not self._durable:
+                header: dict[str, object] = {
+                    "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,
+                    "durable": self._durable,
+                }  # fmt: skip
+                if self._deadline is not None:
+                    left = max(0.001, self._deadline - time.monotonic())
+                    header["timeout"] = None if left == math.inf else left
+                try:
+                    channel.tell(encode_call(TELL, header))
+                except StreamEnded as error:
+                    raise self._fail(error) from None
+        return self._channel
+
+    def _leave(self) -> None:
+        channel, self._channel = self._channel, None
+        self._puts.clear()
+        if channel is not None:
+            if channel.transaction_state is _OPEN:
+                channel.close()  # which rolls it back at the owner
+            self._connection.give_back(channel)
+
+    def _end(self, state: TransactionState = TransactionState.ROLLED_BACK) -> None:
+        self._state = state
+        self._leave()
+
+    def _take_state(self, error: QuireError) -> None:
+        """The transaction's state after an error: what the owner says, if it knows it."""
+        self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
+        if isinstance(error, InvalidArgument):  # perhaps for the columns that its queue has by now
+            self._store.forget_queues()
+        channel = self._channel
+        state = None if channel is None else channel.transaction_state
+        if channel is not None and state is _OPEN:
+            self._state = state
+            if channel.taken < self._puts.count:
+                self._refused = True
+            self._puts.taken(channel.taken)
+        else:
+            self._end(state or TransactionState.ROLLED_BACK)
+
+    def _roll_back(self) -> None:
+        """At the owner too. If it is gone, the transaction is rolled back all the same."""
+        channel = self._channel
+        try:
+            if channel is not None and not channel.broken:
+                # Should no answer come for long, the channel's end rolls it back.
+                channel.exchange(
+                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)],
+                    ROLLBACK_SECONDS,
+                )
+                channel.transaction_state = None
+        except StreamEnded as error:
+            self._connection.lose(error)
+        finally:
+            self._end()
+
+    def _check_open(self) -> None:
+        if self._state is _OPEN:
+            try:
+                self._connection.check()
+            except QuireError:
+                self._end()
+                raise
+            if (
+                self._channel is None  # else the owner finds out
+                and self._deadline is not None
+                and time.monotonic() > self._deadline
+            ):
+                self._cause = TransactionTimeout(
+                    "the transaction was open for too long and has been rolled back: begin anew, "
+                    "or give transaction(timeout=...) more seconds"
+                )
+                self._end()
+        if self._cause is not None:
+            raise type(self._cause)(str(self._cause))
+        if self._state is _PREPARED:
+            raise TransactionClosed(
+                f"the transaction is prepared as {self._prepared[0]!r}: only commit() and "
+                "rollback() can follow"
+            )
+        if self._state is not _OPEN:
+            raise TransactionClosed(
+                f"the transaction is {self.state}: begin a new one with store.transaction()"
+            )
+
+
+def _seconds(wait: object) -> float | None:
+    """The time-out of a request, if it has one."""
+    return wait if isinstance(wait, int | float) else None

@@ -1,0 +1,540 @@
+"""A transaction in a store that another process owns.
+
+RT1. The first put to a queue is told to the owner at once, without waiting for an answer, so that
+    the transaction is listed, counted in the queue, timed out and bounded there as an embedded one.
+    Blocks that are put together are told together. Further puts of every kind (messages, blocks,
+    files to adopt) wait at the client and travel with the commit, which is one round trip; when
+    much waits, it is sent ahead.
+RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
+    that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
+    again, or rolled back.
+RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
+    the owner knows whether it is one that is repeated.
+RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
+    which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
+- What is set of states waits at the client and travels with the commit or the prepare. A value that
+  is read is asked of the owner, which notes that this transaction has read it.
+RT6. Each chunk of a message that is put as a stream is one request, made after all that was put
+    before. Until it is finished nothing else is put into its queue, and nothing is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
+
+import pyarrow as pa
+
+from quire.arguments import (
+    Bytes,
+    check_key,
+    check_names,
+    check_request_id,
+    check_request_ids,
+    check_source,
+    check_state_bytes,
+    check_state_key,
+    check_state_name,
+    check_state_value,
+    check_timeout,
+    check_version,
+    check_wait,
+    count_of,
+    state_bytes,
+)
+from quire.block import BlockBuilder
+from quire.calls.call_table import CallRow, by_row, call_of
+from quire.calls.documented import documented_by
+from quire.calls.uninterrupted import call, giving, nested
+from quire.definitions.row_schema import rows_one_by_one
+from quire.errors import (
+    InvalidArgument,
+    QuireError,
+    TransactionError,
+)
+from quire.interface.single_calls import TransactionCalls
+from quire.interface.transaction import Payload, Payloads, Transaction
+from quire.limits import MAX_STATE_CHANGE_BYTES
+from quire.messages.message import Message
+from quire.messages.message_fields import Fields, check_payload
+from quire.messages.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
+from quire.messages.put_options import MessageOptions
+from quire.messages.typed_message import row_payload
+from quire.moments import Duration
+from quire.remote.wire.delivered_messages import read_message, read_short_message
+from quire.remote.wire.named_calls import read_answer
+from quire.remote.wire.payload_streams import ABANDON, RemoteSink
+from quire.remote.wire.protocol import (
+    GET,
+    GET_HEAD,
+    HEAD,
+    MESSAGE,
+    NOTHING,
+    RESULT,
+    Frame,
+    Header,
+    decode_call,
+    field,
+)
+from quire.remote.wire.values import ready
+from quire.reports.info import TransactionState
+from quire.rows.row_builder import RowBuilder
+from quire.rows.row_input import Rows, is_row, one_row, rows_of
+
+from .channel import Channel, StreamEnded
+from .integration import JoinedTransactionIntegration
+from .put_buffer import PutBuffer
+from .remote_life import RemoteLife
+
+# Looking a member up in its class takes as long as a call.
+_OPEN: Final = TransactionState.OPEN
+_GET_STATE: Final = call_of(Transaction.get_value)
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@documented_by(Transaction)
+class RemoteTransaction(RemoteLife, TransactionCalls):
+    """A `quire.Transaction`. Made by `RemoteStore`."""
+
+    _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
+    _integration = JoinedTransactionIntegration
+    _streams: frozenset[str] = frozenset()  # queues into which a message is being put as a stream
+    _last_stream = 0
+
+    @call
+    def put(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        timeout: Duration | None = None,
+        request_id: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> MessageId:
+        wait = None if timeout is None else check_timeout(timeout)
+        if type(payload) is not bytes and is_row(payload):
+            return self._put_row(queue, payload, options, check_request_id(request_id), wait)
+        if request_id is not None:
+            check_request_id(request_id)
+            return self._put_once(queue, payload, options, request_id, wait)
+        with self._lock:
+            queue = self._check_put(queue)
+            message_id = self._puts.put(queue, payload, options, self._store.put_priorities)
+            self._tell_put(queue, wait)
+            return message_id
+
+    @call
+    def put_moved(self, queue: str, content: Any, fields: Mapping[str, object]) -> MessageId:
+        """Put a message that is there already once more: its header is taken as it is."""
+        if is_row(content):
+            checked = Fields.of(**self._puts.checked(fields, is_moved=True))
+            return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
+        with self._lock:
+            queue = self._check_put(queue)
+            message_id = self._puts.put_moved(queue, content, fields)
+            self._tell_put(queue, None)
+            return message_id
+
+    @call
+    def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
+        """Put many messages that are there already once more, with the headers that they have."""
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+            return self._move_rows(queue, lambda words: rows_of(words, payloads))
+        builder = BlockBuilder()
+        builder.add_arrow(payloads)
+        with self._lock:
+            queue = self._check_put(queue)
+            ids = self._puts.put_moved_many(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
+    def _move_rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+        with self._lock:
+            queue = self._check_put(queue)
+            builder = RowBuilder()
+            for rows in self._fitting(queue, made_for):
+                builder.add(rows)
+            ids = self._puts.put_moved_many(queue, builder)
+            self._tell_put(queue, None)
+            return ids
+
+    def _put_row(
+        self,
+        queue: str,
+        value: object,
+        fields: Mapping[str, object],
+        request_id: str | None,
+        wait: float | None,
+    ) -> MessageId:
+        """One message of a typed queue."""
+        checked = self._puts.fields_of(fields)
+        with self._lock:
+            queue = self._check_put(queue)
+            priority = self._store.put_priorities.get(queue, 0)
+            found = self._fitting(queue, lambda words: [one_row(words, value, checked, priority)])
+            if request_id is None:
+                ids = self._puts.put_rows(queue, found)
+                self._tell_put(queue, wait)
+                return ids[0]
+        content = row_payload(found[0].batch)
+        return self._put_once(queue, content, fields, request_id, wait, row=True)
+
+    def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
+        """Rows that are made for the queue's schema; which may be another than is known here."""
+        words = self._at_store(lambda: self._store.schema_of(queue))
+        try:
+            if words is not None:
+                return rows_of(words)
+        except InvalidArgument:
+            before, words = words, self._at_store(lambda: self._store.queue(queue).schema)
+            if words == before:
+                raise
+        else:
+            words = self._at_store(lambda: self._store.queue(queue).schema)
+        if words is None:
+            raise InvalidArgument(
+                f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
+                "queue with a schema"
+            )
+        return rows_of(words)
+
+    def _put_once(
+        self,
+        queue: str,
+        payload: object,
+        fields: Mapping[str, object],
+        request_id: str,
+        wait: float | None,
+        *,
+        row: bool = False,
+    ) -> MessageId:
+        """Ask the owner whether it is known, and have it put if not (RT3)."""
+        content, fields = check_payload(payload), self._puts.checked(fields)
+        with self._lock:
+            queue = self._check_put(queue)
+            requests = self._requests = self._requests or {}
+            if (queue, request_id) in requests:
+                return requests[queue, request_id]
+            if not self._puts.is_empty:
+                self._send_ahead()
+            call = {"queue": queue, "request_id": request_id, "fields": fields, "wait": wait}
+            if row:
+                call["row"] = True
+            header = self._request("put_once", call, [content])[-1].header
+            if header.get("found") is not None:
+                return id_of(KnownId(field(header, "found", int)), 0)
+            message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
+            return message_id
+
+    def _put_many_once(
+        self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
+    ) -> MessageIds:
+        """Have the owner put many that are not known, by one request, all or none (RT3)."""
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+            raise rows_one_by_one(queue)
+        with self._lock:
+            queue = self._check_put(queue)
+            bodies = self._puts.encoded(payloads, self._store.put_priorities.get(queue, 0))
+            if not self._puts.is_empty:
+                self._send_ahead()
+            requests = self._requests = self._requests or {}
+            call = {"queue": queue, "request_ids": request_ids, "wait": wait}
+            header = self._request("put_many_once", call, bodies)[-1].header
+            found = field(header, "found", list)
+            if len(found) != len(request_ids):
+                raise self._fail(StreamEnded("the owner's answer tells of other puts", sent=True))
+            ids = []
+            for request_id, message_id in zip(request_ids, found, strict=True):
+                if type(message_id) is int:
+                    ids.append(id_of(KnownId(message_id), 0))
+                    continue
+                if (queue, request_id) not in requests:
+                    requests[queue, request_id] = self._puts.put_at_owner(queue)
+                ids.append(requests[queue, request_id])
+            return RequestedIds(ids)
+
+    @call
+    def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
+        """Put the only message; the commit follows at once and finds out if it is known."""
+        if type(payload) is not bytes and is_row(payload):
+            return self._put_row(queue, payload, fields, None, None)
+        with self._lock:
+            self._check_open()
+            message_id = self._puts.put(queue, payload, fields, {})  # its owner knows it
+            self._announce(queue)
+            return message_id
+
+    @call
+    def put_many(
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: Duration | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> MessageIds:
+        wait = None if timeout is None else check_timeout(timeout)
+        if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
+            payloads = nested(list, payloads)  # the program's code
+        if request_ids is not None:
+            known = check_request_ids(request_ids, count_of(payloads))
+            return self._put_many_once(queue, payloads, known, wait)
+        with self._lock:
+            queue = self._check_put(queue)
+            if self._at_store(lambda: self._store.schema_of(queue)) is None:
+                ids = self._puts.put_many(queue, payloads, self._store.put_priorities.get(queue, 0))
+            else:
+                rows, priority = payloads, self._store.put_priorities.get(queue, 0)
+                found = self._fitting(queue, lambda words: rows_of(words, rows, priority))
+                ids = self._puts.put_rows(queue, found)
+            self._tell_put(queue, wait)
+            return ids
+
+    # What connectors put (see `integration`)
+
+    def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
+        """Put something into a queue, which `put` is given by its own name."""
+        with self._lock:
+            queue = self._check_put(queue)
+            ids = put(self._puts, queue)
+            self._tell_put(queue, None)
+            return ids
+
+    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks, each into its queue, and tell of them together."""
+        made = []
+        with self._lock:
+            self._check_open()
+            names = self._own_names([queue for queue, _ in blocks])
+            self._check_streams(names.values())
+            for queue, data in blocks:
+                self._check_full()
+                made.append(self._puts.put_block(names[queue], data))
+            if self._puts.waits:
+                self._announce(None)
+        return made
+
+    # A message that is put as a stream (RT6)
+
+    @call
+    def begin_stream(
+        self,
+        queue: str,
+        fields: Mapping[str, object],
+        size: int | None,
+        timeout: float | None,
+        *,
+        is_moved: bool = False,
+    ) -> RemoteSink:
+        checked = self._puts.checked(fields, is_moved=is_moved)
+        with self._lock:
+            queue = self._check_put(queue)
+            number = self._last_stream = self._last_stream + 1
+        return RemoteSink(self, number, queue, checked, size, timeout, is_moved)
+
+    @call
+    def ask_in_turn(
+        self, op: str, arguments: Header, bodies: Sequence[Bytes], *, is_first: bool
+    ) -> None:
+        with self._lock:
+            self._check_open()
+            if self._puts.waits or (is_first and not self._puts.is_empty):
+                self._send_ahead()
+            if is_first:
+                self._streams |= {field(arguments, "queue", str)}
+            self._request(op, arguments, bodies)
+
+    @call
+    def put_at_owner(self, queue: str) -> MessageId:
+        with self._lock:
+            self._streams -= {queue}
+            return self._puts.put_at_owner(queue)
+
+    @call
+    def abandon_stream(self, queue: str, number: int) -> None:
+        with self._lock:
+            self._streams -= {queue}
+            if self._state is _OPEN and self._channel is not None:
+                self._request(ABANDON, {"stream": number})
+
+    @giving("_roll_back_whole")
+    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+        name, wait = check_source(source).encode(), check_wait(timeout)
+        length = GET_HEAD.size - HEAD.size + len(name)
+        with self._lock:
+            self._check_open()
+            try:
+                channel = self._channel or self._enter(wait)
+            except QuireError as error:
+                self._take_state(error)
+                raise
+            request = GET_HEAD.pack(length, GET, self._number, wait) + name
+            answer = self._at_owner(Channel.exchange, [request], wait)
+            kind = answer[4]
+            if kind == MESSAGE:
+                return self._delivered(read_short_message, answer, source.partition("/")[0])
+            if kind == NOTHING:
+                return None
+            if kind != RESULT:
+                raise self._fail(channel.unexpected())
+            return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
+
+    get_many = by_row(Transaction.get_many)
+    get_delayed = by_row(Transaction.get_delayed)
+
+    def _roll_back_whole(self) -> None:
+        """What it has got did not reach its user: no commit may count it as delivered."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._roll_back()
+
+    def _read_message(self, frame: Frame) -> Message | None:
+        return read_message(frame, self._store.read_chunk)
+
+    unget = by_row(Transaction.unget)
+    reject = by_row(Transaction.reject)
+    seek = by_row(Transaction.seek)
+
+    @call
+    def enter(self, key: str, version: int) -> None:
+        entry = check_key(key), check_version(version)
+        with self._lock:
+            self._check_open()
+            self._records.append(entry)
+
+    @call
+    def get_value(self, name: str, key: str) -> bytes | None:
+        where = check_state_name(name), check_state_key(key)
+        given = {"name": name, "key": key}
+        with self._lock:
+            self._check_open()
+            if where in self._values:
+                return self._values[where]
+            found: bytes | None = self._read(_GET_STATE, self._step(_GET_STATE, given))
+            return found
+
+    @call
+    def set_value(self, name: str, key: str, value: Bytes | None) -> None:
+        where = check_state_name(name), check_state_key(key)
+        checked = check_state_value(value)
+        with self._lock:
+            self._check_open()
+            more = state_bytes(*where, checked)
+            if where in self._values:
+                more -= state_bytes(*where, self._values[where])
+            check_state_bytes(self._value_bytes + more, MAX_STATE_CHANGE_BYTES)
+            self._values[where] = checked
+            self._value_bytes += more
+
+    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        """What the owner answers to a step."""
+        return (self._take if row.brings_messages else self._ask)(row, given)
+
+    @call
+    def _ask(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        with self._lock:
+            self._check_open()
+            return self._read(row, self._step(row, given))
+
+    @giving("_roll_back_whole")
+    def _take(self, row: CallRow, given: Mapping[str, object]) -> Any:
+        """Messages: they are got, or given back."""
+        with self._lock:
+            self._check_open()
+            return self._delivered(self._read, row, self._step(row, given))
+
+    def _read(self, row: CallRow, frames: Sequence[Frame]) -> Any:
+        return read_answer(row, frames, self._store.read_chunk)
+
+    def _step(self, row: CallRow, given: Mapping[str, object]) -> list[Frame]:
+        seconds = None
+        if row.facts.waits and "timeout" in given:
+            seconds = check_wait(given["timeout"])
+        arguments = ready(given)
+        return self._at_owner(
+            lambda channel: channel.request(
+                {"op": row.op, "txn": self._number, "arguments": arguments}, (), seconds
+            )
+        )
+
+    def _delivered(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What an answer brings. If it cannot be read, no commit may count it as delivered."""
+        try:
+            return read(*args, **kwargs)
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _check_put(self, queue: str) -> str:
+        """Raise what keeps from putting, or what refused an earlier put (RT2); the queue's name.
+
+        An alias means the queue that it meant at the transaction's first put: else puts into one
+        queue by two names would have no order here.
+        """
+        self._check_open()
+        aliases = self._aliases
+        name = aliases.get(queue) if aliases and isinstance(queue, str) else None
+        if name is None:
+            name = self._at_store(lambda: self._store.own_name(queue))
+            if name != queue:
+                self._aliases = {**(aliases or {}), queue: name}
+        if self._streams:
+            self._check_streams([name])
+        self._check_full()
+        return name
+
+    def _check_full(self) -> None:
+        if self._puts.is_full:
+            self._send_ahead()
+
+    def _check_streams(self, queues: Iterable[str]) -> None:
+        """Nothing is put there before the stream is finished (RT6)."""
+        for queue in queues:
+            if queue in self._streams:
+                raise TransactionError(
+                    f"a message is being put into queue {queue!r} as a stream: finish it first"
+                )
+
+    def _own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """Many queues by their own names."""
+        known = self._aliases or {}
+        unknown = [name for name in check_names(names) if name not in known]
+        found = self._at_store(lambda: self._store.own_names(unknown))
+        aliases = {name: own for name, own in found.items() if own != name}
+        if aliases:
+            self._aliases = {**known, **aliases}
+        return {**known, **found}
+
+    def _tell_put(self, queue: str, wait: float | None) -> None:
+        """What is to be told of a put at once: nothing, that it is the first, or all (RT4)."""
+        if wait is not None:
+            self._send_ahead(wait)
+        elif not self._puts.knows(queue):
+            self._announce(queue)
+
+    def _announce(self, queue: str | None) -> None:
+        """Tell the owner of the first put to a queue (RT1); None: of all that waits."""
+        self._at_owner(self._tell, queue)
+
+    def _tell(self, channel: Channel, queue: str | None) -> None:
+        channel.tell(self._puts.frames(self._number, queue))
+
+    def _send_ahead(self, wait: float = 0.0) -> None:
+        """Have the owner take all that was put, or raise why it does not; it waits for room."""
+
+        def send(channel: Channel) -> None:
+            puts = self._puts
+            channel.tell(self._rest())
+            request = {"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait}
+            channel.request(request, wait=wait)
+            puts.taken(puts.count)
+            self._refused = False
+
+        self._at_owner(send)
+
+
+if TYPE_CHECKING:
+    _joined: type[Transaction] = RemoteTransaction

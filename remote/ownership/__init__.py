@@ -1,0 +1,1 @@
+"""Who owns a store: the election, and store objects that outlive an owner."""

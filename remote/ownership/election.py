@@ -1,0 +1,78 @@
+"""Who owns a store: an election among the processes that have it open.
+
+- The lock of the directory alone decides. Who gets it recovers the store before anybody can join,
+  so that a successor has all that its predecessor acknowledged, and all that was prepared.
+- EL2: who can neither own nor join has changed nothing, and may try again. A candidate writes
+  nothing before it has the lock.
+- The options of `open` hold when this process becomes the owner. What is fixed when a store is made
+  is the store's: a successor does not insist on its own.
+
+What may go wrong, and what becomes of it:
+
+| what | becomes |
+|---|---|
+| the owner closes | it ends what is under way, refuses the rest, unlocks: a candidate owns |
+| the owner is killed | the kernel frees its lock: a candidate owns and recovers |
+| a candidate dies while it recovers | the same again: recovery can be repeated (promise 8) |
+| all candidates try at once | one has the lock, the others join it as soon as it serves |
+| a stale address | nobody answers, or an owner of another epoch, who refuses: not joined |
+| only the connection is lost | the owner has the lock: it is joined again, in the same epoch |
+| the store cannot be opened | each candidate has that error, and tries again now and then |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quire.engine.options import Options, check_fixed
+from quire.env import Env
+from quire.errors import InvalidArgument, StoreLocked
+from quire.remote.client.joining import forbidden, join
+from quire.remote.client.remote_store import RemoteStore
+
+from .shared_store import SharedStore
+
+
+class Election:
+    """One process' part in it. Thread-safe."""
+
+    def __init__(self, env: Env, path: str, options: dict[str, Any], *, background: bool) -> None:
+        """Raises InvalidArgument for options that cannot be used."""
+        self._call_timeout = Options.of(options).call_timeout
+        self.path: Final = path
+        self._env = env
+        self._options = {**options, "background": background}
+
+    def own(self, *, create: bool) -> SharedStore:
+        """Own the store and serve it. Raises StoreLocked, and what opening it raises."""
+        return self._own(self._options, create=create)
+
+    def join(self) -> RemoteStore | None:
+        """The owner's store, if an owner can be reached.
+
+        Raises InvalidArgument if it was made with other options than are asked for.
+        """
+        joined = join(self._env, self.path, self._call_timeout)
+        if joined is not None:
+            try:
+                check_fixed(self._options, joined.connection.fixed_options)
+            except InvalidArgument:
+                joined.close()
+                raise
+        return joined
+
+    def forbidden(self) -> str | None:
+        """What this process may not use on its way to the owner, by its path."""
+        return forbidden(self._env, self.path)
+
+    def succeed(self) -> SharedStore | RemoteStore | None:
+        """Own the store, or join who does; None if neither can be done at this moment (EL2)."""
+        try:
+            return self._own(self._options, create=False)
+        except StoreLocked:
+            return join(self._env, self.path, self._call_timeout)
+
+    def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
+        store = SharedStore.open(self.path, env=self._env, create=create, **options)
+        store.share(self._env)
+        return store

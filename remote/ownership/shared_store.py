@@ -1,0 +1,76 @@
+"""A store that this process owns, and that serves other processes while it is open.
+
+- Where the store fails (promise 11), its owner gives way as soon as another process has joined it,
+  or would: it refuses what comes, and lets go of the lock without writing. Who takes over recovers.
+  As long as nobody is there, reads go on.
+- Its store object stays failed, and never takes part in an election again: where every process sees
+  the same broken disk, each of them owns the store once at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from quire.calls.uninterrupted import held
+from quire.engine import EmbeddedStore
+from quire.env import Env
+from quire.interface.store import Status
+from quire.remote.server.store_server import StoreServer
+
+if TYPE_CHECKING:
+    from quire.remote.server.session import ServedStore
+
+
+class SharedStore(EmbeddedStore):
+    """An owned store with a server in the background, from `share` to `close`."""
+
+    _server: StoreServer | None = None
+    _gives_way = False
+
+    def share(self, env: Env) -> StoreServer:
+        """Start the server, once."""
+        if self._server is None:
+            # The server keeps nobody from dropping the store.
+            me = weakref.proxy(self)
+            self._server = StoreServer(me, env, self.path, lambda: me.give_way())  # noqa: PLW0108 - a bound method would hold it
+            self._maintenance.when_failed = self._server.when_failed
+            self._maintenance.when_in_place = self._server.look
+            self._server.start_in_background()
+        return self._server
+
+    def give_way(self) -> None:
+        """The store has failed, and another process would recover it: let go of it, once."""
+        if not self._gives_way:
+            self._gives_way = True
+            # In a thread of its own: this may be one that the end of the store waits for.
+            threading.Thread(target=self.let_go_failed, name="quire-let-go", daemon=True).start()
+
+    def let_go_failed(self) -> None:
+        """See `EmbeddedStore`."""
+        if self._server is not None:
+            self._server.close()
+        super().let_go_failed()
+
+    def status(self) -> Status:
+        """Numbers on everything, with those of the sharing."""
+        status = super().status()
+        if self._server is not None:
+            status["sharing"] = self._server.status()
+        return status
+
+    def close(self) -> None:
+        """Let the clients go first: whoever finds the lock free finds no server in its way."""
+        if self._server is not None:
+            held(self._server.close)
+        super().close()
+
+    def _give_up(self) -> bool:
+        if self._server is not None:
+            self._server.close()
+        return super()._give_up()
+
+
+if TYPE_CHECKING:  # the server has it by a proxy, of which nothing is checked
+    _served: type[ServedStore] = EmbeddedStore

@@ -1,0 +1,1 @@
+"""The owner's side: connections of clients, their sessions, what they have prepared."""

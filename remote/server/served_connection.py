@@ -1,0 +1,268 @@
+"""A client's connection, as its owner's threads see it: requests in, answers out.
+
+CL1. One thread at a time works on a connection. It answers the requests that are there, one by one,
+    and reads no further while an answer is not sent: so a client that sends and does not read
+    takes the memory of one request, one answer and the system's buffers.
+CL2. A client that does not read its answer in time is cut off.
+CL3. The first frame is a hello; before it next to nothing is taken.
+CL4. The server's own thread waits for no client: what it cannot answer or send at once is for
+    another thread (`Rest`).
+CL5. What the client awaits (READY) is sent between answers, by the thread that works on it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple, NoReturn, Protocol
+
+from quire.arguments import Bytes
+from quire.errors import QuireError, RemoteError
+from quire.remote.wire.failures import describe_error
+from quire.remote.wire.incoming_frames import Incoming
+from quire.remote.wire.protocol import (
+    CALL,
+    COMMIT,
+    GREETING,
+    HEAD,
+    PUT,
+    READY,
+    RESULT,
+    Header,
+    Role,
+    check_greeting,
+    decode_call,
+    encode_call,
+    greeting,
+)
+from quire.remote.wire.sockets import close, now, send_all, shut
+
+from .session import MustWait, Session, is_answered
+
+_ROLES: Final = tuple(role.value for role in Role)
+_COMMITS: Final = (PUT, COMMIT)
+_NO_WAIT: Final = socket.MSG_DONTWAIT
+
+
+class Gone(Exception):
+    """The client has ended the connection, or is cut off."""
+
+
+class Admission(Protocol):
+    """The server, as far as a connection that begins has to do with it."""
+
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, Session | None]:
+        """The answer to a hello, and what answers the requests. Raises QuireError."""
+
+
+class Rest(NamedTuple):
+    """What is to be done on a connection by a thread that may wait (CL4), from the first on."""
+
+    unsent: memoryview | None = None  # of an answer
+    answer: Iterator[list[Bytes]] | None = None
+    frame: Bytes | None = None  # a request
+
+
+class ServedConnection:
+    """See the module."""
+
+    __slots__ = (
+        "_admission", "_connection", "_greeted", "_incoming", "_ready", "closed", "fd", "gone",
+        "is_elsewhere", "role", "session",
+    )  # fmt: skip
+
+    def __init__(self, connection: socket.socket, admission: Admission) -> None:
+        self._connection = connection
+        self.fd = connection.fileno()
+        self._admission = admission
+        self._incoming = Incoming()
+        self._greeted = False
+        self.is_elsewhere = False  # another thread than the server's own works on it (CL1)
+        self.gone = False  # nobody will read an answer
+        self.closed = False
+        self.role: Role | None = None  # once it was admitted
+        self.session: Session | None = None
+        self._ready: deque[str] = deque()  # sources whose READY is to be sent
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `send_news` has something to send."""
+        return bool(self._ready)
+
+    def add_news(self, source: str) -> None:
+        """Something may be got from a source; called by any thread."""
+        self._ready.append(source)
+
+    def serve(self) -> Rest | Bytes | None:
+        """Answer what came, by the server's own thread; what is left to do, if anything.
+
+        A frame that is returned is a commit, which may share its write with others. Raises Gone.
+        """
+        try:
+            incoming = self._incoming
+            if self._greeted:
+                frame = incoming.receive(self._connection, _NO_WAIT)
+            else:
+                frame = self._greet()
+            while frame is not None:
+                session = self.session
+                if session is None:
+                    self._hello(frame)
+                elif session.is_heavy(frame):
+                    return Rest(frame=frame)
+                elif frame[4] in _COMMITS:
+                    return frame
+                else:
+                    rest = self.answer(frame)
+                    if rest is not None:
+                        return rest
+                frame = incoming.next()
+        except BlockingIOError:
+            return None
+        except RemoteError as error:
+            self._refuse(error)
+        except (OSError, EOFError):
+            raise Gone from None
+        return None
+
+    def answer(self, frame: Bytes) -> Rest | None:
+        """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
+        assert self.session is not None
+        try:
+            answer = self.session.answer(frame)
+        except MustWait:
+            return Rest(frame=frame)
+        if answer is None or not is_answered(frame):
+            return None
+        if not isinstance(answer, bytes):
+            return Rest(answer=answer)
+        return self._send_now(answer)
+
+    def _send_now(self, data: bytes) -> Rest | None:
+        """What the system takes without waiting; the rest. Raises Gone."""
+        try:
+            sent = self._connection.send(data, _NO_WAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            raise Gone from None
+        return None if sent == len(data) else Rest(unsent=memoryview(data)[sent:])
+
+    def next(self) -> Rest | None:
+        """After an answer: the request that came with the one before, if there is one."""
+        try:
+            frame = self._incoming.next()
+        except RemoteError as error:
+            self._refuse(error)
+        return None if frame is None else Rest(frame=frame)
+
+    def go_on(self, rest: Rest) -> None:
+        """Do the rest, waiting as need be, and answer what has come meanwhile. Raises Gone."""
+        try:
+            if rest.unsent is not None:
+                send_all(self._connection, [rest.unsent], now)
+            if rest.answer is not None:
+                self._send(rest.answer)
+            frame = rest.frame or self._incoming.next()
+            while frame is not None:
+                if self.gone:
+                    raise Gone
+                assert self.session is not None
+                answer = self.session.answer(frame)
+                if answer is not None and is_answered(frame):
+                    self._send(iter([[answer]]) if isinstance(answer, bytes) else answer)
+                frame = self._incoming.next()
+        except RemoteError as error:
+            self._refuse(error)
+        except OSError:
+            raise Gone from None
+        if self.gone:
+            raise Gone
+
+    def _send(self, answer: Iterator[list[Bytes]]) -> None:
+        for parts in answer:
+            send_all(self._connection, parts, now)
+
+    def send_news(self) -> Rest | None:
+        """Tell the client what is ready (CL5), by the server's own thread. Raises Gone."""
+        if not self._ready:
+            return None
+        frames: list[bytes] = []
+        while self._ready:
+            source = self._ready.popleft().encode()
+            frames.append(HEAD.pack(len(source), READY) + source)
+        return self._send_now(b"".join(frames))
+
+    def _greet(self) -> Bytes | None:
+        """The other side's greeting, and the frame after it if it is there."""
+        incoming = self._incoming
+        data = incoming.receive_greeting(self._connection, GREETING.size, _NO_WAIT)
+        if data is None:
+            return None
+        try:
+            check_greeting(data)
+        except RemoteError as error:
+            self._connection.send(greeting(str(error)))
+            raise Gone from None
+        self._greeted = True
+        self._connection.send(greeting())
+        return incoming.next()
+
+    def _hello(self, frame: Bytes) -> None:
+        """Admit the client, or say why not (CL3)."""
+        try:
+            hello = decode_call(frame).header if frame[4] == CALL else {}
+            if hello.get("op") != "hello" or hello.get("role") not in _ROLES:
+                raise RemoteError("a connection begins with a hello of Quire's protocol")
+            answer, self.session = self._admission.admit(self, hello)
+        except QuireError as error:
+            self._refuse(error)
+        self._incoming.trust()
+        self._connection.send(b"".join(encode_call(RESULT, answer)), _NO_WAIT)
+
+    def _refuse(self, error: QuireError) -> NoReturn:
+        """Say why, if that is read, and end the connection."""
+        with suppress(OSError):
+            words = b"".join(encode_call(RESULT, describe_error(error)))
+            self._connection.send(words, _NO_WAIT)
+        raise Gone
+
+    def take_no_more(self) -> None:
+        """What the client sends from now on is refused by the system; what has come is there."""
+        try:
+            self._connection.shutdown(socket.SHUT_RD)
+        except OSError:  # it has ended
+            self.gone = True
+
+    def finish(self, deadline: float) -> None:
+        """Answer what has come, until its end. By the thread that works on it."""
+        while not self.gone and now() < deadline:
+            try:
+                left = self.serve()
+                if left is not None:
+                    self.go_on(left if isinstance(left, Rest) else Rest(frame=left))
+            except Gone:
+                return
+
+    def cut(self) -> None:
+        """End the connection for both sides; who works on it finds out."""
+        self.gone = True
+        shut(self._connection)
+
+    def close(self) -> None:
+        """Let go of it; what was open is rolled back. By the thread that works on it."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if self.session is not None:
+                self.session.close()
+        finally:
+            close(self._connection)
+
+    def abandon(self) -> None:
+        """In the child of a fork: it is the parent's, whose end must be seen by its client."""
+        self.closed = True
+        close(self._connection)

@@ -1,0 +1,581 @@
+"""One connection at the owner's side: what its client asks for, and its open transaction.
+
+SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
+SS2. A request that names a transaction reaches that one or none.
+SS3. When the session ends, its open transaction is rolled back; also when messages that it took
+    cannot be delivered, so that no commit counts them as read. What is prepared is not the
+    session's any more (see `undecided`).
+SS4. What fails inside the owner, other than on purpose, is told with what became of the transaction
+    that the request named, as the store tells it; a change that is no transaction's may have taken
+    effect then (OutcomeUnknown).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol, TypeVar
+
+from quire.arguments import (
+    Bytes,
+    check_flag,
+    check_lifetime,
+    check_name,
+    check_owner,
+    check_request_id,
+    check_request_ids,
+    check_timeout,
+    check_xid,
+)
+from quire.batches.delivered_messages import Messages
+from quire.batches.delivered_slice import Delivered
+from quire.block.format import Column
+from quire.calls.call_table import CallRow
+from quire.errors import (
+    QueueFull,
+    QuireError,
+    RemoteError,
+    StoreClosed,
+    StoreFailed,
+    TransactionClosed,
+)
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
+from quire.messages.message import SETTABLE, Message
+from quire.messages.message_id import PutId
+from quire.messages.typed_message import row_of_payload
+from quire.moments import Duration
+from quire.remote.limits import HEAVY_BYTES
+from quire.remote.wire.delivered_messages import Answer, message_answer, short_message
+from quire.remote.wire.failures import describe_error, error_from_elsewhere
+from quire.remote.wire.named_calls import (
+    CALLS,
+    STEPS,
+    HoldingStore,
+    answer_call,
+    answer_step,
+    arguments_of,
+    changes,
+    told,
+)
+from quire.remote.wire.payload_streams import (
+    ABANDON,
+    FINISH,
+    PUT_CHUNK,
+    PUT_WHOLE,
+    READ_CHUNK,
+    Chunks,
+    answer_chunk,
+)
+from quire.remote.wire.protocol import (
+    ADD,
+    AWAIT,
+    CALL,
+    COMMIT,
+    COMMIT_FRAME,
+    GET,
+    GET_HEAD,
+    HEAD,
+    ID,
+    ID_FRAME,
+    NOTHING_FRAME,
+    PUT,
+    PUT_HEAD,
+    RESULT,
+    ROLLBACK,
+    ROLLBACK_FRAME,
+    TELL,
+    Decision,
+    Frame,
+    Header,
+    decode_call,
+    encode_call,
+    field,
+)
+from quire.reports.info import TransactionState
+from quire.rows.given_block import check_block
+
+from .awaited_sources import AwaitedSources
+from .taken_puts import ServedPuts, TakenPuts, message_fields
+from .undecided import Undecided
+
+_DECISIONS: Final = {decision.value: decision for decision in Decision}
+_CLOSING: Final = "the owner has closed the store: open it again"
+_ROLLED_BACK: Final = b"".join(encode_call(RESULT, {"state": None}))
+_SIZE: Final = struct.Struct("<I")
+_IN_DOUBT: Final = TransactionState.IN_DOUBT.value
+_MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
+Found = TypeVar("Found")
+# Nothing; one frame; frames one after another, each in parts.
+Answers = bytes | Iterator[list[Bytes]] | None
+
+
+class ServedTransaction(ServedPuts, Protocol):
+    """A transaction of a store that can be served."""
+
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        """Roll it back for this reason, also while another thread waits in a call of it."""
+
+
+class ServedStore(Store, HoldingStore, Chunks, Protocol):
+    """A store that can be served to clients."""
+
+    def together(self, actions: Iterable[Callable[[], None]]) -> None:
+        """Do the actions, so that their commits share writes."""
+
+    def put_now(self, queue: str, payload: bytes) -> int:
+        """Put a message, by a thread that must not wait."""
+
+    @property
+    def commit_timeout(self) -> float:
+        """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
+
+    @property
+    def fixed_options(self) -> dict[str, int]:
+        """What the store was made with, and keeps."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> ServedTransaction: ...
+
+
+class MustWait(BaseException):
+    """The request waits for other clients, and this thread may not."""
+
+
+class Session:
+    """Answers the requests of one connection, one after another."""
+
+    def __init__(
+        self,
+        store: ServedStore,
+        undecided: Undecided,
+        client: str,
+        is_closing: Callable[[], bool],
+        waiting: Callable[[], AbstractContextManager[None]],
+        ready: Callable[[str], None],
+        when_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`waiting`: a block in which a request waits for others. `ready`: of `AwaitedSources`.
+
+        `when_failed` is called after an answer that the store has failed.
+        """
+        self._when_failed = when_failed
+        self._store = store
+        self._undecided = undecided
+        self._client = client
+        self._is_closing = is_closing
+        self.waiting = waiting
+        self._transaction: ServedTransaction | None = None
+        self._number = 0
+        self._puts = TakenPuts(self)
+        self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
+        self._delivering = False  # messages are taken, and on their way to the client
+        self._asked: ServedTransaction | None = None  # that the request names
+        self._doing = ""  # the change that it asks for
+        self._holds = False  # subscriptions that end with it
+        self._awaited = AwaitedSources(store, ready)
+        self._short: dict[int, Callable[[Bytes], Answers]] = {
+            PUT: self._put,
+            ADD: self._add,
+            GET: self._get,
+            COMMIT: self._commit,
+            ROLLBACK: self._rollback,
+            AWAIT: self._await,
+            CALL: self._call,
+            TELL: self._tell,
+        }
+        self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
+            "put_once": self._put_once,
+            "put_many_once": self._put_many_once,
+            "puts": self._tell_taken,
+            "commit": self._commit_with_records,
+            "prepare": self._prepare,
+            PUT_CHUNK: self._put_chunk,
+            PUT_WHOLE: self._put_chunk,
+            FINISH: self._finish_stream,
+            ABANDON: self._abandon_stream,
+        }
+
+    @property
+    def commit_timeout(self) -> float:
+        """See `ServedStore`."""
+        return self._store.commit_timeout
+
+    def answer(self, data: Bytes) -> Answers:
+        """What answers a frame (SS1)."""
+        self._delivering = False
+        self._asked, self._doing = None, ""
+        try:
+            if self._is_closing():
+                raise StoreClosed(_CLOSING)
+            action = self._short.get(data[4])
+            if action is None:
+                raise RemoteError(f"a message of kind {data[4]} is no request")
+            return action(data)
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
+            return self._failed(error)
+
+    def is_heavy(self, data: Bytes) -> bool:
+        """Whether to answer the frame may take long, even if nothing is to be waited for."""
+        return data[4] in (CALL, TELL) or len(data) + self._puts.size > HEAVY_BYTES
+
+    def interrupt(self, reason: str) -> None:
+        """Another thread ends what a request of this session waits for."""
+        for transaction in (self._transaction, self._alone):
+            if transaction is not None:
+                transaction.end_by(StoreClosed, reason, wait=True)
+
+    def close(self) -> None:
+        """Roll back what is open (SS3)."""
+        self._awaited.close()
+        transaction = self._leave()
+        if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
+            with contextlib.suppress(QuireError):
+                transaction.rollback()
+        if self._holds and not self._is_closing():
+            self._store.let_go_of(self)
+
+    # Short requests
+
+    def _put(self, data: Bytes) -> bytes:
+        self._doing = "a commit"
+        start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[2]
+        if start > len(data):
+            raise RemoteError("a put is cut off in its queue's name")
+        queue = str(data[PUT_HEAD.size : start], "utf-8")
+        payload = data[start:] if type(data) is bytes else bytes(memoryview(data)[start:])
+        try:
+            message_id = self._store.put_now(queue, payload)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            message_id = self._put_where_room_is_made(queue, payload)
+        if isinstance(message_id, PutId):
+            told: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
+            return b"".join(encode_call(RESULT, {**told, "state": self._state()}))
+        return ID_FRAME.pack(8, ID, message_id)
+
+    def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
+        """It may wait; the end of the client ends that."""
+        self._alone = transaction = self._store.transaction(None, False, self._client)
+        transaction.put_timeout = self._store.commit_timeout
+        try:
+            with self.waiting(), transaction:
+                message_id = transaction.put(queue, payload)
+            return PutId.of(int(message_id), message_id.expires_by)
+        finally:
+            self._alone = None
+            transaction.rollback()  # if it is open: this thread may not wait
+
+    def _add(self, data: Bytes) -> None:
+        self._puts.add(data, self._number)
+
+    def _get(self, data: Bytes) -> Answers:
+        _, _, number, seconds = GET_HEAD.unpack_from(data)
+        source = str(data[GET_HEAD.size :], "utf-8")
+        transaction = self.transaction_of(number)
+        message = transaction.get(source)
+        if message is None and seconds != 0:
+            check_timeout(seconds)
+            with self.waiting():
+                message = transaction.get(source, timeout=seconds)
+        if message is None:
+            return NOTHING_FRAME
+        self._delivering = True
+        if message.queue != source.partition("/")[0]:  # by an alias: the answer has to say
+            return self._frames(iter([message_answer(message)]))
+        return short_message(message) or self._frames(iter([message_answer(message)]))
+
+    def _commit(self, data: Bytes) -> Answers:
+        self._doing = "a commit"
+        _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
+        transaction = self.transaction_of(number)
+        wait = None if math.isnan(seconds) else seconds
+        self._puts.take_held(self._transaction, wait)
+        self._puts.check(puts)
+        self._when_there_is_room(transaction.commit, wait)
+        placing = self._puts.placing
+        self._leave()
+        short = placing.short_answer()
+        if short is not None:
+            return short
+        told: Header = {"placed": placing.answer(), "limits": placing.limits()}
+        return self._frames(iter([(told, ())]))
+
+    def _rollback(self, data: Bytes) -> Answers:
+        transaction = self.transaction_of(ROLLBACK_FRAME.unpack(data)[2])
+        self._leave()
+        transaction.rollback()
+        return _ROLLED_BACK
+
+    def _await(self, data: Bytes) -> None:
+        self._awaited.add(str(data[HEAD.size :], "utf-8"))
+
+    # Requests with a header
+
+    def _call(self, data: Bytes) -> Answers:
+        return self._frames(self._dispatch(decode_call(data)))
+
+    def _tell(self, data: Bytes) -> None:
+        """How the next transaction is to be."""
+        header = decode_call(data).header
+        number = field(header, "txn", int)
+        if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
+            raise RemoteError("only what begins a new transaction is told")
+        large = check_flag("large", header.get("large", False))
+        durable = check_flag("durable", header.get("durable", True))
+        self._begin(number, _lifetime(header), large, check_owner(header.get("owner")), durable)
+
+    def _dispatch(self, frame: Frame) -> Iterator[Answer]:
+        op = field(frame.header, "op", str)
+        if changes(op):
+            self._doing = op
+        if op in _DECISIONS:
+            return self._undecided.answer(_DECISIONS[op], frame.header)
+        if op == READ_CHUNK:
+            return iter([answer_chunk(self._store, frame.header)])
+        operation, row = self._operations.get(op), STEPS.get(op)
+        if operation is None and row is None:
+            call = CALLS.get(op)
+            if call is not None and call.facts.held:
+                self._holds |= arguments_of(frame.header).get("durable", False) is False
+            return answer_call(self._store, op, frame.header, self)
+        transaction = self.transaction_of(field(frame.header, "txn", int))
+        if operation is not None:
+            return operation(transaction, frame)
+        assert row is not None
+        return self._step(transaction, row, frame.header)
+
+    def _step(self, transaction: Transaction, row: CallRow, header: Header) -> Iterator[Answer]:
+        found = answer_step(transaction, row, header, self.waiting)
+        self._delivering = isinstance(found, Message | Messages)
+        yield from told(found)
+
+    def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        queue = check_name(header.get("queue"), "queue")
+        fields: dict[str, Any] = {
+            **message_fields(field(header, "fields", dict)),
+            "request_id": check_request_id(header.get("request_id")),
+        }
+        if len(frame.bodies) != 1:
+            raise RemoteError("a put has one payload")
+        payload: Any = bytes(frame.bodies[0])
+        if header.get("row"):
+            payload = row_of_payload(payload)
+        try:
+            message_id = transaction.put(queue, payload, **fields)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            wait = header.get("wait")
+            seconds = self.commit_timeout if wait is None else check_timeout(wait)
+            with self.waiting():
+                message_id = transaction.put(queue, payload, timeout=seconds, **fields)
+        found = int(message_id) if message_id.is_known else None
+        if found is None:
+            self._puts.placing.first.setdefault(queue, message_id)
+        yield {"found": found}, ()
+
+    def _put_many_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        queue = check_name(header.get("queue"), "queue")
+        blocks = [check_block(bytes(body)) for body in frame.bodies]
+        slices = [Delivered(block, 0, block.count, 0, 0, 1) for block in blocks]
+        said = any(block.columns & Column.PRIORITY for block in blocks)  # see PU5
+        names = [name for name in SETTABLE if said or name != "priority"]
+        batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
+        known = check_request_ids(header.get("request_ids"), batch.num_rows)
+        try:
+            ids = transaction.put_many(queue, batch, request_ids=known)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            wait = header.get("wait")
+            seconds = self.commit_timeout if wait is None else check_timeout(wait)
+            with self.waiting():
+                ids = transaction.put_many(queue, batch, timeout=seconds, request_ids=known)
+        for one in ids:
+            if not one.is_known:
+                self._puts.placing.first.setdefault(queue, one)
+        yield {"found": [int(one) if one.is_known else None for one in ids]}, ()
+
+    def _put_chunk(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
+        yield self._puts.streams.put(transaction, frame, self.commit_timeout)
+
+    def _finish_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        yield self._puts.streams.finish(frame)
+
+    def _abandon_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        yield self._puts.streams.abandon(frame)
+
+    def _tell_taken(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        """The client asks whether its puts are taken."""
+        self._puts.take_held(self._transaction, check_timeout(frame.header.get("wait", 0.0)))
+        self._puts.check(field(frame.header, "puts", int))
+        yield {}, ()
+
+    def _take_rest(self, transaction: Transaction, frame: Frame) -> float | None:
+        """What comes with the request that ends a transaction; how long it may wait."""
+        wait = frame.header.get("wait")
+        seconds = None if wait is None else check_timeout(wait)
+        self._puts.take_held(self._transaction, seconds)
+        self._puts.check(field(frame.header, "puts", int))
+        for entry in field(frame.header, "records", list):
+            if not isinstance(entry, list) or len(entry) != 2:
+                raise RemoteError("a ledger entry is a key and a version")
+            transaction.enter(entry[0], entry[1])
+        self._set_values(transaction, frame)
+        return seconds
+
+    def _set_values(self, transaction: Transaction, frame: Frame) -> None:
+        """What the client sets of states."""
+        for entry in field(frame.header, "values", list):
+            if not isinstance(entry, list) or len(entry) != 3:
+                raise RemoteError("what is set of a state is a name, a key and a value")
+            transaction.set_value(*entry)
+
+    def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
+        xid = check_xid(frame.header.get("xid"))
+        seconds = self._take_rest(transaction, frame)
+        self._when_there_is_room(lambda timeout: transaction.prepare(xid, timeout), seconds)
+        number = self._undecided.add(xid, transaction, self._puts.placing)
+        limits = self._puts.placing.limits()
+        self._leave()
+        yield {"number": number, "limits": limits}, ()
+
+    def _commit_with_records(
+        self, transaction: ServedTransaction, frame: Frame
+    ) -> Iterator[Answer]:
+        seconds = self._take_rest(transaction, frame)
+        self._when_there_is_room(transaction.commit, seconds)
+        told: Header = {
+            "placed": self._puts.placing.answer(),
+            "limits": self._puts.placing.limits(),
+        }
+        self._leave()
+        yield told, ()
+
+    # Inside
+
+    def transaction_of(self, number: int) -> ServedTransaction:
+        """The transaction that a request names, begun if it is a new one (SS2)."""
+        transaction = self._transaction
+        if number == self._number and transaction is not None:
+            self._asked = transaction
+            return transaction
+        if number <= self._number:
+            raise TransactionClosed(f"transaction {number} of this connection has ended")
+        if transaction is not None:
+            raise RemoteError(f"transaction {self._number} of this connection has not ended")
+        return self._begin(number)
+
+    def _begin(
+        self,
+        number: int,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> ServedTransaction:
+        self._transaction = transaction = self._store.transaction(
+            timeout, large, owner or self._client, durable
+        )
+        transaction.put_timeout = 0.0  # see `_take_held`
+        self._asked = transaction
+        self._number = number
+        return transaction
+
+    def _leave(self) -> ServedTransaction | None:
+        """The session's transaction, which is its no more."""
+        transaction, self._transaction = self._transaction, None
+        self._puts = TakenPuts(self)
+        return transaction
+
+    def end_transaction(self) -> None:
+        """Roll back, and leave the transaction for its client's next request to find so."""
+        if self._transaction is not None:
+            with contextlib.suppress(QuireError):
+                self._transaction.rollback()
+
+    def _when_there_is_room(
+        self, end: Callable[[float | None], None], seconds: float | None
+    ) -> None:
+        """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
+        if seconds is not None:
+            check_timeout(seconds)
+        try:
+            end(0.0)
+        except QueueFull as full:
+            wait = self.commit_timeout if seconds is None else seconds
+            if not (wait or full.has_remedy):
+                raise
+            with self.waiting():
+                end(wait)
+
+    def _frames(self, answers: Iterator[Answer]) -> Iterator[list[Bytes]]:
+        try:
+            for header, bodies in answers:
+                yield encode_call(RESULT, {**header, "state": self._state()}, bodies)
+        except GeneratorExit:
+            raise
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
+            yield [self._failed(error)]
+
+    def _failed(self, error: Exception) -> bytes:
+        """The answer that reports an error."""
+        if isinstance(error, StoreFailed):
+            self._when_failed()
+        if isinstance(error, struct.error | UnicodeDecodeError):
+            error = RemoteError(f"a message cannot be read: {error}")
+        on_purpose = isinstance(error, QuireError)
+        if self._delivering or not on_purpose:
+            self.close()  # what was taken did not arrive, or nobody knows what happened
+        taken, state = self._puts.count, self._state()
+        if self._asked is not None:  # it may have left the session
+            state = _state_told(self._asked)
+        if not on_purpose:  # (SS4)
+            stands = self._asked is None or state in _MAY_STAND
+            error = error_from_elsewhere(error, self._doing if stands else "")
+        return b"".join(
+            encode_call(RESULT, {**describe_error(error), "state": state, "taken": taken})
+        )
+
+    def _state(self) -> str | None:
+        """The transaction's state for the client; None when there is none any more."""
+        if self._transaction is None:
+            return None
+        state = _state(self._transaction)
+        if state is not TransactionState.OPEN:
+            self.close()
+        return state.value
+
+
+def is_answered(data: Bytes) -> bool:
+    """Whether the client waits for an answer to the frame."""
+    return data[4] not in (ADD, TELL, AWAIT)
+
+
+def _lifetime(header: Header) -> float | None:
+    """How long the transaction may stay open; None: as the store's options say."""
+    if "timeout" not in header:
+        return None
+    return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
+
+
+def _state_told(transaction: Transaction) -> str:
+    """Its state, with an error. Who does not know the number of what is prepared has to look."""
+    state = _state(transaction)
+    return _IN_DOUBT if state is TransactionState.PREPARED else state.value
+
+
+def _state(transaction: Transaction) -> TransactionState:
+    return TransactionState(transaction.state)

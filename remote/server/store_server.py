@@ -1,0 +1,489 @@
+"""The owner's side of sharing: a server over any object with the methods of a store.
+
+SV1. One thread waits for all connections (epoll), and answers what needs no waiting itself; commits
+    of several clients that are there at once share one write. What takes long, or waits, is done
+    by other threads, `MAX_WORKERS` at most: an idle connection has none, and neither has a lone
+    client's short request to be handed over.
+SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
+    also while a request of it waits.
+SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
+    those that wait are told, what has come is refused. On a Unix socket nothing more can be sent
+    then, and who tries knows that it was not: so an orderly end leaves no outcome unknown. Clients
+    learn of it, by the end of their watch, when all of that is answered.
+SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
+    and are the parent's alone, so that clients see the parent's end.
+SV5. Where the store has failed and a client is there, nothing more is taken, and the store is let
+    go of, so that a client may recover it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.env import Env, after_fork
+from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
+from quire.remote.limits import (
+    ACCEPT_PAUSE_SECONDS,
+    EVENTS_AT_ONCE,
+    FINISH_SECONDS,
+    IDLE_WORKERS,
+    LOOK_SECONDS,
+    MAX_CONNECTIONS,
+    MAX_WAITING,
+    MAX_WORKERS,
+)
+from quire.remote.wire.protocol import Header, Role
+from quire.remote.wire.sockets import accept, close, file_limit
+
+from .entrance import Entrance
+from .served_connection import Gone, Rest, ServedConnection
+from .session import MustWait, ServedStore, Session
+from .signals import SignalFlag
+from .undecided import Undecided
+
+_log = logging.getLogger("quire.remote")
+_READ: Final = select.EPOLLIN | select.EPOLLRDHUP
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT  # told once
+_servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
+
+
+class StoreServer:
+    """Serves a store to other processes until `close`."""
+
+    def __init__(
+        self,
+        store: ServedStore,
+        env: Env,
+        path: str,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`give_way`: the store has failed, and is to be let go of for others (SV5)."""
+        self._store = store
+        self._env = env
+        self._path = os.path.abspath(path)
+        self._let_go = give_way
+        self.epoch: Final = f"{env.random_u64():016x}"
+        self.url: str | None = None
+        self.failure: Exception | None = None  # why it could not start in the background
+        self.is_closing = False  # no more requests are taken
+        self._process_id = os.getpid()
+        self._changed = threading.Condition()
+        self._connections: dict[int, ServedConnection] = {}
+        self._max_connections = MAX_CONNECTIONS
+        self._clients = 0
+        self._left_at = time.monotonic()  # when the last client left
+        self._workers = self._busy = 0
+        self._jobs: SimpleQueue[tuple[ServedConnection, Rest] | None] = SimpleQueue()
+        self._closed = False
+        self._starter: threading.Thread | None = None
+        self._undecided = Undecided(store)
+        self._entering = threading.Lock()
+        self._entrance: Entrance | None = None
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._waiters: set[ServedConnection] = set()
+        self._events = select.epoll()
+        self._stop = -1
+        _servers.add(self)
+
+    # Starting and closing
+
+    def start(self, url: str | None = None) -> str:
+        """Listen at the store's socket, or at `url`; the URL for clients."""
+        with self._entering:
+            return self._let_in(url)
+
+    def _let_in(self, url: str | None = None) -> str:
+        """Make what is not there, or not any more (EN1)."""
+        if self._entrance is None:
+            self._entrance = Entrance(self._env, self._path, self.epoch, url)
+        entrance = self._entrance
+        if not entrance.is_open:
+            before, self._listener = self._listener, entrance.open()
+            self._events.register(self._listener.fileno(), select.EPOLLIN)
+            if before is not None:
+                self._events.unregister(before.fileno())
+                close(before)
+        if not entrance.is_told:
+            entrance.tell()
+        if self._thread is None:
+            self._max_connections = min(MAX_CONNECTIONS, file_limit())
+            self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
+            self._events.register(self._stop, select.EPOLLIN)
+            atexit.register(self.close)
+            self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
+            self._thread.start()
+        self.url = str(entrance.url)
+        return self.url
+
+    def start_in_background(self) -> None:
+        """Start in a thread of its own, so that opening a store need not wait for it."""
+        self._starter = threading.Thread(target=self.look, name="quire-serve", daemon=True)
+        self._starter.start()
+
+    def look(self) -> None:
+        """See that clients can come in (EN1); why not, `failure` tells, and the next look tries."""
+        with self._entering:
+            if self.is_closing:
+                return
+            try:
+                self._let_in()
+            except (QuireError, OSError) as error:
+                if str(error) != str(self.failure):
+                    _log.warning("%s cannot be joined by other processes: %s", self._path, error)
+                self.failure = error
+            else:
+                self.failure = None
+
+    def wait_started(self) -> str:
+        """The URL for clients, once there is one. Raises what kept the server from starting."""
+        if self._starter is not None:
+            self._starter.join()
+        if self.failure is not None:
+            raise self.failure
+        if self.url is None:
+            raise StoreClosed("the store is not shared")
+        return self.url
+
+    def close(self) -> None:
+        """Stop listening and end all connections (SV3). Twice is once."""
+        if self._process_id != os.getpid():  # a forked child has nothing to close
+            return
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = self.is_closing = True
+        if self._starter is not None:
+            self._starter.join()
+        atexit.unregister(self.close)
+        with self._entering:
+            entrance, listener, thread = self._entrance, self._listener, self._thread
+            if entrance is None or listener is None:
+                return
+            entrance.tell_no_more()
+        deadline = time.monotonic() + FINISH_SECONDS
+        for connection in list(self._waiters):
+            self._interrupt(connection, "the owner has closed the store: open it again")
+        self._wait_until(lambda: self._busy == 0, deadline)
+        if thread is not None:
+            os.eventfd_write(self._stop, 1)
+            thread.join(FINISH_SECONDS)
+        close(listener)
+        connections = list(self._connections.values())
+        working = [each for each in connections if each.role is not Role.WATCH]
+        self._end_all(working, deadline)
+        self._end_all(connections, deadline)
+        for _ in range(self._workers):
+            self._jobs.put(None)
+        self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
+        _servers.discard(self)
+        self._close_events()
+        entrance.close()
+
+    def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
+        with self._changed:
+            self._changed.wait_for(condition, max(0.0, deadline - time.monotonic()))
+
+    def abandon(self) -> None:
+        """In the child of a fork (SV4), whose own children have nothing of it any more."""
+        _servers.discard(self)
+        for connection in self._connections.values():
+            connection.abandon()
+        if self._listener is not None:
+            self._listener.close()
+        self._close_events()
+
+    def _close_events(self) -> None:
+        """Once: their numbers may be somebody else's files then."""
+        self._events.close()
+        stop, self._stop = self._stop, -1
+        if stop >= 0:
+            os.close(stop)
+
+    def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
+        """Return when no client has been connected for `linger` seconds, or `stop` is set.
+
+        Also when the store has failed: who comes then opens it anew, and recovers.
+        """
+        if linger is None:
+            while not (stop.wait(LOOK_SECONDS) or self._store.failed):
+                pass
+            return
+        left = linger
+        while not stop.wait(min(max(left, 0.02), 1.0)):
+            with self._changed:
+                left = linger - (0 if self._clients else time.monotonic() - self._left_at)
+                if left <= 0 or self._store.failed:
+                    self.is_closing = True  # whoever comes now is too late, and opens it again
+                    return
+
+    def status(self) -> dict[str, object]:
+        """For the store's `status`."""
+        return {
+            "url": self.url,
+            "clients": self._clients,
+            "connections": len(self._connections),
+            "waiting": len(self._waiters),
+            "threads": 1 + self._workers,
+            "error": None if self.failure is None else str(self.failure),
+        }
+
+    # Connections
+
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, Session]:
+        """A client says hello."""
+        if hello.get("epoch") not in (None, self.epoch):
+            raise ConnectionLost("the store was opened again since: open it here again too")
+        with self._changed:
+            if self._store.failed:
+                self._give_way()
+            if self.is_closing:
+                raise ConnectionLost("the owner is closing the store: open it again")
+            if len(self._connections) > self._max_connections:
+                raise RemoteError(
+                    f"the owner of the store has {self._max_connections} connections, as many as "
+                    "it may: end transactions, or close store objects that are not in use"
+                )
+            connection.role = Role(hello["role"])
+            self._clients += connection.role is Role.WATCH
+        session = Session(
+            self._store,
+            self._undecided,
+            _client_name(hello),
+            lambda: self.is_closing,
+            lambda: self._waiting_on(connection),
+            lambda source: self._tell_ready(connection, source),
+            self.when_failed,
+        )
+        answer = {
+            "op": "hello",
+            "epoch": self.epoch,
+            "path": self._path,
+            "store_id": self._store.integration.store_id,
+            "process_id": os.getpid(),
+            "fixed": self._store.fixed_options,
+        }
+        return answer, session
+
+    def when_failed(self) -> None:
+        """It may be that the store has failed (SV5); called by any thread."""
+        if self._clients and self._store.failed:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self.is_closing = True
+        self._let_go()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            while True:
+                connection = ServedConnection(accept(listener), self)
+                self._connections[connection.fd] = connection
+                self._events.register(connection.fd, _READ)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if self._closed:
+                return
+            _log.warning("a process could not be let in to %s: %s", self._path, error)
+            self._arm(listener.fileno(), 0)
+            again = threading.Timer(ACCEPT_PAUSE_SECONDS, self._accept_again)
+            again.daemon = True
+            again.start()
+
+    def _accept_again(self) -> None:
+        if self._listener is not None:  # it may be another one than before
+            self._arm(self._listener.fileno(), select.EPOLLIN)
+
+    def _serve(self, connection: ServedConnection, event: int) -> Bytes | None:
+        """Something came on a connection, or it ended; a commit that is to be done."""
+        if connection.is_elsewhere:
+            if event & _ENDED:
+                connection.gone = True
+                self._interrupt(connection, "the client is gone")
+            else:
+                self._arm(connection.fd, _HANG_UP)
+            return None
+        try:
+            left = connection.send_news() or connection.serve()
+        except Gone:
+            self._end(connection)
+            return None
+        except Exception:  # noqa: BLE001 the others are served on
+            self._cut_off(connection)
+            return None
+        if event & select.EPOLLOUT:
+            self._listen_to(connection)
+        if isinstance(left, Rest):
+            self._hand_over(connection, left)
+            return None
+        return left
+
+    def _commit(self, connection: ServedConnection, frame: Bytes) -> None:
+        """Answer a request that commits, perhaps while others do."""
+        try:
+            rest = connection.answer(frame) or connection.next()
+        except Gone:
+            self._end(connection)
+        except Exception:  # noqa: BLE001 the others are served on
+            self._cut_off(connection)
+        else:
+            if rest is not None:
+                self._hand_over(connection, rest)
+
+    def _cut_off(self, connection: ServedConnection) -> None:
+        _log.exception("a client of %s is cut off", self._path)
+        self._end(connection)
+
+    def _tell_ready(self, connection: ServedConnection, source: str) -> None:
+        """A client awaits the source; called by any thread, under a queue's lock."""
+        connection.add_news(source)
+        self._arm(connection.fd, _READ | select.EPOLLOUT)
+
+    def _listen_to(self, connection: ServedConnection) -> None:
+        """Be told of what comes, and of when news can be sent."""
+        self._arm(connection.fd, _READ)
+        if connection.has_news:  # looked at after that: who adds some now arms it, too
+            self._arm(connection.fd, _READ | select.EPOLLOUT)
+
+    def _end(self, connection: ServedConnection) -> None:
+        """By the thread that works on it (SV2)."""
+        if connection.closed:
+            return
+        with suppress(OSError, ValueError):
+            self._events.unregister(connection.fd)
+        with self._changed:
+            self._connections.pop(connection.fd, None)
+            if connection.role is not None:
+                self._clients -= connection.role is Role.WATCH
+                self._left_at = time.monotonic()
+        connection.close()
+
+    def _end_all(self, connections: list[ServedConnection], deadline: float) -> None:
+        for connection in connections:
+            connection.take_no_more()
+        for connection in connections:
+            if connection.is_elsewhere:  # the time for that is over
+                connection.cut()
+            elif not connection.closed:
+                connection.finish(deadline)
+                self._end(connection)
+
+    def _interrupt(self, connection: ServedConnection, reason: str) -> None:
+        if connection.session is not None:
+            connection.session.interrupt(reason)
+
+    @contextmanager
+    def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
+        """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
+        if threading.current_thread() is self._thread:
+            raise MustWait
+        with self._changed:
+            if len(self._waiters) >= MAX_WAITING:
+                raise RemoteError(
+                    f"{MAX_WAITING} requests wait in the owner of the store, as many as may: try "
+                    "again, or wait less long"
+                )
+            self._waiters.add(connection)
+        try:
+            self._arm(connection.fd, _HANG_UP)
+            if self.is_closing:
+                raise StoreClosed("the owner has closed the store: open it again")
+            yield
+        finally:
+            with self._changed:
+                self._waiters.discard(connection)
+
+    def _arm(self, fd: int, events: int) -> None:
+        """Be told of the next of these events."""
+        with suppress(OSError, ValueError):  # it was closed meanwhile
+            self._events.modify(fd, events)
+
+    # Threads (SV1)
+
+    def _run(self) -> None:
+        """The server's own thread."""
+        poll, connections = self._events.poll, self._connections
+        goes_on = True
+        while goes_on:
+            commits: list[tuple[ServedConnection, Bytes]] = []
+            for fd, event in poll(-1, EVENTS_AT_ONCE):
+                connection = connections.get(fd)
+                if connection is not None:
+                    frame = self._serve(connection, event)
+                    if frame is not None:
+                        commits.append((connection, frame))
+                elif fd == self._stop:
+                    goes_on = False  # when what was read is answered
+                elif self._listener is not None:
+                    self._accept(self._listener)
+            if len(commits) == 1:
+                self._commit(*commits[0])
+            elif commits:
+                self._store.together(partial(self._commit, *commit) for commit in commits)
+
+    def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
+        """Another thread does the rest; until then nothing is read, but the end is noticed."""
+        connection.is_elsewhere = True
+        self._arm(connection.fd, _HANG_UP)
+        with self._changed:
+            self._busy += 1
+            if self._busy > self._workers and self._workers < MAX_WORKERS:
+                self._workers += 1
+                threading.Thread(target=self._work, name="quire-serve", daemon=True).start()
+        self._jobs.put((connection, rest))
+
+    def _work(self) -> None:
+        """Another thread."""
+        wanted = True
+        while wanted and (job := self._jobs.get()) is not None:
+            connection, rest = job
+            del job
+            try:
+                connection.go_on(rest)
+            except Gone:
+                self._end(connection)
+            except Exception:  # noqa: BLE001 the others are served on
+                self._cut_off(connection)
+            else:
+                connection.is_elsewhere = False
+                self._listen_to(connection)
+            del rest
+            with self._changed:
+                self._busy -= 1
+                wanted = self._workers - self._busy <= IDLE_WORKERS
+                self._workers -= not wanted
+                self._changed.notify_all()
+        if wanted:
+            with self._changed:
+                self._workers -= 1
+                self._changed.notify_all()
+
+
+def _client_name(hello: Header) -> str:
+    """Whose transactions those of a connection are."""
+    process_id = hello.get("process_id")
+    who = f"process {process_id}" if type(process_id) is int else "a process"
+    return f"{who} over the socket"
+
+
+def _abandon_in_child(parent: int) -> None:
+    for server in list(_servers):
+        server.abandon()
+
+
+after_fork(_abandon_in_child)

@@ -1,0 +1,1 @@
+"""What owner and clients send each other: frames, values, addresses, streams."""

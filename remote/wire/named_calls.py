@@ -1,0 +1,139 @@
+"""The calls that a client may make, by their names, and how the owner answers them.
+
+The rows are those of the interface (`quire.calls.call_table`): of `Store`, of what it has by
+subject, and of what joined stores need besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from quire.batches.delivered_messages import Messages
+from quire.calls.call_table import CallRow, calls_of, change
+from quire.errors import QueueInUse, RemoteError
+from quire.interface.integration import Integration, TransactionIntegration
+from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.redriving import Redrives
+from quire.interface.starts import Start
+from quire.interface.store import Store
+from quire.interface.transaction import Transaction
+from quire.messages.message import Message
+from quire.messages.payload_reader import ReadChunk
+from quire.reports.info import SubscriptionInfo
+
+from .delivered_messages import (
+    Answer,
+    message_answer,
+    messages_answers,
+    read_message,
+    read_messages,
+)
+from .protocol import Decision, Frame, Header
+from .values import read
+
+
+class HoldingStore(Protocol):
+    """A store whose subscriptions clients may hold."""
+
+    @change(again=True, held=True)
+    def subscribe_for(
+        self,
+        holder: object,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None,
+        durable: bool | None,
+    ) -> list[SubscriptionInfo]:
+        """`subscribe_many`, held by this client."""
+
+    @change(again=True, held=True)
+    def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
+        """They are this client's, from the owner before."""
+
+    def let_go_of(self, holder: object) -> None:
+        """The client is gone."""
+
+
+NAMESPACES: Final = {
+    "admin": Admin, "cron": Cron, "delayed": Delayed, "states": States, "prepared": Prepared,
+    "integration": Integration,
+}  # fmt: skip
+_CALLS: Final = [
+    *calls_of(Store),
+    *calls_of(HoldingStore),
+    *calls_of(Redrives),
+    *(call for path, interface in NAMESPACES.items() for call in calls_of(interface, path)),
+]
+CALLS: Final[Mapping[str, CallRow]] = {call.op: call for call in _CALLS}
+STEPS: Final[Mapping[str, CallRow]] = {
+    call.op: call
+    for call in (*calls_of(Transaction), *calls_of(TransactionIntegration, "integration"))
+}
+"""Of a transaction: what is asked with its number."""
+
+FAILED: Final = "failed"  # which a store has as a property
+_ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})
+
+
+def changes(op: str) -> bool:
+    """Whether an operation changes something, so that it matters whether it took effect."""
+    return op in _ENDING or (op in CALLS and CALLS[op].facts.changes)
+
+
+def arguments_of(header: Header) -> dict[str, Any]:
+    """Those of a request, by name. Raises RemoteError."""
+    arguments = header.get("arguments", {})
+    if not isinstance(arguments, dict) or not all(isinstance(name, str) for name in arguments):
+        raise RemoteError("a message's arguments are no map with names")
+    return arguments
+
+
+def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterator[Answer]:
+    """CallRow the store and tell the result. `holder`: the client, for what ends with it."""
+    if op == FAILED:
+        yield {"result": store.failed}, ()
+        return
+    call = CALLS.get(op)
+    if call is None:
+        raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
+    arguments = arguments_of(header)
+    given = call.told({**arguments, "holder": holder} if call.facts.held else arguments)
+    yield from told(getattr(call.target(store), call.name)(**given))
+
+
+def answer_step(
+    transaction: Transaction, call: CallRow, header: Header, waiting: Callable[[], Any]
+) -> object:
+    """What a step of a transaction returns. `waiting`: a block in which it waits for others."""
+    given = call.told(arguments_of(header))
+    step = getattr(call.target(transaction), call.name)
+    seconds = given.pop("timeout", 0.0) if call.facts.waits else 0.0
+    try:
+        found = step(**given)
+        if seconds == 0.0 or not isinstance(found, Messages) or found:
+            return found
+    except QueueInUse:
+        if seconds == 0.0:
+            raise
+    with waiting():
+        return step(**given, timeout=seconds)
+
+
+def told(found: object) -> Iterator[Answer]:
+    """The answer that carries a result."""
+    if isinstance(found, Messages):
+        yield from messages_answers(found)
+    elif isinstance(found, Message):
+        yield message_answer(found)
+    else:
+        yield {"result": found}, ()
+
+
+def read_answer(call: CallRow, frames: Sequence[Frame], read_chunk: ReadChunk) -> Any:
+    """What such an answer tells, as the call returns it. Raises RemoteError."""
+    if call.result is Messages:
+        return read_messages(frames, read_chunk)
+    if call.result == Message | None:
+        return read_message(frames[0], read_chunk)
+    return read(call.result, frames[-1].header.get("result"))

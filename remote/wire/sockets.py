@@ -1,0 +1,204 @@
+"""Stream sockets of this machine: listening, connecting, sending whole frames.
+
+SO1. A Unix socket may have any path: one too long for the system's address (108 bytes) is named
+    through its directory, opened (`/proc/self/fd/N/name`).
+SO2. `send_all` sends all of the parts or raises; parts that are long are not copied.
+SO3. A socket is its process' alone: a child that is forked, at whatever moment, closes its copy. So
+    whoever is at the other end sees the end of the process that it talks to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.calls.uninterrupted import waiting
+from quire.remote.limits import (
+    BACKLOG,
+    JOIN_BYTES,
+    KEPT_FILES,
+    MAX_PARTS,
+    MAX_SOCKET_PATH_BYTES,
+    SEND_BYTES_PER_SECOND,
+    SEND_SECONDS,
+)
+
+from .urls import Endpoint, TcpPlace
+
+_TIME: Final = struct.Struct("ll")  # struct timeval
+_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)
+_making = threading.RLock()  # no fork while a socket begins or ends; finalisers take it, too
+
+
+def listen(place: Endpoint) -> socket.socket:
+    """A socket that listens there. Raises OSError."""
+    if isinstance(place, TcpPlace):
+        listener = _tcp(place)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((place.host.strip("[]"), place.port))
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    listener = _unix()
+    try:
+        with _address(place) as address:
+            listener.bind(address)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def connect(place: Endpoint, seconds: float) -> socket.socket:
+    """A connected socket; calls on it time out after so many seconds. Raises OSError."""
+    connection = _tcp(place) if isinstance(place, TcpPlace) else _unix()
+    connection.settimeout(seconds)
+    try:
+        if isinstance(place, TcpPlace):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            waiting(connection.connect, (place.host.strip("[]"), place.port))
+        else:
+            with _address(place) as address:
+                waiting(connection.connect, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def accept(listener: socket.socket) -> socket.socket:
+    """A connection that waits, made ready: sending does not wait for ever. Raises OSError."""
+    with _making:
+        connection = listener.accept()[0]
+        _sockets.add(connection)
+    connection.setblocking(True)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def close(connection: socket.socket) -> None:
+    """Let go of it; a child that is forked meanwhile has no copy either (SO3)."""
+    with _making:
+        connection.close()
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Whether the other side has closed; nothing is taken from the connection."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def shut(connection: socket.socket) -> None:
+    """End the connection for both sides: who waits on it, here or there, is released."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        if error.errno not in (errno.ENOTCONN, errno.EBADF):
+            raise
+
+
+def send_all(
+    connection: socket.socket,
+    parts: Sequence[Bytes],
+    clock: Callable[[], float] | None = None,
+) -> None:
+    """Send the parts (SO2). Raises OSError; with a `clock`, also when it takes too long.
+
+    What counts as too long is for a connection of `accept`.
+    """
+    size = sum(map(len, parts))
+    if size <= JOIN_BYTES:
+        data = b"".join(parts)
+        sent = connection.send(data)
+        if sent == size:
+            return
+        views = [memoryview(data)[sent:]]
+    else:
+        views = [memoryview(part) for part in parts if len(part)]
+    deadline = None
+    while views:
+        sent = connection.sendmsg(views[:MAX_PARTS])
+        while views and sent >= len(views[0]):
+            sent -= len(views[0])
+            del views[0]
+        if views:
+            views[0] = views[0][sent:]
+            if clock is not None:
+                if deadline is None:
+                    deadline = clock() + SEND_SECONDS + size / SEND_BYTES_PER_SECOND
+                elif clock() > deadline:
+                    raise TimeoutError("the other side does not read")
+
+
+def file_limit() -> int:
+    """How many connections this process may have, as far as its open files are limited."""
+    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_FILES)
+
+
+def now() -> float:
+    """For `send_all`."""
+    return time.monotonic()
+
+
+def _tcp(place: TcpPlace) -> socket.socket:
+    return _made(socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET)
+
+
+def _unix() -> socket.socket:
+    return _made(socket.AF_UNIX)
+
+
+def _made(family: socket.AddressFamily) -> socket.socket:
+    with _making:
+        made = socket.socket(family)
+        _sockets.add(made)
+    return made
+
+
+@contextmanager
+def _address(path: str) -> Iterator[bytes]:
+    """How the system is given the path (SO1)."""
+    whole = os.fsencode(path)
+    if len(whole) <= MAX_SOCKET_PATH_BYTES:
+        yield whole
+        return
+    directory, name = os.path.split(whole)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield b"/proc/self/fd/%d/%s" % (fd, name)
+    finally:
+        os.close(fd)
+
+
+def _close_in_child() -> None:
+    global _making  # noqa: PLW0603 - a lock cannot be made anew in place
+    _making = threading.RLock()
+    for connection in list(_sockets):
+        connection.close()
+
+
+os.register_at_fork(
+    before=lambda: _making.acquire(),  # noqa: PLW0108 - that of the moment
+    after_in_parent=lambda: _making.release(),  # noqa: PLW0108
+    after_in_child=_close_in_child,
+)

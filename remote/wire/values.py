@@ -1,0 +1,150 @@
+"""Values on their way between a store's owner and its clients: MessagePack, by `msgspec`.
+
+What the store tells of its parts (`quire.reports.info`) are maps with the names of their fields.
+Read is what the annotated type of a call's result says: fields that this release does not know are
+passed over, and those that are missing have their defaults.
+
+- VA1: what is read is of the type that is asked for, or RemoteError is raised.
+- VA2: an argument that cannot be sent is told as what it looks like: no kind of argument, so that
+  the owner refuses it, with the same words as it would the argument itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from quire.definitions.row_schema import check_schema
+from quire.errors import InvalidArgument, RemoteError
+from quire.interface.starts import check_start
+from quire.messages.message import Message
+from quire.messages.message_id import MessageId
+from quire.remote.limits import LOOK_CHARACTERS, SPAN_LEVELS
+
+T = TypeVar("T")
+
+_UNSENT: Final = 1  # codes of extended values: what an argument looks like
+_MESSAGE: Final = 2  # of which queue and number are told
+_TEXT: Final = 3  # with half a character, which is no UTF-8
+_SPAN: Final = 4  # of time, in microseconds
+_INT: Final = 5  # of more than 64 bits, in decimal digits
+_US: Final = timedelta(microseconds=1)
+
+
+class Unsent:
+    """What the other side could not send (VA2)."""
+
+    def __init__(self, looks: str) -> None:
+        self._looks = looks
+
+    def __repr__(self) -> str:
+        return self._looks
+
+
+def _plain(value: Any) -> Any:
+    """What MessagePack has no form for."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Message):
+        return msgspec.msgpack.Ext(_MESSAGE, _encode([value.queue, value.id]))
+    if isinstance(value, MessageId):
+        return check_start(value)
+    if isinstance(value, pa.Schema):
+        return check_schema("schema", value)
+    kinds: tuple[type, ...] = int, str, float, bytes
+    for kind in kinds:  # a class of the program's own, or numpy's
+        if isinstance(value, kind):
+            return kind(value)
+    return _unsent(value)
+
+
+def _unsent(value: object) -> msgspec.msgpack.Ext:
+    looks = repr(value)[:LOOK_CHARACTERS].encode(errors="backslashreplace")
+    return msgspec.msgpack.Ext(_UNSENT, looks)
+
+
+def _extended(code: int, data: memoryview) -> Any:
+    if code == _UNSENT:
+        return Unsent(str(data, "utf-8", "replace"))
+    if code == _MESSAGE:
+        queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
+        return Message(number, queue, b"")
+    if code == _TEXT:
+        return str(data, "utf-8", "surrogatepass")
+    if code == _INT:
+        return int(str(data, "ascii"))
+    if code == _SPAN:
+        return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
+    raise ValueError(f"a value of kind {code} is none")
+
+
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_extended).decode
+
+
+def encode_map(value: Mapping[str, object]) -> bytes:
+    """The bytes of a map. Raises InvalidArgument for what holds itself."""
+    try:
+        try:
+            return _encode(value)
+        except (UnicodeEncodeError, OverflowError):
+            return _encode(_sendable(value))
+    except RecursionError:
+        raise InvalidArgument("an argument is nested too deeply for the store's owner") from None
+
+
+def decode_map(data: memoryview) -> dict[str, Any]:
+    """A map. Raises RemoteError for what is none."""
+    try:
+        return _decode(data)
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:  # msgspec's, too
+        raise RemoteError(f"a message's header is no MessagePack map: {error}") from None
+
+
+def read(kind: type[T], value: object) -> T:
+    """What a value that came holds (VA1)."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise RemoteError(f"the owner's answer cannot be read: {error}") from None
+
+
+def ready(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Arguments before they are sent: a span of time, or a datetime without a zone, would arrive
+    as a text."""
+    return {name: _ready(value, SPAN_LEVELS) for name, value in arguments.items()}
+
+
+def _ready(value: Any, levels: int) -> Any:
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else _unsent(value)
+    if isinstance(value, timedelta):
+        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
+    if levels and isinstance(value, Mapping):
+        return {key: _ready(each, levels - 1) for key, each in value.items()}
+    if levels and isinstance(value, list):
+        return [_ready(each, levels - 1) for each in value]
+    return value
+
+
+def _sendable(value: Any) -> Any:
+    """A value as it can be sent: what cannot is sent as it looks (VA2)."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
+    elif isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 64:
+            return msgspec.msgpack.Ext(_INT, str(value).encode())
+    elif isinstance(value, Mapping):
+        if any(_sendable(key) is not key for key in value):  # no key can be an extended value
+            return _unsent(value)
+        return {key: _sendable(each) for key, each in value.items()}
+    elif isinstance(value, list | tuple | set | frozenset):
+        return [_sendable(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""The files that Spark keeps of a streaming query, and what the store remembers of them."""

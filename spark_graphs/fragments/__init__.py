@@ -1,0 +1,1 @@
+"""What the tasks of a sink write, and hand to its commit."""

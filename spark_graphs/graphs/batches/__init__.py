@@ -1,0 +1,1 @@
+"""The batches of a step: how far each goes, and its messages, pinned in their places."""

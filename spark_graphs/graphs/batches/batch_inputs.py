@@ -1,0 +1,266 @@
+"""What a batch has of each of its inputs, whole or in part.
+
+- The rows of an input are numbered from 0, in the order of their positions. Any runs of these
+  numbers can be had as a DataFrame of their own: the same rows each time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
+from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
+from quire.spark_graphs.reading.row_columns import whole_schema
+
+from .task_store import PartReader, TaskStore, trouble
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RowRange = tuple[int, int]
+"""Rows from one number to before another."""
+
+
+def arrow_columns(words: str | None) -> pa.Schema:
+    """All columns of an input, as tasks read them; `words`: the schema of a typed queue."""
+    return to_arrow_schema(whole_schema(words), timezone="UTC")
+
+
+class Framed(Protocol):
+    """What a function gets of one queue."""
+
+    @property
+    def queue(self) -> str:
+        """Which queue it is."""
+
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
+        """Some messages, in order; read by tasks, or now, to travel with the job."""
+
+
+class Input(Framed, Protocol):
+    """The messages of one queue in one batch."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they are."""
+
+    def part(self, runs: Sequence[RowRange]) -> Input:
+        """Some of them as an input of their own, in order."""
+
+    def held(self) -> HeldMessages:
+        """The input in memory: for many looks at a few messages."""
+
+    def grown(self, words: str | None) -> Input:
+        """The input with the columns that its typed queue has got since the graph was started.
+
+        `words`: its schema now; None: as it was then.
+        """
+
+    def message(self, number: int) -> pa.RecordBatch:
+        """One of them, in all columns (see `arrow_columns`)."""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """Messages that stay in the store's files under a lease."""
+
+    queue: str
+    pieces: tuple[QueuePiece, ...]
+    store: TaskStore
+    words: str | None = None  # the schema of a typed queue
+
+    @property
+    def count(self) -> int:
+        return self._ends[-1] if self.pieces else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they are."""
+        return sum(item.size_bytes for item in self.pieces)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The numbers before which the rows of each piece end."""
+        return list(accumulate(each.piece.stop - each.piece.start for each in self.pieces))
+
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
+        whole = list(runs) == [(0, self.count)]
+        pieces = list(self.pieces) if whole else self._cut(runs)
+        if by_tasks:
+            parts = partitions(pieces, None)
+            numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+            return numbers.mapInArrow(
+                PartReader(self.store, parts, self.words), whole_schema(self.words)
+            )
+        return _local(spark, replace(self, pieces=tuple(pieces)).held().rows, self.words)
+
+    def grown(self, words: str | None) -> Leased:
+        return replace(self, words=words or self.words)
+
+    def message(self, number: int) -> pa.RecordBatch:
+        part = QuirePartition(self._cut([(number, number + 1)]))
+        (found,) = self.store.read(part, self.words)
+        return found
+
+    def position(self, number: int) -> int:
+        """Where a row is in its queue."""
+        index = bisect_right(self._ends, number)
+        piece = self.pieces[index].piece
+        return piece.first_position + number - (self._ends[index - 1] if index else 0)
+
+    def number_at(self, position: int) -> int:
+        """How many rows are before a position of the queue."""
+        found = 0
+        for item in self.pieces:
+            piece = item.piece
+            found += max(0, min(piece.stop - piece.start, position - piece.first_position))
+        return found
+
+    def part(self, runs: Sequence[RowRange]) -> Leased:
+        return replace(self, pieces=tuple(self._cut(runs)))
+
+    def held(self) -> HeldMessages:
+        with trouble():
+            found = list(self.store.read(QuirePartition(list(self.pieces)), self.words))
+        return HeldMessages(
+            self.queue, pa.Table.from_batches(found, arrow_columns(self.words)), self.words
+        )
+
+    def _cut(self, runs: Sequence[RowRange]) -> list[QueuePiece]:
+        """The pieces of some rows only."""
+        found = []
+        for begin, end in runs:
+            for index in range(bisect_right(self._ends, begin), len(self.pieces)):
+                start = self._ends[index - 1] if index else 0
+                if start >= end:
+                    break
+                first, last = max(begin, start), min(end, self._ends[index])
+                if first < last:
+                    found.append(_part_of(self.pieces[index], first - start, last - start))
+        return found
+
+
+def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
+    """Messages [first, last) of a piece's own."""
+    piece = item.piece
+    cut = replace(
+        piece,
+        start=piece.start + first,
+        stop=piece.start + last,
+        first_position=piece.first_position + first,
+    )
+    size = item.size_bytes * (last - first) // (piece.stop - piece.start)
+    return replace(item, piece=cut, size_bytes=max(1, size))
+
+
+@dataclass(frozen=True)
+class HeldMessages:
+    """Messages that the driver has in memory: dead letters that are put back through a step."""
+
+    queue: str
+    rows: pa.Table  # in all columns that the queue has now
+    words: str | None = None  # the schema of a typed queue, when the graph was started
+
+    @property
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
+        rows = self.part(runs).rows.select(arrow_columns(self.words).names)
+        return _local(spark, rows, self.words)
+
+    def part(self, runs: Sequence[RowRange]) -> HeldMessages:
+        if len(runs) == 1:
+            ((begin, end),) = runs
+            return replace(self, rows=self.rows.slice(begin, end - begin))
+        numbers = [np.arange(begin, end) for begin, end in runs]
+        some = np.concatenate(numbers) if numbers else np.arange(0)
+        return replace(self, rows=self.rows.take(some))
+
+    def held(self) -> HeldMessages:
+        return self
+
+    def grown(self, words: str | None) -> HeldMessages:
+        return self  # it has them
+
+    def message(self, number: int) -> pa.RecordBatch:
+        return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
+
+
+class Near:
+    """An input of which some rows are in memory: for trials of ever fewer, and of the next ones."""
+
+    def __init__(self, source: Input) -> None:
+        self._source = source
+        self._first = self._end = 0
+        self._held: HeldMessages | None = None  # rows from the first to before the end
+
+    def part(self, runs: Sequence[RowRange]) -> Input:
+        """As that of an input; what is small does not come from the store each time."""
+        found = self._source.part(runs)
+        if not runs or found.size_bytes > LOCAL_BYTES:
+            return found
+        begin, end = runs[0][0], runs[-1][1]
+        if self._held is None or begin < self._first or end > self._end:
+            self._hold(begin, end)
+        assert self._held is not None
+        return self._held.part([(first - self._first, last - self._first) for first, last in runs])
+
+    def _hold(self, begin: int, end: int) -> None:
+        """These rows, and of those behind them what is small with them."""
+        self._end = self._source.count
+        while True:
+            found = self._source.part([(begin, self._end)])
+            if found.size_bytes <= LOCAL_BYTES or self._end == end:
+                break
+            self._end = max(end, (begin + self._end) // 2)
+        self._first, self._held = begin, found.held()
+
+
+def empty(queue: str, store: TaskStore, words: str | None) -> Leased:
+    """An input without messages, by which a function is tried."""
+    return Leased(queue, (), store, words)
+
+
+def _local(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
+    """Rows of all columns that travel with the job."""
+    if rows.num_rows:
+        return _made(spark, rows, words)
+    # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
+    # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
+    schema = arrow_columns(words)
+    nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return _made(spark, nulls, words).limit(0)
+
+
+def _made(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
+    """As `createDataFrame` makes it, which asks the JVM for all that the rows' schema says."""
+    schema = whole_schema(words)
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
+        return spark.createDataFrame(rows, schema)
+    made: DataFrame = spark._create_from_arrow_table(
+        rows,
+        schema,
+        timezone="UTC",
+        prefer_timestamp_ntz=False,
+        prefers_large_var_types=False,
+        arrow_batch_size=BLOCK_ROWS,
+    )
+    return made

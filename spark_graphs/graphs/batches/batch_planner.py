@@ -1,0 +1,225 @@
+"""The next batch of a step: how far it goes, and its messages pinned in their places.
+
+YPL1. A batch begins where the step's subscriptions stand, which move only by its own commits and by
+    who moves them on purpose. What was removed from its range meanwhile, by hand or because the
+    queue lets the oldest go, is not there; it is counted.
+- From when it is planned until it is done with, a batch keeps its messages, whatever expires or is
+  removed: they are leased. Should the lease end (the owner's end ends it), the tasks find the
+  messages again or fail, and the batch is planned anew.
+YPL3. Where batches end behind markers (markers.py), no batch has messages from before and behind
+    one. Without a limit a batch is all that lies before the markers, and they. What is more than a
+    limit is taken in parts, the last of which has the markers of all inputs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quire.errors import InvalidArgument, QuireError, SubscriptionNotFound
+from quire.spark_graphs import position_range
+from quire.spark_graphs.checkpoint.offsets import Positions
+from quire.spark_graphs.graphs.definition import UNLIMITED, Limit
+from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, MARKER_PIECES
+from quire.spark_graphs.planning.lease_renewal import renewal_of
+from quire.spark_graphs.reading.partition import QueuePiece
+
+from .batch_end import cut, cut_bytes, with_few_pieces
+from .batch_inputs import Leased
+from .markers import AwaitedMarker, Markers
+from .task_store import TaskStore
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+    from quire.reports.info import Lease, Piece
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Ranges of positions, leased."""
+
+    begins: Positions
+    ends: Positions
+    inputs: tuple[Leased, ...]  # one for each queue, in the order of the ranges
+    created_us: Mapping[str, int]
+    lease_id: int | None
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has."""
+        return sum(each.count for each in self.inputs)
+
+    @property
+    def removed(self) -> int:
+        """How many messages of its ranges are not there any more (YPL1)."""
+        return sum(self.ends.values()) - sum(self.begins.values()) - self.messages
+
+
+class Planner:
+    """Plans batches of some queues of a store."""
+
+    def __init__(
+        self,
+        created_us: Mapping[str, int],
+        limit: Limit,
+        tasks: TaskStore,
+        schemas: Schemas = NO_SCHEMAS,
+        marker: str | None = None,
+    ) -> None:
+        self._markers = None if marker is None else Markers(marker, created_us, tasks)
+        self._created_us = created_us
+        self._limit = self._most = limit
+        self._tasks = tasks
+        self._schemas = schemas
+
+    @property
+    def limit(self) -> Limit:
+        """What a batch has at most."""
+        return self._limit
+
+    @property
+    def awaited(self) -> AwaitedMarker | None:
+        """The markers that have kept the last plan from giving a batch."""
+        return None if self._markers is None else self._markers.awaited
+
+    def shrink(self, messages: int) -> None:
+        """Later batches have no more messages than that: one that had was too large.
+
+        Those that end behind markers and nowhere else stay as they are.
+        """
+        self.narrow(messages)
+        self._most = self._limit
+
+    def narrow(self, messages: int) -> None:
+        """The next batches have no more messages than that, until they grow again.
+
+        Those that end behind markers and nowhere else stay as they are.
+        """
+        if self._limit != UNLIMITED:
+            self._limit = Limit(max(1, messages), self._limit.size_bytes)
+
+    def can_narrow(self, messages: int) -> bool:
+        """Whether a batch of so many messages can be planned with fewer."""
+        return self._limit != UNLIMITED and 1 < messages <= self._limit.messages
+
+    def grow(self) -> None:
+        """A batch went well: the next may have twice as many messages, up to the limit."""
+        if self._limit != self._most:
+            most = min(2 * self._limit.messages, self._most.messages)
+            self._limit = Limit(most, self._limit.size_bytes)
+
+    def plan(
+        self,
+        store: Store,
+        begins: Positions,
+        ends: Positions,
+        *,
+        whole: bool = False,
+        is_last: bool = False,
+    ) -> Batch | None:
+        """The batch that begins there and ends at `ends`, or before them.
+
+        None: it has to end behind markers, of which there are none that fit together, or it is to
+        be looked for more of them (`awaited`). `whole`: raise PositionLost if a message of it is
+        gone. `is_last`: what lies behind the last markers is a batch too.
+        """
+        if self._markers is None:
+            return self._limited(store, begins, ends, whole)
+        found = self._markers.next(store, begins, ends)
+        if found is not None:
+            return self._marked(store, begins, found, whole)
+        if is_last and self._markers.awaited is not None and self._markers.awaited.is_complete:
+            return self._limited(store, begins, ends, whole)
+        return None
+
+    def _marked(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends behind markers, or a part of what lies before them (YPL3)."""
+        if self._limit == UNLIMITED:
+            return self._all(store, begins, ends, whole)
+        before = {queue: end - 1 for queue, end in ends.items()}
+        if before == begins or cut(store, begins, ends, self._limit) == ends:
+            batch = self._leased(store, begins, ends, whole)
+            if before == begins or not self._is_too_large(batch):
+                return batch
+            release(store.path, batch)
+        return self._limited(store, begins, before, whole)
+
+    def _limited(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends at the limit, or at `ends`."""
+        if self._limit == UNLIMITED:
+            return self._all(store, begins, ends, whole)
+        found = cut(store, begins, ends, self._limit)
+        batch = self._leased(store, begins, found, whole)
+        if batch.messages > 1 and self._is_too_large(batch):
+            release(store.path, batch)
+            found = cut_bytes(store, begins, found, ends, self._limit.size_bytes)
+            batch = self._leased(store, begins, found, whole)
+        return batch
+
+    def _all(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends at `ends`. Raises InvalidArgument for more than tasks can be told."""
+        if with_few_pieces(store, begins, ends, MARKER_PIECES) != ends:
+            raise InvalidArgument(
+                f"up to the next markers there are messages in more than {MARKER_PIECES:,} places, "
+                "which is more than can be one batch: give the step a `limit`, up to which it "
+                "takes them in parts, or put more messages by each transaction"
+            )
+        return self._leased(store, begins, ends, whole)
+
+    def _is_too_large(self, batch: Batch) -> bool:
+        """Whether it has more bytes than it may."""
+        return sum(each.size_bytes for each in batch.inputs) > self._limit.size_bytes
+
+    def _leased(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        ranges = {queue: (begins[queue], ends[queue]) for queue in begins}
+        taken = {queue: span for queue, span in ranges.items() if span[0] < span[1]}
+        leases = position_range.lease(
+            store,
+            taken,
+            whole=whole,
+            created_us=self._created_us,
+            advice="give a range that the queue still keeps (`keep_messages` and the like)",
+        )
+        by_queue = {lease.queue: lease for lease in leases}
+        inputs = tuple(self._input(queue, by_queue.get(queue)) for queue in begins)
+        lease_id = leases[0].lease_id if leases else None
+        if lease_id is not None:
+            renewal_of(store.path, os.getpid()).add(lease_id)
+        return Batch(begins, ends, inputs, self._created_us, lease_id)
+
+    def _input(self, queue: str, lease: Lease | None) -> Leased:
+        pieces = () if lease is None else lease.pieces
+        items = tuple(self._item(queue, each) for each in pieces)
+        return Leased(queue, items, self._tasks, self._schemas.get(queue))
+
+    def _item(self, queue: str, piece: Piece) -> QueuePiece:
+        """A piece with its bytes; where they cannot be told, it counts as a whole batch."""
+        size = self._tasks.size_bytes(piece)
+        made = self._created_us[queue]
+        return QueuePiece(queue, piece, DEFAULT_STEP_BYTES if size is None else size, made)
+
+
+def release(path: str, batch: Batch) -> None:
+    """The batch is done with, or given up; a lease that is not given back now runs out."""
+    if batch.lease_id is not None:
+        with suppress(QuireError):
+            renewal_of(path, os.getpid()).remove(batch.lease_id)
+
+
+def standing(store: Store, queues: Mapping[str, str]) -> Positions:
+    """Where subscriptions stand, by queue. Raises QueueNotFound, SubscriptionNotFound."""
+    found: Positions = {}
+    for queue, name in queues.items():
+        for each in store.subscriptions(queue):
+            if each.name == name:
+                found[queue] = each.position
+        if queue not in found:
+            raise SubscriptionNotFound(
+                f"queue '{queue}' has no subscription '{name}' any more: messages that the step "
+                "has not read may be gone. Start the graph anew, which makes it again"
+            )
+    return found

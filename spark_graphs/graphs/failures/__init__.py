@@ -1,0 +1,1 @@
+"""Batches that fail: which of their messages are at fault, and where these go."""

@@ -1,0 +1,118 @@
+"""Dead letters of steps: messages that a step fails with, with the reason, in a queue of their own.
+
+YDL1. A dead letter is the message as it was, with attributes that say which step has failed with
+    it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
+    and then all of them.
+- It is put by the commit that counts the message as read: it is in one of the two queues.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from quire.batches.moved_messages import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.definitions.row_schema import META, schema_of_words
+from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
+from quire.messages.message import MESSAGE_SCHEMA, SETTABLE
+from quire.messages.typed_message import ARROW_STREAM, row_payload
+from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
+
+STEP: Final = "quire.step"
+"""The graph and the step, as "orders/parse"."""
+POSITION: Final = "quire.position"
+NUMBER: Final = "quire.batch"
+TRACE: Final = "quire.trace"
+
+Letter: TypeAlias = "pa.RecordBatch | dict[str, Any]"
+"""A row of bytes, or a batch of one in columns of its own."""
+
+_SCHEMA: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+_META_TYPE: Final = pa.struct([MESSAGE_SCHEMA.field(name) for name in SETTABLE])
+_UNSET: Final = ("expires_at", "deliver_at")  # times of the queue that it is out of
+
+
+def letter(
+    message: pa.RecordBatch,
+    *,
+    step: str,
+    subscription: str,
+    number: int,
+    reason: str,
+    trace: str,
+    now_us: int,
+    dead_words: str | None = None,
+) -> Letter:
+    """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
+
+    `dead_words`: the schema of the queue for dead letters, where it has the columns of the input;
+    None: it has bytes. A column that the input has got since, and it has not, is left out where it
+    is null; else the letter is refused when it is put.
+    """
+    is_typed = META in message.schema.names
+    row = (message.column(META) if is_typed else message).to_pylist()[0]
+    own = dict(row["attributes"] or ())
+    said = {
+        QUEUE: row["queue"],
+        SUBSCRIPTION: subscription,
+        POSITION: str(row["position"]),
+        STEP: step,
+        NUMBER: str(number),
+        REASON: _start(reason, DEAD_REASON_BYTES),
+        TIME: str(now_us),
+    }
+    row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
+    row["attributes"] = list(_fitting(own, said, {TRACE: _end(trace, DEAD_TRACE_BYTES)}).items())
+    if is_typed:
+        columns = message.select([name for name in message.schema.names if name != META])
+        if dead_words is not None:
+            del row["payload"]
+            there = schema_of_words(dead_words).names
+            names = columns.schema.names
+            columns = columns.select(
+                [each for each in names if each in there or not columns.column(each).null_count]
+            )
+            return columns.append_column(META, pa.array([row], _META_TYPE))
+        row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
+    return row
+
+
+def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:
+    """The letters in batches: one for each run of letters with the same columns."""
+    found = []
+    for schema, some in itertools.groupby(letters, key=lambda each: getattr(each, "schema", None)):
+        each = list(some)
+        if schema is None:
+            found.append(pa.RecordBatch.from_pylist(each, schema=_SCHEMA))
+        else:
+            found += pa.Table.from_batches(each).combine_chunks().to_batches()
+    return found
+
+
+def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:
+    """The queue and the position that a dead letter comes from."""
+    return attributes[QUEUE], int(attributes.get(POSITION, "0"))
+
+
+def own_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Those that the message had."""
+    return {key: text for key, text in attributes.items() if not key.startswith(OWN_PREFIX)}
+
+
+def _fitting(own: dict[str, str], said: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    for both in ({**own, **said, **more}, {**own, **said}):
+        size = sum(len(text.encode()) for pair in both.items() for text in pair)
+        if len(both) <= MAX_ATTRIBUTES and size <= MAX_ATTRIBUTES_BYTES:
+            return both
+    return own
+
+
+def _start(text: str, size: int) -> str:
+    return text.encode(errors="replace")[:size].decode(errors="ignore")
+
+
+def _end(text: str, size: int) -> str:
+    return text.encode(errors="replace")[-size:].decode(errors="ignore")

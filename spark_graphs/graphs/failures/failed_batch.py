@@ -1,0 +1,158 @@
+"""A step's batch that fails is told apart: which messages are at fault, in limited time.
+
+- It takes `poison_seconds` at most, but for the trials at hand. What is known by then stays known:
+  the batch is planned anew with the rows that are told apart, and goes on where it was.
+YAP2. A step that fails with more than its `poison_share` of the last POISON_WINDOW rows is broken:
+    nothing of the batch is put anywhere, and the step pauses.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from quire.env import Env
+from quire.spark_graphs.graphs.batches.batch_inputs import Leased
+from quire.spark_graphs.limits import MOST_DEAD_LETTERS, POISON_WINDOW
+
+from .poison import Fails, KnownPoison, NoPoison, PlanRange, Poison, Telling, numbers_of, tell_apart
+
+
+class Broken(Exception):
+    """A step's function fails with too many messages to go on."""
+
+
+class Smaller(Exception):
+    """The time is over: a batch of so many messages can be done at once, or told apart faster."""
+
+    def __init__(self, messages: int) -> None:
+        super().__init__(messages)
+        self.messages = messages
+
+
+class RecentRows:
+    """Which of a step's last rows were poison."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._poison: list[int] = []  # their numbers, ascending
+
+    def share(self, rows: int, poison: Sequence[int]) -> float:
+        """Of the last POISON_WINDOW rows, if that many follow with these among them."""
+        oldest = self._rows + rows - POISON_WINDOW
+        before = len(self._poison) - bisect_left(self._poison, oldest)
+        return (before + len(poison) - bisect_left(poison, oldest - self._rows)) / POISON_WINDOW
+
+    def add(self, rows: int, poison: Sequence[int]) -> None:
+        """So many rows are done with, these of them as poison."""
+        found = [*self._poison, *(self._rows + each for each in poison)]
+        self._rows += rows
+        self._poison = found[bisect_left(found, self._rows - POISON_WINDOW) :]
+
+
+class Apart:
+    """What a step knows of messages that it fails with."""
+
+    def __init__(self, share: float, seconds: float, env: Env) -> None:
+        """`share`, `seconds`: how much of it is too much, and how long to look for it."""
+        self._share = share
+        self._seconds = seconds
+        self._env = env
+        self._recent = RecentRows()
+        self._ends: dict[str, int] = {}  # by queue: below this position messages are told apart
+        self._poison: dict[tuple[str, int], Poison] = {}  # of them, by queue and position
+        self._spent = 0.0  # seconds, on messages that are not committed yet
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether this batch took so long that the next one should not be larger."""
+        return self._spent > self._seconds / 2
+
+    def known(self, inputs: Sequence[Leased]) -> KnownPoison:
+        """What of a batch is told apart already."""
+        rows = 0
+        for each in inputs:
+            below = each.number_at(self._ends.get(each.queue, 0))
+            rows += below
+            if below < each.count:
+                break
+        numbers = {each.queue: index for index, each in enumerate(inputs)}
+        found = []
+        for (queue, position), one in self._poison.items():
+            source = inputs[numbers[queue]]
+            number = source.number_at(position)
+            if number < source.count and source.position(number) == position:
+                found.append(Poison(numbers[queue], number, one.reason, one.trace))
+        return KnownPoison(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
+
+    def tell(
+        self,
+        inputs: Sequence[Leased],
+        fails: Fails,
+        known: KnownPoison,
+        *,
+        cut: bool,
+        plan: PlanRange | None = None,
+    ) -> KnownPoison:
+        """All of a batch that fails without what is known to be poison (see `tell_apart`).
+
+        `cut`: whether it can be planned with fewer messages; else it takes as long as it takes.
+        Raises NoPoison, Broken, Smaller.
+        """
+        counts = [each.count for each in inputs]
+        began = self._env.monotonic()
+        deadline = began + (self._seconds if cut else sys.maxsize)
+
+        def is_enough(telling: Telling) -> bool:
+            self._check_share(telling.rows, telling.numbers, telling.poison)
+            is_much = len(telling.poison) - len(known.poison) >= MOST_DEAD_LETTERS and cut
+            return is_much or self._env.monotonic() >= deadline
+
+        try:
+            told = tell_apart(counts, fails, is_enough, known, plan)
+        except NoPoison:
+            self._forget()
+            raise
+        finally:
+            self._spent += self._env.monotonic() - began
+        self._check_share(told.rows, numbers_of(counts, told.poison), told.poison)
+        self._remember(inputs, told)
+        total = sum(counts)
+        if told.rows < total:
+            raise Smaller(told.rows or max(1, total // 2))
+        return told
+
+    def _remember(self, inputs: Sequence[Leased], told: KnownPoison) -> None:
+        left = told.rows
+        for each in inputs:
+            below = min(left, each.count)
+            if below:
+                self._ends[each.queue] = each.position(below - 1) + 1
+            left -= below
+        for poison in told.poison:
+            source = inputs[poison.index]
+            self._poison[source.queue, source.position(poison.number)] = poison
+
+    def committed(self, counts: Sequence[int], poison: Sequence[Poison]) -> None:
+        """A batch is done, and these are its dead letters."""
+        self._recent.add(sum(counts), numbers_of(counts, poison))
+        self._forget()
+
+    def forget_all(self) -> None:
+        """The function may be another one now, or what it fails with."""
+        self._recent = RecentRows()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._ends, self._poison, self._spent = {}, {}, 0.0
+
+    def _check_share(self, rows: int, numbers: Sequence[int], poison: Sequence[Poison]) -> None:
+        """Raise Broken (YAP2)."""
+        share = self._recent.share(rows, numbers)
+        if share > self._share:
+            raise Broken(
+                f"the function is broken: it fails with {share:.1%} of the last {POISON_WINDOW} "
+                f"messages, more than `poison_share` {self._share:g}, at last with: "
+                f"{poison[-1].reason}"
+            )

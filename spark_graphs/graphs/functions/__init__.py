@@ -1,0 +1,1 @@
+"""The functions of steps: tried, run over batches, and the values that they keep."""

@@ -1,0 +1,234 @@
+"""A step's function over a batch: DataFrames in, fragments out.
+
+YWO1. What is collected in the driver are the names of fragments, or small blocks themselves, as
+    large as a batch may be whose rows travel with its job: LOCAL_BYTES. Such a batch needs no
+    Python worker, which costs more than all else. Retries of tasks, speculation and stages that
+    are run again are safe, since only the fragments that Spark hands over count.
+YWO2. A step writes only to the queues that it names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from quire.errors import InvalidArgument
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, RowRange
+from quire.spark_graphs.graphs.batches.task_store import (
+    POINTERS,
+    PartWriter,
+    TaskStore,
+    fragments_of,
+)
+from quire.spark_graphs.graphs.definition import Step
+from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
+from quire.spark_graphs.graphs.spark.collected_rows import collected
+from quire.spark_graphs.graphs.spark.error_reason import text_of
+from quire.spark_graphs.limits import LOCAL_BYTES
+from quire.spark_graphs.writing.row_sink import Routes
+
+from .kept_values import KeptValues
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_running = threading.local()
+_TOO_MUCH: Final = "spark.driver.maxResultSize"
+
+
+def running_values(step: str) -> KeptValues | None:
+    """The values of the step whose function this thread is in; None: it is in another, or none."""
+    found: tuple[str, Any] | None = getattr(_running, "values", None)
+    return found[1]() if found is not None and found[0] == step else None
+
+
+class StepWork:
+    """A step's function with what it needs to run."""
+
+    def __init__(
+        self, step: Step, spark: SparkSession, tasks: TaskStore, schemas: Schemas = NO_SCHEMAS
+    ) -> None:
+        self.step = step
+        self.tasks = tasks
+        self.schemas = schemas
+        self.typed: Routes = typed_among(step.writes, schemas)
+        self._spark = spark
+        self._written_bytes = 0  # by the last batch
+
+    def run(
+        self,
+        inputs: Sequence[Input],
+        runs: Sequence[Sequence[RowRange]],
+        number: int,
+        values: Callable[[], KeptValues],
+    ) -> list[Fragment]:
+        """Call the function with some rows of each input, and have its outputs written.
+
+        `values`: what gives the step's values, if the function asks for them. Raises what Spark
+        raises, and what the function does.
+        """
+        by_tasks = not self._is_small(inputs)
+        outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
+        if not outputs:
+            return []
+        try:
+            fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        except Exception as error:
+            if is_too_much(error):  # tried again, it goes by tasks
+                self._written_bytes = LOCAL_BYTES + 1
+            raise
+        self._written_bytes = sum(each.charge_bytes for each in fragments)
+        return fragments
+
+    def forget_written(self) -> None:
+        """What follows are a few rows, whatever the last batch has written."""
+        self._written_bytes = 0
+
+    def _is_small(self, inputs: Sequence[Input]) -> bool:
+        """Whether a batch's rows may travel with its job, and what becomes of them too (YWO1)."""
+        return sum(each.size_bytes for each in inputs) + self._written_bytes <= LOCAL_BYTES
+
+    def called(
+        self,
+        inputs: Sequence[Framed],
+        runs: Sequence[Sequence[RowRange]],
+        number: int,
+        values: Callable[[], KeptValues],
+        *,
+        by_tasks: bool = False,
+    ) -> Mapping[str | None, DataFrame]:
+        """What the function returns for some rows of each input, which nobody has asked for yet."""
+        by_queue = {
+            each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
+            for each, some in zip(inputs, runs, strict=True)
+        }
+        frames = [by_queue[queue] for queue in self.step.reads]
+        _running.values = (self.step.name, values)
+        try:
+            if self.step.kind == "terminal":
+                self.step.call(*frames, number)
+                return {}
+            return self.outputs(self.step.call(*frames))
+        finally:
+            _running.values = None
+
+    def outputs(self, returned: object) -> Mapping[str | None, DataFrame]:
+        """What a function has returned, by queue; None: each row says its own. (YWO2)
+
+        Raises InvalidArgument for what is no output of the step.
+        """
+        step = self.step
+        found: Mapping[str | None, DataFrame]
+        if returned is None:
+            found = {}
+        elif isinstance(returned, Mapping):
+            found = dict(returned)
+        else:
+            rows = _frame(step, returned)
+            if not step.writes or (len(step.writes) > 1 and "queue" not in rows.columns):
+                raise InvalidArgument(_whither(step))
+            found = {step.writes[0] if len(step.writes) == 1 else None: rows}
+        strange = [queue for queue in found if queue is not None and queue not in step.writes]
+        if strange:
+            raise InvalidArgument(
+                f"step '{step.name}' returned rows for {', '.join(map(str, strange))}; it writes "
+                f"{', '.join(step.writes) or 'nothing'}"
+            )
+        for queue, rows in found.items():
+            schema = _frame(step, rows).schema
+            try:
+                routes_of(schema, queue, self.typed)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"step '{step.name}': {error}") from None
+        return found
+
+    def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have tasks write the outputs."""
+        pointers = [
+            rows.mapInArrow(self._writer(queue, rows), POINTERS) for queue, rows in outputs.items()
+        ]
+        return fragments_of(reduce(_union, pointers).collect())
+
+    def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have the outputs' rows come here, and write them."""
+        typed: dict[str | None, DataFrame] = {
+            queue: rows for queue, rows in outputs.items() if queue in self.typed
+        }
+        plain = {queue: rows for queue, rows in outputs.items() if queue not in self.typed}
+        if len(plain) > 1:
+            plain = {None: with_queues(plain)}
+        fragments = []
+        for queue, rows in (typed | plain).items():
+            batches = iter(collected(rows).to_batches())
+            fragments += self._writer(queue, rows).fragments(batches)
+        return fragments
+
+    def _writer(self, queue: str | None, rows: DataFrame) -> PartWriter:
+        routes = routes_of(rows.schema, queue, self.typed)
+        allowed = routes.keys() if routes is not None else {*self.step.writes} - self.typed.keys()
+        return PartWriter(self.tasks, queue, frozenset(allowed), self.step.name, routes)
+
+
+def is_too_much(error: Exception) -> bool:
+    """Whether it is of a result that is too large for the driver."""
+    return _TOO_MUCH in text_of(error)
+
+
+def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
+    """Outputs of several queues of bytes in one DataFrame, with a column `queue`."""
+    from pyspark.sql import functions as f
+
+    frames = [
+        rows.withColumns({"queue": f.lit(queue), "payload": f.col("payload").cast("binary")})
+        for queue, rows in outputs.items()
+    ]
+    found: DataFrame = reduce(_union_by_name, frames)
+    return found
+
+
+def whole(inputs: Sequence[Input]) -> list[list[RowRange]]:
+    """All rows of each input."""
+    return [[(0, each.count)] for each in inputs]
+
+
+def _union(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.union(second)
+
+
+def _union_by_name(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionByName(second, allowMissingColumns=True)
+
+
+def _frame(step: Step, returned: Any) -> DataFrame:
+    if not hasattr(returned, "mapInArrow"):
+        raise InvalidArgument(
+            f"step '{step.name}' returned {_type_name(returned)}: return a DataFrame of Spark, or "
+            "a dict of them by output queue, or None"
+        )
+    rows: DataFrame = returned
+    if rows.isStreaming != (step.kind == "streaming"):
+        raise InvalidArgument(
+            f"step '{step.name}' returned a DataFrame that is "
+            f"{'a stream' if rows.isStreaming else 'no stream'}, and the step is "
+            f"{'none' if rows.isStreaming else 'one'}: make what it returns of the DataFrames that "
+            "it is given"
+        )
+    return rows
+
+
+def _type_name(value: object) -> str:
+    """With its module, as pandas has a DataFrame too."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _whither(step: Step) -> str:
+    if not step.writes:
+        return f"step '{step.name}' returned rows, and writes nothing: give it `writes`"
+    return (
+        f"step '{step.name}' writes {', '.join(step.writes)}: return a dict of DataFrames by "
+        "queue, or one whose column `queue` says where each row goes"
+    )

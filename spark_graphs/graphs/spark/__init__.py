@@ -1,0 +1,1 @@
+"""What graphs need of Spark itself: its session, its jobs, its errors."""

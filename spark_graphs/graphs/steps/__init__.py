@@ -1,0 +1,1 @@
+"""Steps that run: their threads, their commits, their numbers."""

@@ -1,0 +1,162 @@
+"""Dead letters put back through the step that failed with them.
+
+- A batch takes dead letters from their queue and puts what the function makes of them, in one
+  transaction. What it fails with again is a dead letter again, by the same transaction.
+YRP2. Dead letters of other steps, and what is none, stay where they are.
+- Each batch has a number, in the ledger under `graph/<graph>/<step>/replay`. Where the owner is
+  lost at a commit, it tells whether the batch took effect: so each counts once, and no more are put
+  back than were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quire.batches.moved_messages import QUEUE
+from quire.definitions.row_schema import META, nulls
+from quire.errors import InvalidArgument
+from quire.messages.message import Message
+from quire.messages.typed_message import TypedMessage, row_of_payload
+from quire.spark_graphs import connection
+from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, arrow_columns
+from quire.spark_graphs.graphs.failures.dead_letters import POSITION, STEP, own_attributes, said_of
+from quire.spark_graphs.graphs.schemas import Schemas
+from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
+from quire.spark_graphs.schema import META_COLUMNS
+
+from .step_commit import ledger_key
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+
+    from .step_runner import StepRunner
+
+
+def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
+    """All that are there, or so many; how many they were."""
+    queue = connection.call(runner.path, lambda store: store.queue(dead))
+    left = queue.messages if max_messages is None else min(queue.messages, max_messages)
+    to_look_at = queue.messages
+    done = 0
+    while left > 0 and to_look_at > 0:
+        most = min(left, to_look_at, REPLAY_MESSAGES)
+        with runner.turn:
+            looked, found = connection.call(
+                runner.path, _DeadLetterBatch(runner, dead, most).put_back
+            )
+        done += found
+        left -= found
+        to_look_at -= looked
+        if not looked:
+            break
+    return done
+
+
+@dataclass
+class _DeadLetterBatch:
+    """Dead letters that are put back by one transaction."""
+
+    runner: StepRunner
+    dead: str
+    most: int
+    _number: int | None = None  # that it was tried under, when its outcome may be unknown
+    _found: tuple[int, int] = 0, 0
+
+    def put_back(self, store: Store) -> tuple[int, int]:
+        """How many letters were looked at, and how many of them put back; may be tried again."""
+        step, graph = self.runner.step, self.runner.graph
+        key = ledger_key(graph, f"{step.name}/replay")
+        last = store.integration.ledger(key)
+        if self._number is not None and last is not None and last >= self._number:
+            return self._found
+        title = f"{graph}/{step.name}"
+        with store.transaction(timeout=None) as txn:
+            letters = list(txn.get_many(self.dead, self.most))
+            schemas, now = self.runner.schemas, self.runner.schemas_now()
+            own = []
+            for letter in letters:
+                if is_letter_of(letter, title, step.inputs, schemas, now):
+                    own.append(letter)
+                else:
+                    txn.reject(letter, f"no dead letter of step {title}")
+            self._found = len(letters), len(own)
+            if own:
+                inputs = inputs_of(step.inputs, own, schemas, now)
+                self.runner.do_held(inputs, store, txn)
+                self._number = 0 if last is None else last + 1
+                txn.enter(key, self._number)
+        return self._found
+
+
+def is_letter_of(
+    letter: Message, title: str, queues: Sequence[str], schemas: Schemas, now: Schemas
+) -> bool:
+    """Whether it is a dead letter of the step, from which the message can be had (YRP2)."""
+    said = letter.attributes
+    position = said.get(POSITION, "0")
+    if said.get(STEP) != title or QUEUE not in said:
+        return False
+    if not (position.isascii() and position.isdecimal() and len(position) <= POSITION_DIGITS):
+        return False
+    queue = said[QUEUE] if said[QUEUE] in queues else queues[0]
+    words = schemas.get(queue)
+    if words is not None:
+        try:
+            _row(letter, arrow_columns(now.get(queue, words)))
+        except (InvalidArgument, pa.ArrowException):
+            return False
+    return True
+
+
+def inputs_of(
+    queues: Sequence[str], letters: Sequence[Message], schemas: Schemas, now: Schemas
+) -> list[HeldMessages]:
+    """The messages as they were, by the input that they come from.
+
+    `schemas`: of typed queues when the graph was started; `now`: as they are, which is what the
+    messages keep.
+    """
+    by_queue: dict[str, list[Message]] = {queue: [] for queue in queues}
+    for letter in letters:
+        by_queue.get(said_of(letter.attributes)[0], by_queue[queues[0]]).append(letter)
+    found = []
+    for queue, own in by_queue.items():
+        words = schemas.get(queue)
+        schema = arrow_columns(now.get(queue, words))
+        if words is None:
+            rows = pa.Table.from_pylist([_header(each, schema.names) for each in own], schema)
+        else:
+            rows = pa.Table.from_batches([_row(each, schema) for each in own], schema)
+        found.append(HeldMessages(queue, rows, words))
+    return found
+
+
+def _header(letter: Message, names: Sequence[str]) -> dict[str, Any]:
+    queue, position = said_of(letter.attributes)
+    row = {name: getattr(letter, name, None) for name in names}
+    row |= {"queue": queue, "position": position}
+    row["attributes"] = list(own_attributes(letter.attributes).items())
+    return row
+
+
+def _row(letter: Message, schema: pa.Schema) -> pa.RecordBatch:
+    """Of a typed queue, whose dead letters are rows or have them as Arrow streams."""
+    header = _header(letter, list(META_COLUMNS))
+    if isinstance(letter, TypedMessage):
+        row = letter.row
+    else:
+        row = row_of_payload(letter.payload)
+        header["content_type"] = None
+    columns = []
+    for field in schema:
+        if field.name == META:
+            columns.append(pa.array([header], field.type))
+        elif field.name in row.schema.names:
+            columns.append(row.column(field.name).cast(field.type))
+        else:  # the queue has got it since
+            columns.append(nulls(1, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

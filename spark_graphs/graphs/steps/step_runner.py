@@ -1,0 +1,523 @@
+"""A step that runs: batch after batch, each one transaction, in a thread of its own.
+
+YRN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
+    is a message, its trigger is due, or somebody wants something of it. One that waits for a marker
+    looks whether there are more messages, MARKER_PAUSE_SECONDS after the last time.
+YRN2. At the start, and after whatever went wrong, the step's number and where its subscriptions
+    stand are read from the store: nothing that this process remembers outlives an error.
+YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
+YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
+    messages are told apart (apart.py), if the step has a queue for dead letters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+
+import pyarrow as pa
+
+from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
+from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
+from quire.spark_graphs import connection
+from quire.spark_graphs.checkpoint.offsets import Positions
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, Input, Near, RowRange
+from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
+from quire.spark_graphs.graphs.batches.task_store import StoreTrouble
+from quire.spark_graphs.graphs.failures.dead_letters import Letter, letter, together
+from quire.spark_graphs.graphs.failures.driver_plan import plan_in_driver
+from quire.spark_graphs.graphs.failures.failed_batch import Apart, Broken, Smaller
+from quire.spark_graphs.graphs.failures.poison import (
+    Fails,
+    FailsOf,
+    KnownPoison,
+    NoPoison,
+    PlanRange,
+    Poison,
+    SelectedRows,
+    tell_apart,
+    without,
+)
+from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused, state_name
+from quire.spark_graphs.graphs.functions.step_function import StepWork, is_too_much, whole
+from quire.spark_graphs.graphs.schemas import Schemas
+from quire.spark_graphs.graphs.spark.error_reason import text_of
+from quire.spark_graphs.graphs.spark.quiet_errors import quiet
+from quire.spark_graphs.graphs.spark.session import has_ended
+from quire.spark_graphs.graphs.spark.spark_job import described
+from quire.spark_graphs.graphs.status import Phase
+from quire.spark_graphs.limits import (
+    ATTEMPTS_BEFORE_TELLING,
+    FULL_HOLD_SECONDS,
+    FULL_PAUSE_SECONDS,
+    MARKER_PAUSE_SECONDS,
+    WATCH_SECONDS,
+)
+
+from .step_commit import StepCommit, ledger_key
+from .step_life import OfRun, StepLife
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+    from quire.interface.transaction import Transaction
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("quire.spark_graphs")
+
+
+class Ended(Exception):
+    """The step was told to stop."""
+
+
+class StepRunner(StepLife):
+    """One step of a run, that Spark's streaming has no part in."""
+
+    def __init__(self, work: StepWork, created_us: dict[str, int], **run: Unpack[OfRun]) -> None:
+        super().__init__(work, **run)
+        self.schemas = work.schemas
+        self.subscription = f"{self.graph}.{self.step.name}"
+        self._planner = Planner(
+            created_us, self.step.limit, work.tasks, work.schemas, self.step.marker
+        )
+        self._sources = {queue: f"{queue}/{self.subscription}" for queue in self.step.inputs}
+        self._created_us = created_us
+        self._key = ledger_key(self.graph, self.step.name)
+        self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
+        self._values: KeptValues | None = None
+        self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
+        self._awaited: set[str] = set()  # the sources that tell when there is something
+        self._is_broken = False  # it has paused by itself, which the store knows
+        self._apart = Apart(self.step.poison_share, self.step.poison_seconds, self._env)
+        self._hurried = False
+        self._begun = -1e9  # when the last batch was begun
+        # A step that ends with its first error has one attempt.
+        self._attempts = 1 if self._restart == "never" else ATTEMPTS_BEFORE_TELLING
+        self._failures: dict[int, int] = {}  # of the batch with this number
+        self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
+
+    # Who has it run
+
+    def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
+        """Begin. Raises what reaching the store raises."""
+        self._stopping = self._is_failed = False
+        self.tally.number = self._call(lambda store: store.integration.ledger(self._key))
+        self._start(make_thread, Phase.IDLE)
+
+    def hurry(self, hurried: bool) -> None:
+        """Not wait for the trigger; or wait again."""
+        self._hurried = hurried
+        self._wake.set()
+
+    def _call(self, action: Callable[[Store], T]) -> T:
+        """Do something with the store. Raises what reaching it raises, too."""
+        return connection.call(self.path, action, env=self._env)
+
+    # Its thread
+
+    def _pass(self) -> None:
+        self._wake.clear()
+        if self._paused or self._is_broken:
+            self._rest(Phase.PAUSED, WATCH_SECONDS if self._is_broken else None)
+            self._is_broken = self._is_broken and not self._stopping and self._is_told_to_pause()
+            return
+        early = self._begun + self.step.trigger_seconds - self._env.monotonic()
+        if early > 0 and not self._hurried:
+            self._rest(Phase.IDLE, early)
+            return
+        with self.turn:
+            is_done = self.do_next()
+        awaited = self.tally.awaited
+        if is_done:
+            self._told()
+        elif awaited is None:
+            self._await_messages()
+            self._rest(Phase.IDLE, None)
+        elif awaited.is_complete:
+            self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
+
+    def _is_told_to_pause(self) -> bool:
+        return self.step.name in self._call(lambda store: paused_steps(store, self.graph))
+
+    def do_next(self) -> bool:
+        """Do the next batch; False: there is nothing to read. Who calls holds `turn`.
+
+        Raises what prevents it.
+        """
+        batch = self._call(self._plan)
+        if self.step.marker is not None:
+            self._tell_awaited()
+        if batch is None:
+            return False
+        self._begun = self._env.monotonic()
+        self._do(batch)
+        return True
+
+    def _rest(self, phase: Phase, seconds: float | None) -> None:
+        self._set(phase)
+        if not self._stopping:
+            self._wake.wait(seconds)
+
+    def _await_messages(self) -> None:
+        """Have the store tell when there is something (YRN1)."""
+        for source in self._sources.values():
+            if source not in self._awaited:
+                self._awaited.add(source)
+                arrived = partial(self._arrived, source)
+                self._call(lambda store, own=(source, arrived): store.integration.when_ready(*own))  # type: ignore[misc]
+
+    def _arrived(self, source: str) -> None:
+        self._awaited.discard(source)
+        self._wake.set()
+
+    def _plan(self, store: Store) -> Batch | None:
+        """The next batch; None: there is nothing to read."""
+        if self._known is None:
+            self._known = self._look(store)
+        _, begins = self._known
+        ends = {queue: end for queue, (_, end) in store.integration.positions_many(begins).items()}
+        if all(ends[queue] <= begin for queue, begin in begins.items()):
+            self.tally.awaited = None
+            return None
+        batch = self._planner.plan(store, begins, ends)
+        self.tally.awaited = self._planner.awaited
+        return batch
+
+    def _tell_awaited(self) -> None:
+        """Have the store know which markers are lacking, where that has changed (KG3)."""
+        awaited = self.tally.awaited
+        lacking = {} if awaited is None or not awaited.is_complete else dict(awaited.lacking)
+        graph, step = self.graph, self.step.name
+
+        def tell(store: Store) -> None:
+            known = self._lacking
+            if known is None:
+                known = awaited_markers(store, graph).get(step, {})
+            if known != lacking:
+                tell_awaited(store, graph, step, lacking)
+
+        if lacking != self._lacking:
+            self._call(tell)
+            self._lacking = lacking
+
+    def _look(self, store: Store) -> tuple[int, Positions]:
+        """The last number and where the inputs stand (YRN2).
+
+        In this order: who has committed in between has a number that refuses ours.
+        """
+        last = store.integration.ledger(self._key)
+        self._values = None
+        positions = standing(store, dict.fromkeys(self._sources, self.subscription))
+        self.tally.number = last
+        return -1 if last is None else last, positions
+
+    def _goes_on(self, error: BaseException) -> bool:
+        if self._stopping:
+            return False
+        self._known = self._lacking = None
+        if not self._is_spark_there():
+            return False
+        if isinstance(error, Broken):
+            error = self._broken(error)
+        self._note(error, self._advice(error))
+        _log.debug("%s", "".join(traceback.format_exception(error)))
+        if self._restart == "never":
+            return False
+        if self._is_broken:
+            return not self._stopping
+        self._wake.clear()
+        self._rest(Phase.RETRYING, self._retry_pause)
+        return not self._stopping
+
+    def _broken(self, error: Broken) -> StepFailed:
+        """Pause, for whoever runs the graph and whenever; what the status tells."""
+        self._apart.forget_all()
+        told = StepFailed(
+            f"{error}. Its messages stay where they are, those of the last batch too. Mend the "
+            "function, start the graph again, then "
+            f"`quire graph resume {self.path} {self.graph} {self.step.name}`. "
+            "With `poison_share=1.0` the step goes on whatever the share is"
+        )
+        if self._restart != "never":  # then it ends
+            self._call(lambda store: pause_itself(store, self.graph, self.step.name, str(told)))
+            self._is_broken = True
+        return told
+
+    def _advice(self, error: BaseException) -> str:
+        """What somebody has to do before it can go on."""
+        owner = connection.owner_of(self.path) if isinstance(error, StoreFailed) else None
+        if owner is None:
+            return ""
+        return (
+            f". The step goes on when process {owner}, which has the store open, has closed it or "
+            "has ended: an owner that was started in the background ends by itself; end any other"
+        )
+
+    # A batch
+
+    def _do(self, batch: Batch) -> None:
+        assert self._known is not None
+        number = self._known[0] + 1
+        began = self._env.monotonic()
+        self.tally.phase = Phase.RUNNING
+        try:
+            with described(self._spark, self.graph, self.step.name, number):
+                fragments, poison = self._tried(batch.inputs, number, self._attempts, batch)
+                letters = self._letters(batch.inputs, number, poison)
+            if self._commit(batch, number, fragments, letters, began):
+                if not self._apart.is_slow:
+                    self._planner.grow()
+                self._apart.committed([each.count for each in batch.inputs], poison)
+        except Smaller as smaller:
+            self._planner.narrow(smaller.messages)
+        finally:
+            release(self.path, batch)
+
+    def _tried(
+        self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
+    ) -> tuple[list[Fragment], Sequence[Poison]]:
+        """What the function makes of messages, and those among them that it fails with (YRN4).
+
+        `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
+        messages they are; None: they are dead letters. Raises Smaller, Broken.
+        """
+        counts = [each.count for each in inputs]
+        known = KnownPoison() if batch is None else self._apart.known(batch.inputs)
+        try:
+            return self._attempt(inputs, number, without(counts, known.poison)), known.poison
+        except Exception as error:
+            failures = self._failures.get(number, 0) + 1
+            self._failures = {number: failures}
+            if not self._may_be_poison(error) or failures < attempts:
+                raise
+            first = error
+        near = [Near(each) for each in inputs]
+        fails, plan = self._trials(near, number), self._plans(near, number)
+        phase, self.tally.phase = self.tally.phase, Phase.ISOLATING
+        self._work.forget_written()
+        self._told()
+        try:
+            if batch is None:
+                told = tell_apart(counts, fails, lambda told: False, plan=plan)
+            else:
+                cut = self._planner.can_narrow(sum(counts))
+                told = self._apart.tell(batch.inputs, fails, known, cut=cut, plan=plan)
+        except NoPoison as none:
+            first.add_note(f"nothing of it goes to the dead letters: {none}")
+            raise first from None
+        finally:
+            self.tally.phase = phase
+        return self._attempt(inputs, number, without(counts, told.poison)), told.poison
+
+    def _trials(self, near: Sequence[Near], number: int) -> Fails:
+        """What the function fails with, of some rows; nothing of it counts."""
+
+        def fails(selection: SelectedRows) -> Exception | None:
+            if self._stopping:
+                raise Ended
+            parts = [each.part(runs) for each, runs in zip(near, selection, strict=True)]
+            try:
+                try:
+                    found = self._attempt(parts, number, whole(parts))
+                except Exception as error:
+                    if not is_too_much(error):
+                        raise
+                    found = self._attempt(parts, number, whole(parts))
+            except Exception as error:
+                if not self._may_be_poison(error):
+                    raise
+                return error
+            StepCommit(self.path, {}, found, env=self._env).discard()
+            return None
+
+        return fails
+
+    def _plans(self, near: Sequence[Near], number: int) -> PlanRange:
+        """What it fails with, of rows that are few enough to be planned together."""
+
+        def plan(index: int, run: RowRange) -> FailsOf | None:
+            parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
+            if not isinstance(parts[index], HeldMessages):
+                return None
+            if self._values is not None:
+                self._values.forget_changes()
+            found = plan_in_driver(self._work, self._spark, parts, index, number, self.values)
+            return found and self._unless_stopped(found)
+
+        return plan
+
+    def _unless_stopped(self, fails: FailsOf) -> FailsOf:
+        def trial(begin: int, end: int) -> Exception | None:
+            if self._stopping:
+                raise Ended
+            return fails(begin, end)
+
+        return trial
+
+    def _attempt(
+        self, inputs: Sequence[Input], number: int, selection: SelectedRows
+    ) -> list[Fragment]:
+        if self._values is not None:
+            self._values.forget_changes()
+        with quiet():  # what it fails with is told by the step
+            return self._work.run(inputs, selection, number, self.values)
+
+    def _may_be_poison(self, error: Exception) -> bool:
+        """Whether a message may be at fault: not the store, nor what Spark finds without any."""
+        from pyspark.errors import AnalysisException
+
+        is_of_rows = isinstance(error, ValueRefused) or not isinstance(error, QuireError)
+        return (
+            self.step.dead is not None
+            and not self._stopping
+            and is_of_rows
+            and not isinstance(error, (AnalysisException, StoreTrouble))
+            and StoreTrouble.__name__ not in text_of(error)  # as Spark hands it on
+            and not has_ended(self._spark)
+        )
+
+    def _letters(
+        self, inputs: Sequence[Input], number: int, poison: Sequence[Poison]
+    ) -> list[tuple[str, pa.RecordBatch]]:
+        """The messages as dead letters, with the queue for them."""
+        if not poison:
+            return []
+        assert self.step.dead is not None
+        now = self.schemas_now()
+        runs: list[list[RowRange]] = [[] for _ in inputs]
+        for each in poison:
+            runs[each.index].append((each.number, each.number + 1))
+        parts = [
+            Near(each.grown(now.get(each.queue))).part(own)
+            for each, own in zip(inputs, runs, strict=True)
+        ]
+        next_of = [itertools.count() for _ in inputs]
+        found = [
+            self._letter(parts[each.index].message(next(next_of[each.index])), number, each, now)
+            for each in poison
+        ]
+        return [(self.step.dead, each) for each in together(found)]
+
+    def _letter(self, message: pa.RecordBatch, number: int, poison: Poison, now: Schemas) -> Letter:
+        return letter(
+            message,
+            step=f"{self.graph}/{self.step.name}",
+            subscription=self.subscription,
+            number=number,
+            reason=poison.reason,
+            trace=poison.trace,
+            now_us=self._env.now_us(),
+            dead_words=now.get(self.step.dead or ""),
+        )
+
+    def schemas_now(self) -> Schemas:
+        """Of the inputs and the queue for dead letters, with the columns that were added since."""
+        names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
+        return self._call(lambda store: {info.name: info.schema for info in store.queues(names)})
+
+    def values(self) -> KeptValues:
+        """The step's values, as its function sees them."""
+        if self._values is None:
+            name = state_name(self.graph, self.step.name)
+            found = self._call(lambda store: store.states.items(name))
+            self._values = KeptValues(self.step.name, found)
+        return self._values
+
+    # Its commit
+
+    def _commit(
+        self,
+        batch: Batch,
+        number: int,
+        fragments: list[Fragment],
+        letters: list[tuple[str, pa.RecordBatch]],
+        began: float,
+    ) -> bool:
+        """Whether it was done by this."""
+        commit = StepCommit(
+            self.path,
+            {self._key: number},
+            fragments,
+            {self._sources[queue]: end for queue, end in batch.ends.items()},
+            {self._sources[queue]: made for queue, made in self._created_us.items()},
+            letters,
+            self._values,
+            state_name(self.graph, self.step.name),
+            self._env,
+        )
+        try:
+            is_done = self._committed(commit, batch)
+        except BaseException:
+            commit.discard()
+            raise
+        if not is_done:
+            self._known = None
+            return False
+        if self._values is not None:
+            self._values.committed()
+        # After a lost answer they are read from the store again (YRN2).
+        self._known = None if commit.may_have_committed else (number, dict(batch.ends))
+        self._failures = {}
+        went = sum(each.messages for each in fragments)
+        seconds = self._env.monotonic() - began
+        came = batch.messages
+        dead = sum(each.num_rows for _, each in letters)
+        self.tally.committed(number, came, went, dead, batch.removed, seconds)
+        return True
+
+    def _committed(self, commit: StepCommit, batch: Batch) -> bool:
+        """Whether it was done by this; waits for room (YRN3)."""
+        until = self._env.monotonic() + FULL_HOLD_SECONDS
+        pauses = iter(FULL_PAUSE_SECONDS)
+        pause = 0.0
+        while True:
+            try:
+                return commit.commit()
+            except QueueFull:
+                if self.step.when_full == "fail":
+                    raise
+                self._refuse_too_large(commit, batch)
+            self.tally.full = commit.full() or self.step.writes
+            while True:
+                pause = next(pauses, pause)
+                self._wake.clear()
+                self._rest(Phase.WAITING, pause)
+                if self._stopping or self._env.monotonic() > until:
+                    commit.discard()
+                    return False
+                full = commit.full()
+                if not full:
+                    break
+                self.tally.full = full
+
+    def _refuse_too_large(self, commit: StepCommit, batch: Batch) -> None:
+        """Where no room would ever be enough: smaller batches, or QueueFull is raised."""
+        try:
+            commit.refuse_too_large()
+        except QueueFull:
+            if batch.messages > 1:
+                self._planner.shrink(batch.messages // 2)
+            raise
+
+    # Dead letters that are put back
+
+    def do_held(self, inputs: Sequence[HeldMessages], store: Store, txn: Transaction) -> None:
+        """Put messages through the function, all that follows from them into a transaction.
+
+        Who calls holds `turn`. What the function fails with is put to the dead letters again.
+        """
+        number = -1 if self.tally.number is None else self.tally.number
+        with described(self._spark, self.graph, self.step.name, number, restore=True):
+            fragments, poison = self._tried(inputs, number, attempts=1)
+            letters = self._letters(inputs, number, poison)
+        name = state_name(self.graph, self.step.name)
+        commit = StepCommit(
+            self.path, {}, fragments, letters=letters, values=self._values, values_name=name
+        )
+        commit.enter(store, txn)
+        self._values, self._known = None, None  # they are read from the store again

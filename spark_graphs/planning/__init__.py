@@ -1,0 +1,1 @@
+"""What a read is planned with, in the driver: which queues, how far, held by whom."""

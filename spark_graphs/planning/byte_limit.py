@@ -1,0 +1,86 @@
+"""How far a micro-batch goes that may have so many bytes.
+
+A position does not tell how many bytes lie before it. The places of the messages do, block by
+block; inside a block, or a file of a large transaction, a message is taken for the mean of all.
+
+YL1. From each queue that has messages at least one is taken, so that every query goes on.
+- No more places are looked at than about those of what is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.env import OsEnv
+from quire.errors import PositionLost, QueueNotFound, StoreCorrupt
+from quire.ltds import LtdsReader
+from quire.reports.info import Piece
+from quire.spark_graphs.checkpoint.offsets import Positions
+from quire.spark_graphs.fragments.fragment_file import directory_of
+from quire.spark_graphs.limits import (
+    ASSUMED_MESSAGE_BYTES,
+    FIRST_LOOK_MESSAGES,
+    LEASE_SECONDS,
+    LOOK_GROWTH,
+)
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+
+
+def within(
+    store: Store, begin: Positions, ends: Positions, available: Positions, max_bytes: int
+) -> Positions:
+    """Ends, none beyond those given, so that about `max_bytes` lie before them (YL1).
+
+    Args:
+        available: where the queues end; the places are looked at up to there.
+    """
+    waiting = {queue: ends[queue] - begin[queue] for queue in ends if ends[queue] > begin[queue]}
+    total, found = sum(waiting.values()), dict(ends)
+    for queue, count in sorted(waiting.items(), key=lambda item: (item[1], item[0])):
+        share = max_bytes * count // total  # what a queue leaves, the next ones have
+        taken, size = _fitting(store, queue, begin[queue], available[queue], share)
+        found[queue] = min(ends[queue], begin[queue] + max(1, taken))
+        max_bytes = max(0, max_bytes - size)
+        total -= count
+    return found
+
+
+def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple[int, int]:
+    """How many messages from `begin` on have about `most` bytes, and how many they have."""
+    position, size, look = begin, 0, FIRST_LOOK_MESSAGES
+    while position < end:
+        stop = min(end, position + look)
+        try:
+            lease = store.integration.lease(queue, position, stop, seconds=LEASE_SECONDS)
+        except (PositionLost, QueueNotFound):
+            return end - begin, size  # planning the range says what is to be done about it
+        store.integration.end_lease(lease.lease_id)
+        # The last block may go on beyond what was asked for: it is looked at again as a whole.
+        for piece in lease.pieces if stop == end else lease.pieces[:-1]:
+            count = piece.stop - piece.start
+            each = (
+                mean_bytes(store.path, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
+            )
+            room = int((most - size) / each)
+            if room < count:
+                return position - begin + room, size + int(room * each)
+            position += count
+            size += int(count * each)
+        look *= LOOK_GROWTH
+    return position - begin, size
+
+
+def mean_bytes(path: str, store_id: int, piece: Piece) -> float | None:
+    """Of a message of the piece's block, as far as the piece shows it, or of its file.
+
+    None: the file tells nothing.
+    """
+    if piece.length:
+        return piece.length / piece.stop
+    try:
+        with LtdsReader(OsEnv(), directory_of(path), piece.address, store_id) as file:
+            return max(1.0, file.charge_bytes / max(1, file.count))
+    except (StoreCorrupt, OSError):
+        return None

@@ -1,0 +1,1 @@
+"""How the tasks of a read have their messages: as bytes with a header, or as rows."""

@@ -1,0 +1,1 @@
+"""Sinks: rows on their way into queues, and the one commit for them."""

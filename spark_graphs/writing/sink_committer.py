@@ -1,0 +1,209 @@
+"""The commit of a sink: all tasks' fragments, over all queues, in one transaction, exactly once.
+
+YC1. One compound transaction puts all fragments in task order and records (key, version) in the
+    store's ledger. If the ledger holds the key with this or a later version, nothing is put.
+YC2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
+    Without a key it is not repeated, and OutcomeUnknown is raised.
+YC3. A file that is to be adopted is removed only if no commit that named it can have taken effect.
+    All others are left to the store's owner, which reclaims old files that no transaction adopted.
+YC4. A micro-batch is skipped only if it is committed with the same input (see YN1 in
+    committed_input.py).
+YC5. A file that queues share is never part of the store: the commit puts its blocks, of which few
+    MiB are read at a time, and removes it once it is known what became of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from quire.env import Env, OsEnv
+from quire.errors import (
+    AlreadyCommitted,
+    OutcomeUnknown,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+    StoreFailed,
+)
+from quire.ltds import LtdsReader
+from quire.spark_graphs import connection, position_range
+from quire.spark_graphs.checkpoint import committed_input
+from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.fragments.fragment_file import directory_of, remove
+from quire.spark_graphs.limits import QUEUE_FULL_PAUSE_SECONDS
+
+from . import sink_queues
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+    from quire.interface.transaction import Transaction
+
+
+_log = logging.getLogger("quire.spark_graphs")
+
+
+class FragmentCommitter:
+    """Commits the fragments of one micro-batch or one batch write.
+
+    Args:
+        key, version: what the ledger is asked and told; None for a write that is not repeatable.
+        input_digest: of a streaming query's micro-batch (offset_log.py); None for a batch write.
+        queue_full_timeout: seconds to wait for room in a queue before QueueFull is raised.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        key: str | None,
+        version: int | None,
+        queue_full_timeout: float,
+        env: Env | None = None,
+        input_digest: int | None = None,
+    ) -> None:
+        self._path = path
+        self._key = key
+        self._version = version
+        self._input_digest = input_digest
+        self._queue_full_timeout = queue_full_timeout
+        self._env = env or OsEnv()
+        self._may_have_committed = False
+
+    def commit(self, fragments: list[Fragment]) -> None:
+        """Put all fragments, or find that they are there already. Raises what prevents it."""
+        if not fragments:
+            return
+        full_until = self._env.monotonic() + self._queue_full_timeout
+        asked = False
+        while True:
+            try:
+                self._call(fragments)
+                self._remove({f.shared_id for f in fragments})
+                return
+            except AlreadyCommitted as error:
+                _log.warning("nothing is written again: %s", error)
+                self.discard(fragments)
+                return
+            except QueueFull as error:
+                if not asked:
+                    self._refuse_too_large(fragments)
+                asked = True
+                if self._env.monotonic() + QUEUE_FULL_PAUSE_SECONDS > full_until:
+                    self.discard(fragments)
+                    raise QueueFull(
+                        f"{error} (no room came within {self._queue_full_timeout:g} seconds; let "
+                        "consumers catch up, or raise the option queueFullTimeout)"
+                    ) from error
+                self._env.sleep(QUEUE_FULL_PAUSE_SECONDS)
+            except OutcomeUnknown as error:
+                if self._key is not None:
+                    raise
+                raise OutcomeUnknown(
+                    f"{error}. Look into the queues whether the write is there; give txnAppId and "
+                    "txnVersion to a write that shall be repeated safely"
+                ) from error
+            except QuireError:
+                self.discard(fragments)
+                raise
+
+    def _refuse_too_large(self, fragments: list[Fragment]) -> None:
+        """Raise QueueFull where waiting for room would be in vain."""
+        shares = sink_queues.shares_of(fragments)
+        try:
+            connection.call(
+                self._path,
+                lambda store: sink_queues.check_capacities(store, shares),
+                env=self._env,
+            )
+        except QuireError:
+            self.discard(fragments)
+            raise
+
+    def discard(self, fragments: Iterable[Fragment]) -> None:
+        """Remove the files of fragments that cannot be part of the store (YC3)."""
+        shared_only = self._may_have_committed
+        self._remove({f.shared_id if shared_only else f.ltds_id for f in fragments})
+
+    def _remove(self, files: Iterable[int | None]) -> None:
+        """What cannot be removed is left to the owner; it is no reason to fail."""
+        try:
+            remove(self._path, [ltds_id for ltds_id in files if ltds_id is not None], self._env)
+        except OSError as error:
+            _log.warning("fragments are left to age: %s", error)
+
+    def _call(self, fragments: list[Fragment]) -> None:
+        connection.call(
+            self._path,
+            lambda store: self._try(store, fragments),
+            repeat_unknown=self._key is not None,
+            env=self._env,
+        )
+
+    def _try(self, store: Store, fragments: list[Fragment]) -> None:
+        """One attempt. Raises AlreadyCommitted also before any work is done."""
+        self._check_ledger(store)
+        sink_queues.check_durable(store, {fragment.queue for fragment in fragments})
+        try:
+            with store.transaction() as txn:
+                self._put(store, txn, fragments)
+        except QueueNotFound:
+            position_range.infos(store, {fragment.queue for fragment in fragments})  # with advice
+            raise
+        except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back all the same
+            self._may_have_committed = True
+            raise
+        except AlreadyCommitted:  # since the check
+            self._check_ledger(store)
+            raise
+
+    def _check_ledger(self, store: Store) -> None:
+        """Raises AlreadyCommitted if the ledger holds it, InputChanged if it holds another."""
+        if self._key is None or self._version is None:
+            return
+        last = store.integration.ledger(self._key)
+        if last is None or last < self._version:
+            return
+        if self._input_digest is not None:
+            committed_input.check_same(store, self._key, self._version, self._input_digest, last)
+        raise AlreadyCommitted(
+            f"the ledger of {self._path} holds {self._key}, version {self._version} or later"
+        )
+
+    def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
+        put_fragments(self._env, store, txn, fragments)
+        if self._key is not None and self._version is not None:
+            txn.enter(self._key, self._version)
+            if self._input_digest is not None:
+                made = committed_input.version_of(self._version, self._input_digest)
+                txn.enter(committed_input.input_key(self._key), made)
+
+
+def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[Fragment]) -> None:
+    """Put what fragments hold, or adopt their files, in their order."""
+    for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
+        if shared_id is not None:
+            _put_shared(env, store, txn, shared_id, group)
+            continue
+        for own, some in groupby(group, key=lambda fragment: fragment.block is None):
+            if not own:
+                txn.integration.put_blocks((f.queue, f.block) for f in some if f.block is not None)
+                continue
+            for fragment in some:
+                if fragment.ltds_id is not None:
+                    txn.integration.adopt(fragment.queue, fragment.ltds_id)
+
+
+def _put_shared(
+    env: Env, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
+) -> None:
+    """Put blocks of one file (YC5)."""
+    queues = {
+        number: fragment.queue
+        for fragment in fragments
+        for number in range(*(fragment.blocks or ()))
+    }
+    with LtdsReader(env, directory_of(store.path), ltds_id, store.integration.store_id) as file:
+        blocks = file.contents(list(queues))
+        txn.integration.put_blocks(zip(queues.values(), blocks, strict=True))

@@ -1,0 +1,247 @@
+"""Sinks: tasks write fragments, and the commit makes them one transaction over all queues.
+
+YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
+    makes the repetition a success without effect, and its fragments are thrown away as a whole.
+    What has the number of a committed one and another input is an error (committer.py, YC4).
+- What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
+YW3. `abort` never undoes a commit and never raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument, QuireError
+from quire.spark_graphs import connection
+from quire.spark_graphs.checkpoint.offset_log import OffsetLog
+from quire.spark_graphs.first_line import first_line
+from quire.spark_graphs.fragments import shared_files
+from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
+from quire.spark_graphs.options import WriteOptions, local_path
+from quire.spark_graphs.schema import check_sink_schema
+from quire.spark_graphs.worker_garbage import leave_out_modules
+
+from . import row_sink
+from .routing import gathered, routed
+from .row_sink import Routes
+from .sink_committer import FragmentCommitter
+
+if TYPE_CHECKING:
+    from quire.interface.store import Store
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:")  # of another file system
+
+_log = logging.getLogger("quire.spark_graphs")
+
+
+@first_line
+class BatchWriter(DataSourceArrowWriter):
+    """One batch write. It is repeated without effect if txnAppId and txnVersion say which it is."""
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        schema: StructType,
+        overwrite: bool,
+        routes: Routes | None = None,
+    ) -> None:
+        """`routes`: of rows for typed queues; None: the rows are messages of bytes."""
+        _refuse_overwrite(overwrite)
+        if routes is None:
+            check_sink_schema(schema, options.queue)
+        self._options, self._routes = options, routes
+        self._target = target_at(options.path)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return TaskMessage(write_fragments(iterator, self._options, self._target, self._routes))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.committer().commit(_fragments(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(self.committer(), messages)
+
+    def committer(self) -> FragmentCommitter:
+        options = self._options
+        key = None if options.app_id is None else ledger_key(options.app_id)
+        return FragmentCommitter(options.path, key, options.version, options.queue_full_timeout)
+
+
+@first_line
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of one streaming query; Spark makes one for each task and each commit."""
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        schema: StructType,
+        overwrite: bool,
+        routes: Routes | None = None,
+    ) -> None:
+        """`routes`: of rows for typed queues; None: the rows are messages of bytes."""
+        _refuse_overwrite(overwrite)
+        if routes is None:
+            check_sink_schema(schema, options.queue)
+        self._options, self._routes = options, routes
+        self._target = target_at(options.path)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context else None
+        batch_id = context.getLocalProperty(BATCH_ID) if context else None
+        if context is None or query_id is None or batch_id is None:
+            raise InvalidArgument(
+                "this task knows neither query id nor batch id, by which its messages are written "
+                "only once; a streaming sink of format 'quire' runs in a streaming query only"
+            )
+        return TaskMessage(
+            write_fragments(iterator, self._options, self._target, self._routes),
+            query_id=query_id,
+            run_id=context.getLocalProperty(RUN_ID),
+            batch_id=int(batch_id),
+            checkpoints=context.getLocalProperty(CHECKPOINTS),
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        found = _task_messages(messages)
+        query_ids = {message.query_id for message in found}
+        # A micro-batch has one message at least, also without rows, and all are of one query.
+        if len(query_ids) != 1 or None in query_ids:
+            raise InvalidArgument(f"a micro-batch must be of one query, not of {query_ids}")
+        fragments = _fragments(messages)
+        if not fragments:
+            return  # nothing to find again, and so nothing to make durable
+        query_id = str(query_ids.pop())
+        digest = self.secure(query_id, found[0].checkpoints, batch_id)
+        self.committer(ledger_key(query_id), batch_id, digest).commit(fragments)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        _abort(self.committer(None, batch_id), messages)
+
+    def secure(self, query_id: str, checkpoints: str | None, batch_id: int) -> int:
+        """Make durable what Spark would repeat the micro-batch from; the digest of its input."""
+        directory = checkpoint_directory(self._options, checkpoints)
+        return OffsetLog(directory, query_id).secure(batch_id)
+
+    def committer(
+        self, key: str | None, batch_id: int, input_digest: int | None = None
+    ) -> FragmentCommitter:
+        """What commits a micro-batch; tests have sinks whose committer forgets."""
+        options = self._options
+        return FragmentCommitter(
+            options.path,
+            key,
+            batch_id,
+            options.queue_full_timeout,
+            input_digest=input_digest,
+        )
+
+
+def checkpoint_directory(options: WriteOptions, checkpoints: str | None) -> str | None:
+    """The path of the query's checkpoint; None if it is not in this machine's file systems.
+
+    Args:
+        checkpoints: where the session keeps them, by the names of the queries, unless told
+            otherwise.
+    """
+    location = options.checkpoint
+    if location is None and checkpoints and options.query_name:
+        location = f"{checkpoints}/{options.query_name}"
+    path = None if location is None else local_path(location)
+    return None if path is None or _SCHEME.match(path) else path.rstrip("/")
+
+
+def ledger_key(identity: str) -> str:
+    """The ledger's name for a query id or a txnAppId."""
+    return f"spark:{identity}"
+
+
+class Target(NamedTuple):
+    """What tasks that write know of their store."""
+
+    store_id: int
+    priorities: Mapping[str, int]  # by queue, of messages that say none
+
+
+def target_at(path: str) -> Target:
+    """It is asked where a write is planned, since its tasks join no owner."""
+    return connection.call(path, target_of)
+
+
+def target_of(store: Store) -> Target:
+    """What is known of it now."""
+    return Target(store.integration.store_id, store.integration.put_priorities())
+
+
+def write_fragments(
+    batches: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    target: Target,
+    routes: Routes | None = None,
+) -> list[Fragment]:
+    """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
+    writer = FragmentWriter(
+        options.path, target.store_id, codec=options.codec, priorities=target.priorities
+    )
+    try:
+        with shared_files.seen(options.path):
+            if routes is not None:
+                for queue, rows in row_sink.routed(
+                    batches, options.queue, routes, target.priorities
+                ):
+                    writer.add_rows(queue, rows)
+                return writer.finish()
+            for batch in gathered(batches, options.queue):
+                writer.add(*routed(batch, options.queue))
+            fragments = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    leave_out_modules()
+    return fragments
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidArgument(
+            "format 'quire' only appends: messages that were put cannot be replaced. Use "
+            "outputMode('append') or mode('append')"
+        )
+
+
+def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [message for message in messages if isinstance(message, TaskMessage)]
+
+
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> list[Fragment]:
+    """All fragments in the order of the tasks, which is that of the rows."""
+    return [fragment for message in _task_messages(messages) for fragment in message.fragments]
+
+
+def _abort(committer: FragmentCommitter, messages: Sequence[WriterCommitMessage | None]) -> None:
+    # Where every task has a message, a commit may have run, and its outcome may be unknown here;
+    # the files are the owner's to reclaim then. Where one has none, there was no commit.
+    if all(message is not None for message in messages):
+        return
+    try:
+        committer.discard(_fragments(messages))
+    except (QuireError, OSError) as error:
+        _log.warning("fragments of an aborted write are left to age: %s", error)
