@@ -87,10 +87,10 @@ class Standing(Protocol):
         """What it takes (SR2)."""
 
 
-_Run = tuple[int, list[int]]  # its lowest code, and the others, the lowest last
+_CodeRun = tuple[int, list[int]]  # its lowest code, and the others, the lowest last
 _NONE: Final[array[int]] = array("q")  # of all lines that have none; nobody changes it
 _NONE_AGAIN: Final[list[int]] = []  # likewise
-_NO_RUNS: Final[list[_Run]] = []  # likewise
+_NO_RUNS: Final[list[_CodeRun]] = []  # likewise
 
 
 class Line:
