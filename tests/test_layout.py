@@ -169,6 +169,17 @@ def test_init_re_exports_and_nothing_more(path: Path) -> None:
     assert [name for name in exported if not hasattr(module, name)] == []
 
 
+@pytest.mark.parametrize("folder", sorted({path.parent for path in all_sources()}), ids=str)
+def test_a_folder_is_a_room(folder: Path) -> None:
+    """It has twelve modules at most beside its `__init__`, none of more than 600 lines."""
+    modules = [
+        path for path in all_sources() if path.parent == folder and path.name != "__init__.py"
+    ]
+    assert len(modules) <= 12
+    long = {p.name: n for p in modules if (n := len((ROOT / p).read_text().splitlines())) > 600}
+    assert long == {}
+
+
 PUBLIC = (
     "quire",
     "quire.aio",

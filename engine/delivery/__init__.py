@@ -1,1 +1,3 @@
 """Which message a subscription gets next: the table of states, orders, groups, sequences."""
+
+__all__: list[str] = []

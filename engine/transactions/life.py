@@ -24,8 +24,7 @@ States (`quire.reports.info.TransactionState`):
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
 - An open transaction delays nobody. What it costs is shown by `info`, and bounded: its share of its
   queues' capacity and of the write buffer, and its time.
-- Once it is prepared, what it holds is the store's (see `prepared_transactions`): this object only
-  decides.
+- Once it is prepared, what it holds is the store's: this object only decides.
 - One that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 

@@ -15,7 +15,7 @@ import errno
 from collections.abc import Sequence
 from typing import Final
 
-from quire.env import Env, File
+from .seam import Env, File
 
 PAGE_BYTES: Final = 4096
 

@@ -1,1 +1,3 @@
 """The owner's side: connections of clients, their sessions, what they have prepared."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """What owner and clients send each other: frames, values, addresses, streams."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """Steps that run: their threads, their commits, their numbers."""
+
+__all__: list[str] = []
