@@ -358,6 +358,10 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
         **{name: getattr(found, name) for name in ("type", *options)},
     }
     wanted = {**asked._asdict(), **asked.properties._asdict()}
+    if asked.capacity < found.capacity_bytes <= (found.grow_to or 0):  # it has grown by itself
+        del there["capacity"]
+    if asked.properties.timed is None:  # nobody says it, and the first put with a time may have
+        there.pop("timed", None)
     differing = [
         f"{name} is {there[name]!r}, not {wanted[name]!r}"
         if name != "schema"
