@@ -23,7 +23,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.limits import AIO_THREADS
-from tests.remote.children import Child
+from tests.kit.children import Child
 
 SECONDS = 120.0
 WAITERS = 1000

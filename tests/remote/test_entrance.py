@@ -17,8 +17,8 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore, read_address
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.shared_store import SharedStore
-from tests.remote.actors import actor
-from tests.remote.children import until
+from tests.kit.actors import actor
+from tests.kit.children import until
 
 
 def _replace_by_another_owner_s(run: Path, stack: ExitStack) -> None:

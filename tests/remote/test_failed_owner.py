@@ -13,8 +13,8 @@ import pytest
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, Child, child, until
+from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.children import SECONDS, Child, child, until
 
 # From now on, or from the given write on, every write and sync of the process fails.
 FAIL = """

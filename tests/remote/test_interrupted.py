@@ -14,8 +14,8 @@ from quire.errors import StoreLocked
 from quire.interface.store import Store
 from quire.remote.client.channel import Channel
 from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
-from tests.remote.actors import actor
-from tests.remote.children import child, until
+from tests.kit.actors import actor
+from tests.kit.children import child, until
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 

@@ -19,8 +19,8 @@ from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, until
+from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.children import SECONDS, until
 from tests.remote.test_failed_owner import fail
 
 NEVER = 1e6  # seconds

@@ -15,7 +15,7 @@ from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
 from quire.remote.server.session import ServedStore
 from quire.remote.wire.named_calls import NAMESPACES
-from tests.remote.children import child, join
+from tests.kit.children import child, join
 from tests.remote.test_processes import OWNER, SECONDS, own
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {

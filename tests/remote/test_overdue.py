@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from quire.remote.client.overdue_requests import Overdue
-from tests.remote.children import child, until
+from tests.kit.children import child, until
 
 LONG = 1000.0
 
@@ -203,7 +203,7 @@ FORKING = """
 import os, sys, time
 from quire.remote.client.overdue_requests import overdue
 from tests.remote.test_overdue import Requests, threads
-from tests.remote.children import until
+from tests.kit.children import until
 
 mine = Requests(overdue)
 kept = mine.begin(time.monotonic() + 1000)

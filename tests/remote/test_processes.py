@@ -14,7 +14,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, OutcomeUnknown, StoreClosed
 from quire.opening import open as open_store
-from tests.remote.children import Child, child, join, until
+from tests.kit.children import Child, child, join, until
 
 SECONDS = 120.0
 

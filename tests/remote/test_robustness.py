@@ -21,8 +21,8 @@ from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server import session
 from quire.remote.wire import sockets as sockets_module
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
-from tests.remote.children import Child, child, join, until
-from tests.remote.raw_stream import RawStream, add, call, get
+from tests.kit.children import Child, child, join, until
+from tests.kit.raw_stream import RawStream, add, call, get
 from tests.remote.test_processes import OWNER, SECONDS
 
 IDLE = 500

@@ -38,8 +38,8 @@ from quire.remote.wire.protocol import (
     greeting,
 )
 from quire.remote.wire.urls import path_of
+from tests.kit.raw_stream import RawStream, call, commit, get, good_hello
 from tests.remote.plain_store import PlainStore, served
-from tests.remote.raw_stream import RawStream, call, commit, get, good_hello
 
 SECONDS = 120.0
 

@@ -32,8 +32,8 @@ from quire.remote import RemoteStore
 from quire.remote.client.joining import join
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.wire.named_calls import NAMESPACES
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, until
+from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.children import SECONDS, until
 
 CALL_TIMEOUT = 2.0
 LONG = 60.0  # within which all ends on a busy machine, and far from "for ever"

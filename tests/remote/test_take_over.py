@@ -30,8 +30,8 @@ from quire.interface.store import Store
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.elected_store import ElectedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, child, until
+from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.children import SECONDS, child, until
 
 ENDS: dict[str, Callable[[Actor], None]] = {"closes": Actor.end, "is killed": Actor.kill}
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)

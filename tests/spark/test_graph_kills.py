@@ -26,7 +26,7 @@ from tests.spark.cluster import cluster
 from tests.spark.graph_driver import KEY, OUTPUTS, make
 from tests.spark.kit import eventually, numbers_in, put_numbers, topic
 from tests.spark.session import ROOT
-from tests.spark.test_crash import owned_elsewhere
+from tests.spark.test_killed_processes import owned_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,7 +31,7 @@ from tests.spark.kit import (
     stream,
     topic,
 )
-from tests.spark.test_crash import Driver, owned_elsewhere
+from tests.spark.test_killed_processes import Driver, owned_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
