@@ -56,6 +56,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def own(path: str) -> Store:
+    """The store, whose owner has gone."""
+    store = open_store(path)
+    assert isinstance(store, Store)
+    return store
+
+
 @pytest.fixture
 def owner(store_path: str, clock: Clock) -> Iterator[Store]:
     """A store that this process owns and serves. It verifies at the end."""

@@ -27,9 +27,8 @@ from quire.errors import (
 )
 from quire.messages.message import Message
 from tests.behaviour.forms import FORMS, WITH_CALLBACKS, AnyStore
-from tests.kit.children import child, until
-
-SECONDS = 120.0
+from tests.kit.children import child
+from tests.kit.waiting import SECONDS, eventually
 
 
 @pytest.fixture(params=WITH_CALLBACKS)
@@ -37,12 +36,6 @@ def plain_store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnySto
     """Any of them but those for asyncio, where a loop without its block is none."""
     with FORMS[request.param](owner) as store:
         yield store
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
 
 
 @pytest.fixture
@@ -344,7 +337,7 @@ def test_a_loop_waits(store: AnyStore, work: str) -> None:
     """For the next message, with no transaction open; its end comes when none does."""
 
     def put_when_free(payload: bytes) -> None:
-        until(lambda: store.admin.transactions() == [])
+        eventually(lambda: store.admin.transactions() == [])
         store.put(work, payload)
 
     with store.consume(work, timeout=SECONDS) as messages:
@@ -509,7 +502,7 @@ def test_several_loops_share_a_queue(plain_store: AnyStore, plain_work: str) -> 
     payloads = [b"%d" % n for n in range(40)]
     for payload in payloads:
         store.put(plain_work, payload)
-    until(lambda: len(loops) == 4 and not store.queue(plain_work).messages)
+    eventually(lambda: len(loops) == 4 and not store.queue(plain_work).messages)
     store.put(plain_work, b"end")
     for thread in threads:
         thread.join()

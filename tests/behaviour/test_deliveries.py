@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +9,7 @@ import pytest
 from quire.errors import InvalidArgument, QueueInUse, QueueNotFound, TransactionClosed
 from quire.messages.message import Message
 from tests.behaviour.forms import AnyStore, Clock
-
-SECONDS = 120.0
+from tests.kit.waiting import SECONDS, eventually
 
 
 @pytest.fixture
@@ -31,14 +28,6 @@ def got(store: AnyStore, queue: str) -> list[Message]:
     """All that is there, read for good."""
     with store.transaction() as txn:
         return list(txn.get_many(queue, 100))
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """The maintenance does it, now and then."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_deliveries_are_counted(store: AnyStore, work: str) -> None:

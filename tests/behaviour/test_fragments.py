@@ -26,7 +26,7 @@ from quire.remote import RemoteStore
 from quire.remote.client.channel import Channel
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.behaviour.forms import JOINED, AnyStore
-from tests.kit.children import until
+from tests.kit.waiting import eventually
 
 
 def block(*payloads: bytes) -> bytes:
@@ -47,12 +47,6 @@ def file(store: AnyStore, *payloads: bytes) -> int:
     builder.add_many(payloads)
     writer.add(builder)
     return writer.finish().id
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
 
 
 @pytest.fixture
@@ -185,7 +179,9 @@ def test_the_first_puts_of_many_queues_are_told_together(
         txn.integration.put_blocks((queue, content) for queue in queues)
         assert len(told) == 3
         assert sum(told) > len(queues) * len(content)
-        until(lambda: [len(info.queues) for info in joined.admin.transactions()] == [len(queues)])
+        eventually(
+            lambda: [len(info.queues) for info in joined.admin.transactions()] == [len(queues)]
+        )
     assert len(told) == 3
     assert [info.messages for info in joined.queues(queues)] == [1] * len(queues)
 

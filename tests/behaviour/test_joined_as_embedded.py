@@ -19,8 +19,8 @@ from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
 from quire.remote.limits import SEND_AHEAD_BYTES
 from tests.behaviour.forms import FORMS, JOINED, AnyStore, Clock
-from tests.behaviour.test_life import take
-from tests.kit.children import until
+from tests.kit.messages import take
+from tests.kit.waiting import eventually
 
 CAPACITY = 100_000
 
@@ -100,7 +100,7 @@ def test_a_put_is_known_to_the_owner_at_once(owner: Store, store: AnyStore) -> N
     txn = store.transaction(owner="the importer")
     txn.put("a", b"1")
     txn.put("b", b"2", attributes={"k": "v"})
-    until(lambda: [info.queues for info in owner.admin.transactions()] == [("a", "b")])
+    eventually(lambda: [info.queues for info in owner.admin.transactions()] == [("a", "b")])
     [info] = store.admin.transactions()
     assert (info.owner, info.messages) == ("the importer", 2)
     assert [store.queue(name).open_transactions for name in "ab"] == [1, 1]
@@ -117,9 +117,9 @@ def ended_by_the_store(owner: Store, store: AnyStore, clock: Clock) -> None:
     store.create_queue("work", kind="work")
     txn = store.transaction()
     txn.put("work", b"x")
-    until(lambda: owner.queue("work").open_transactions == 1)
+    eventually(lambda: owner.queue("work").open_transactions == 1)
     clock.forward(600)
-    until(lambda: not owner.admin.transactions())
+    eventually(lambda: not owner.admin.transactions())
     for call in (txn.commit, lambda: txn.put("work", b"y"), lambda: txn.prepare("x1")):
         with pytest.raises(TransactionTimeout) as caught:
             call()
@@ -155,7 +155,7 @@ def test_a_dropped_transaction_is_rolled_back(owner: Store, store: AnyStore) -> 
 def _let_go(owner: Store, held: list[Any]) -> None:
     """Perhaps another thread does so last."""
     held.clear()
-    until(lambda: not owner.admin.transactions())
+    eventually(lambda: not owner.admin.transactions())
 
 
 def test_the_transaction_after_a_rollback_is_clean(store: AnyStore, small: str) -> None:

@@ -32,9 +32,11 @@ from quire.remote.wire.failures import raise_error
 from quire.reports.info import QueueRecord
 from tests.behaviour.forms import TOLD_AT_ONCE, AnyStore
 from tests.kit.behind_loop import BehindLoop
-from tests.kit.children import child, join, until
+from tests.kit.children import child, join
+from tests.kit.messages import take
+from tests.kit.programs import CLIENT, OWNER
 from tests.kit.raw_stream import RawStream, add, commit, get
-from tests.remote.test_processes import CLIENT, OWNER, SECONDS
+from tests.kit.waiting import SECONDS, eventually
 
 CAPACITY = 10_000
 
@@ -51,12 +53,6 @@ print("opened", flush=True)
 sys.stdin.readline()
 txn.commit(timeout=1000)
 """
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
 
 
 def beside(action: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
@@ -105,13 +101,9 @@ def nearly_full(store: AnyStore) -> tuple[Any, Any]:
 def waits(owner: Store) -> None:
     """Until a commit at the owner waits for space."""
     open_ones = owner._context.registry
-    until(lambda: any(isinstance(t, Transaction) and t._waits_for is not None for t in open_ones))
-
-
-def take(store: AnyStore, source: str) -> list[bytes]:
-    """What is there, taken."""
-    with store.transaction() as txn:
-        return txn.get_many(source).payloads()
+    eventually(
+        lambda: any(isinstance(t, Transaction) and t._waits_for is not None for t in open_ones)
+    )
 
 
 # Who is open --------------------------------------------------------------------------------------
@@ -233,7 +225,7 @@ def test_a_get_that_waits_can_be_aborted(store: AnyStore, work: str) -> None:
     """It returns at once."""
     txn = store.transaction()
     thread, errors = beside(lambda: txn.get(work, timeout=1000))
-    until(store.admin.transactions)
+    eventually(store.admin.transactions)
     store.admin.abort(store.admin.transactions()[0].id)
     thread.join(SECONDS)
     assert [type(error) for error in errors] == [TransactionAborted]
@@ -367,7 +359,7 @@ def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: Re
     thread.join(SECONDS)
     assert errors
     assert first.state == "in doubt"
-    until(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
+    eventually(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
     filler.rollback()
     assert take(owner, "small") == [b"old" * 1000]
 
@@ -382,7 +374,7 @@ def test_a_client_dies_while_its_commit_waits(owner: Store) -> None:
         client.say("commit")
         waits(owner)
         client.kill()
-        until(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
+        eventually(lambda: [info.id for info in owner.admin.transactions()] == [filler.id])
     filler.rollback()
     assert take(owner, "small") == [b"old" * 1000]
 

@@ -13,7 +13,7 @@ from quire.errors import AlreadyCommitted, InvalidArgument, QueueFull, QueueNotF
 from quire.opening import open as open_store
 from tests.behaviour.forms import AnyStore
 from tests.kit.actors import OPTIONS, actor
-from tests.kit.children import SECONDS
+from tests.kit.waiting import SECONDS
 
 
 @pytest.fixture

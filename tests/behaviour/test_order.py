@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.definitions import order_code
 from quire.definitions.order import AttributeOrder, SequenceOrder
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled, QuireError
 from quire.messages.message import Message
 from tests.behaviour.forms import AnyStore, Clock
 from tests.kit.children import child
+from tests.kit.registries import order_codes
 
 BY_NUMBER: AttributeOrder = {"attribute": "due", "numeric": True}
 TAKER = """
@@ -29,13 +28,7 @@ time.sleep(600)
 """
 
 
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[dict[str, Any]]:
-    """What a test registers is forgotten."""
-    before = dict(order_code._registered)
-    yield order_code._registered
-    order_code._registered.clear()
-    order_code._registered.update(before)
+registry = pytest.fixture(autouse=True)(order_codes)
 
 
 def put_due(store: AnyStore, *values: str | None) -> None:

@@ -18,9 +18,10 @@ from quire.errors import InvalidArgument, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
 from quire.remote import RemoteStore
 from tests.behaviour.forms import SEGMENT_BYTES, AnyStore, Clock
-from tests.behaviour.test_deliveries import eventually, got
+from tests.behaviour.test_deliveries import got
 from tests.behaviour.test_life import nearly_full
 from tests.kit.children import child
+from tests.kit.waiting import eventually
 
 KIB = b"x" * 1024
 SMALL = 16 << 10  # a capacity, for not quite 16 of them

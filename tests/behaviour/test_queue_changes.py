@@ -19,8 +19,9 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from tests.behaviour.forms import AnyStore
-from tests.behaviour.test_deliveries import eventually, got
+from tests.behaviour.test_deliveries import got
 from tests.kit.behind_loop import BehindLoop
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from quire.errors import (
     TransactionError,
 )
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore, Clock
-from tests.behaviour.test_deliveries import eventually, got
+from tests.behaviour.test_deliveries import got
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

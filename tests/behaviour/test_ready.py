@@ -13,8 +13,8 @@ from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, Transactio
 from quire.remote import RemoteStore
 from quire.remote.wire.protocol import AWAIT, HEAD, READY
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
+from tests.kit.waiting import SECONDS
 
-SECONDS = 120.0
 WAITERS = 1000
 
 with_callbacks = pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)
@@ -30,12 +30,6 @@ def awaited(store: AnyStore, source: str) -> threading.Event:
 def settle(store: AnyStore) -> None:
     """What a joined store has sent before is at the owner."""
     store.status()
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
 
 
 @with_callbacks

@@ -14,7 +14,8 @@ from quire.messages.message import GROUP_KEY
 from quire.opening import open as open_store
 from tests.behaviour.forms import AnyStore
 from tests.kit.actors import OPTIONS, actor
-from tests.kit.children import SECONDS, child
+from tests.kit.children import child
+from tests.kit.waiting import SECONDS
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from quire.interface.schedules import DUE, SCHEDULE
 from quire.opening import open as open_store
 from tests.behaviour.forms import AnyStore
 from tests.kit.actors import OPTIONS, actor
-from tests.kit.children import SECONDS
+from tests.kit.waiting import SECONDS
 
 SECOND = 1_000_000
 NEVER_SOON = "0 0 29 2 *"

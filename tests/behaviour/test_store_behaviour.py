@@ -29,15 +29,7 @@ from quire.errors import (
 )
 from quire.messages.message import MESSAGE_SCHEMA
 from tests.behaviour.forms import AnyStore, Clock
-from tests.kit.children import until
-
-SECONDS = 120.0
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
+from tests.kit.waiting import SECONDS, eventually
 
 
 def test_many_queues_and_the_catalog(store: AnyStore) -> None:
@@ -449,7 +441,7 @@ def test_puts_that_waited_too_long(store: AnyStore, work: str) -> None:
     with pytest.raises(TransactionTimeout), store.transaction(timeout=0.1) as txn:  # noqa: PT012
         txn.put(work, b"x")
         time.sleep(0.11)
-        until(lambda: not store.admin.transactions())  # the maintenance does it, now and then
+        eventually(lambda: not store.admin.transactions())  # the maintenance does it, now and then
     assert store.queue(work).messages == 0
 
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from quire.errors import InvalidArgument
 from tests.behaviour.forms import AnyStore, Clock
-
-SECONDS = 120.0
+from tests.kit.waiting import SECONDS, eventually
 
 
 def got(store: AnyStore, queue: str) -> list[bytes]:
     """All that is there, read for good."""
     with store.transaction() as txn:
         return txn.get_many(queue, 100).payloads()
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """The maintenance does it, now and then."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_message_is_delivered_when_it_is_due(store: AnyStore, clock: Clock) -> None:

@@ -25,10 +25,12 @@ from quire.errors import (
 )
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
-from tests.behaviour.forms import AnyStore
+from tests.behaviour.forms import AnyStore, own
 from tests.kit.children import child, join
+from tests.kit.messages import take
+from tests.kit.programs import OWNER
 from tests.kit.raw_stream import RawStream
-from tests.remote.test_processes import OWNER, SECONDS, own
+from tests.kit.waiting import SECONDS
 
 # Hangs when the call in question has come: before it does anything, or when it is durable.
 HANGING_OWNER = (
@@ -67,18 +69,6 @@ time.sleep(seconds)
 print("prepared", flush=True)
 sys.stdin.readline()
 """
-
-
-@pytest.fixture
-def work(store: AnyStore) -> str:
-    """A work queue."""
-    return store.create_queue("work", kind="work").name
-
-
-def take(store: AnyStore, source: str) -> list[bytes]:
-    """What is there, taken."""
-    with store.transaction() as txn:
-        return txn.get_many(source).payloads()
 
 
 def test_prepared_and_committed(store: AnyStore, work: str) -> None:

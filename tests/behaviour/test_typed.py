@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +12,9 @@ from quire.errors import InvalidArgument, QueueExists
 from quire.messages.message import SETTABLE
 from quire.messages.typed_message import TypedMessage
 from tests.behaviour.forms import AnyStore
+from tests.kit.waiting import eventually
 
 WORDS = "id bigint not null, amount double, name string"
-SECONDS = 120.0
 
 
 def ids(store: AnyStore, queue: str = "q") -> list[int]:
@@ -24,14 +23,6 @@ def ids(store: AnyStore, queue: str = "q") -> list[int]:
         batch = txn.get_arrow(queue, 1000)
     found: list[int] = batch.column("id").to_pylist()
     return found
-
-
-def eventually(condition: Any) -> None:
-    """The maintenance does it."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_rows_are_put_and_got(store: AnyStore) -> None:
@@ -180,7 +171,7 @@ def test_dead_letters_keep_their_columns(store: AnyStore) -> None:
             message = txn.get("q")
             assert message is not None
             txn.reject(message, "no")
-        eventually(lambda target=target: store.queue(target).messages)
+        eventually(lambda target=target: store.queue(target).messages)  # type: ignore[misc]
         [letter] = store.browse(target)
         assert (letter.attributes["quire.reason"], letter.correlation_id) == ("no", "c")
         if target == "dead":

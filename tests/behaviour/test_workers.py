@@ -19,7 +19,8 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, SubscriptionNotFound
 from quire.limits import MAX_CONCURRENCY
 from tests.behaviour.forms import FORMS, WITH_CALLBACKS, AnyStore, Clock
-from tests.kit.children import SECONDS, child, until
+from tests.kit.children import child
+from tests.kit.waiting import SECONDS, eventually
 from tests.test_callbacks import HIDDEN, LAZY
 
 
@@ -41,7 +42,7 @@ def work(store: AnyStore) -> str:
 def no_thread_is_left() -> Iterator[None]:
     """Of those that handle messages."""
     yield
-    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("quire-worker")])
+    eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("quire-worker")])
 
 
 def beside(workers: Workers) -> threading.Thread:
@@ -67,7 +68,7 @@ def test_each_message_is_handled_in_a_transaction(store: AnyStore, work: str) ->
     payloads = [b"%d" % n for n in range(30)]
     store.put_many(work, payloads)
     thread = beside(workers)
-    until(lambda: store.queue("done").messages == 30)
+    eventually(lambda: store.queue("done").messages == 30)
     workers.stop()
     thread.join()
     assert len(names) == 3
@@ -97,7 +98,7 @@ def test_several_handlers_and_batches(store: AnyStore, work: str) -> None:
 
     store.put_many(work, [b"x"] * 25)
     thread = beside(workers)
-    until(lambda: store.queue("done").messages == 25)
+    eventually(lambda: store.queue("done").messages == 25)
     workers.stop()
     thread.join()
     assert sizes == [10, 10, 5]
@@ -121,7 +122,7 @@ def test_a_failure_is_rolled_back_logged_and_counted(
     store.put_many(work, [b"1", b"2"])
     with caplog.at_level(logging.ERROR, "quire.workers"):
         thread = beside(workers)
-        until(lambda: store.queue("done").messages == 2)
+        eventually(lambda: store.queue("done").messages == 2)
         workers.stop()
         thread.join()
     assert counts[0] == (b"1", 1)
@@ -175,7 +176,7 @@ def run_until(workers: Workers, condition: Callable[[], object]) -> None:
     """They are stopped then."""
     thread = beside(workers)
     try:
-        until(condition)
+        eventually(condition)
     finally:
         workers.stop()
         thread.join()
@@ -379,7 +380,7 @@ def test_what_is_not_finished_in_time_is_rolled_back(
     finally:
         go_on.set()
     other.commit()
-    until(lambda: workers.failures == 1)
+    eventually(lambda: workers.failures == 1)
     assert store.get_many("done").payloads() == [b"other"]
 
 
@@ -416,7 +417,7 @@ def test_a_second_signal_ends_the_grace(store: AnyStore, work: str) -> None:
     try:
         workers.run()
         go_on.set()
-        until(lambda: workers.status()[0].running == 0)
+        eventually(lambda: workers.status()[0].running == 0)
     finally:
         signal.signal(signal.SIGINT, before)
     assert store.get_many(work).payloads() == [b"1"]

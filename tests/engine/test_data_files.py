@@ -21,11 +21,12 @@ from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.limits import MAX_DATA_FILES
 from quire.testing import Call, SimEnv, SimulatedCrash
-from tests.engine.kit import WAIT, take
 from tests.engine.page_guard import guard_pages
 from tests.engine.page_guard import used_pages as used_on_disk
 from tests.engine.test_free_space import in_use
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 FILES = 3
 NAMES = ["a", "b", "c"]
@@ -292,7 +293,7 @@ def test_all_files_are_written_at_the_same_time(env: SimEnv, step: str) -> None:
 
     def wait_for_the_others(call: Call) -> None:
         if call.kind == "write" and call.path.endswith(".dat"):
-            together.wait(WAIT)
+            together.wait(SECONDS)
             met.append(call.path)
 
     with threaded(env) as store:
@@ -424,7 +425,7 @@ def test_promise_11_no_room_does_not_hide_a_failed_write(env: SimEnv, broken: in
 
     def meet(call: Call) -> None:
         if call.path.endswith(".dat"):
-            together.wait(WAIT)
+            together.wait(SECONDS)
 
     with threaded(env) as store:
         furnish(store)

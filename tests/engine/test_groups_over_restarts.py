@@ -17,13 +17,8 @@ from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine import test_rules_model
-from tests.engine.workload import new_machine, open_store
-
-
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
+from tests.engine.workload import open_store
+from tests.kit.messages import take
 
 
 def make(env: SimEnv, **options: bool) -> Store:
@@ -38,12 +33,6 @@ def make(env: SimEnv, **options: bool) -> Store:
     return store
 
 
-def get_all(store: Store) -> list[bytes]:
-    """What can be got now."""
-    with store.transaction() as txn:
-        return txn.get_many("q").payloads()
-
-
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_prepared_transaction_keeps_its_groups_over_a_restart(env: SimEnv, commit: bool) -> None:
     """Though what it has got is known by positions only then."""
@@ -54,14 +43,14 @@ def test_a_prepared_transaction_keeps_its_groups_over_a_restart(env: SimEnv, com
     env = env.kill()
     store.abandon("the machine of before")
     store = open_store(env)
-    assert get_all(store) == [b"b0", b"b1"]
-    assert get_all(store) == []
+    assert take(store, "q") == [b"b0", b"b1"]
+    assert take(store, "q") == []
     if commit:
         store.prepared.commit("x")
-        assert get_all(store) == [b"a1"]
+        assert take(store, "q") == [b"a1"]
     else:
         store.prepared.rollback("x")
-        assert get_all(store) == [b"a0", b"a1"]
+        assert take(store, "q") == [b"a0", b"a1"]
     store.close()
 
 
@@ -75,11 +64,11 @@ def test_groups_are_switched_on_while_messages_are_in_flight(env: SimEnv) -> Non
     assert second is not None
     txn.reject(second, delay=5.0)
     store.alter_queue("q", grouped=True)
-    assert get_all(store) == []
+    assert take(store, "q") == []
     txn.rollback()
-    assert get_all(store) == [b"a0", b"a1"]
+    assert take(store, "q") == [b"a0", b"a1"]
     env.advance(6)
-    assert get_all(store) == [b"b0", b"b1"]
+    assert take(store, "q") == [b"b0", b"b1"]
     store.close()
 
 
@@ -89,9 +78,9 @@ def test_groups_are_switched_off(env: SimEnv) -> None:
     txn = store.transaction()
     assert txn.get("q") is not None
     store.alter_queue("q", grouped=False)
-    assert get_all(store) == [b"b0", b"a1", b"b1"]
+    assert take(store, "q") == [b"b0", b"a1", b"b1"]
     txn.rollback()
-    assert get_all(store) == [b"a0"]
+    assert take(store, "q") == [b"a0"]
     store.close()
 
 
@@ -115,7 +104,7 @@ def test_what_is_not_due_holds_no_group_up(env: SimEnv) -> None:
     with store.transaction() as txn:
         assert txn.get_many("q", 1).payloads() == [b"a1"]
     env.advance(6)
-    assert get_all(store) == [b"a0", b"a2", b"a3"]
+    assert take(store, "q") == [b"a0", b"a2", b"a3"]
     store.close()
 
 
@@ -129,7 +118,7 @@ def test_what_has_expired_holds_no_group_up(env: SimEnv) -> None:
     assert txn.get("q") is not None
     txn.rollback()
     env.advance(2.5)
-    assert get_all(store) == [b"a0"]
+    assert take(store, "q") == [b"a0"]
     store.close()
 
 
@@ -142,7 +131,7 @@ def test_unget_gives_a_group_back_in_order(env: SimEnv) -> None:
         for _ in range(3):
             assert txn.get_many("q", 9).payloads() == [b"b0", b"a1", b"b1", b"a2"]
             txn.unget()
-        assert get_all(store) == [b"b0", b"b1"]
+        assert take(store, "q") == [b"b0", b"b1"]
         assert txn.get_many("q", 9).payloads() == [b"a1", b"a2"]
     store.close()
 
@@ -155,7 +144,7 @@ def test_a_read_to_passes_groups_by(env: SimEnv) -> None:
     with store.transaction() as other:
         other.read_to("q", 3)
     txn.commit()
-    assert get_all(store) == [b"b1"]
+    assert take(store, "q") == [b"b1"]
     assert store.queue("q").messages == 0
     store.close()
 
@@ -207,7 +196,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     with store.transaction() as txn:
         got = [m.payload for _ in range(3) if (m := txn.get("q"))]
         held = {int(payload) % 3 for payload in got}
-        others = get_all(store)
+        others = take(store, "q")
         assert held.isdisjoint(int(payload) % 3 for payload in others)
         got += txn.get_many("q").payloads()
     for group in range(3):

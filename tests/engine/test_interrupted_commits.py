@@ -16,7 +16,8 @@ from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written_messages import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
-from tests.engine.kit import WAIT, take
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 
 @pytest.mark.promise(2)
@@ -30,7 +31,7 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
     def hold(call: Call) -> None:
         if call.kind == "write" and threading.current_thread() is leader:
             writing.set()
-            go_on.wait(WAIT)
+            go_on.wait(SECONDS)
 
     def interrupt() -> None:
         while len(store._context.sequencer._queue) == 0:
@@ -41,12 +42,12 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
     leader = threading.Thread(target=store.put, args=("work", b"first"))
     env.before_call = hold
     leader.start()
-    assert writing.wait(WAIT)
+    assert writing.wait(SECONDS)
     threading.Thread(target=interrupt).start()
     transaction = store.transaction()
     with pytest.raises(KeyboardInterrupt), transaction:
         transaction.put("work", b"second")
-    leader.join(WAIT)
+    leader.join(SECONDS)
     env.before_call = None
     assert transaction.state == "committed"
     info = store.queue("work")
@@ -109,14 +110,14 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
 
         def hold() -> None:
             taken.set()
-            go_on.wait(WAIT)
+            go_on.wait(SECONDS)
 
         def interrupted(*_: Any, **__: Any) -> None:
             raise KeyboardInterrupt
 
         threads = [threading.Thread(target=sequencer.exclusive, args=(hold,))]
         threads[0].start()
-        assert taken.wait(WAIT)
+        assert taken.wait(SECONDS)
         for number, transaction in enumerate((leader, member)):
             threads.append(threading.Thread(target=end, args=(transaction,)))
             threads[-1].start()
@@ -125,7 +126,7 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
         monkeypatch.setattr(TransactionChange, "apply", interrupted)
         go_on.set()
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         monkeypatch.undo()
         assert member.state == "in doubt"
         for _ in range(3):

@@ -30,8 +30,8 @@ from quire.limits import LTDS_WRITE_BYTES, LTDS_WRITERS
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
 from quire.testing.sim_calls import CallLog
-from tests.engine.kit import take
 from tests.engine.test_large_transactions import ltds_files, swept
+from tests.kit.messages import take
 
 CALLS = ("write", "sync", "allocate", "truncate", "punch")
 

@@ -24,7 +24,8 @@ from quire.errors import (
 )
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.testing import SimEnv
-from tests.engine.kit import WAIT, take
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 CAPACITY = 10_000
 
@@ -51,7 +52,7 @@ def in_a_thread(action: Any) -> tuple[threading.Thread, list[BaseException]]:
 
 def waits(transaction: Transaction) -> None:
     """Until a commit of the transaction waits for space."""
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + SECONDS
     while transaction._waits_for is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -79,13 +80,13 @@ def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
         store.create_queue("other", kind="topic")
         first, second = nearly_full(store)
         first.put("other", b"compound")
-        thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
+        thread, errors = in_a_thread(lambda: first.commit(timeout=SECONDS))
         waits(first)
         assert store.queue("q").reserving == 0
         assert store.queue("other").reserving == 0  # what was reserved elsewhere is released
         store.put("other", b"not held up")
         assert take(store, "q") == [b"old" * 1000]
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not errors
         assert first.state == "committed"
         second.commit()
@@ -98,10 +99,10 @@ def test_promise_5_a_prepare_waits_for_space(store_path: str) -> None:
     """As a commit does; its decision needs no space any more."""
     with Store.open(store_path) as store:
         first, second = nearly_full(store)
-        thread, errors = in_a_thread(lambda: first.prepare("x", timeout=WAIT))
+        thread, errors = in_a_thread(lambda: first.prepare("x", timeout=SECONDS))
         waits(first)
         assert take(store, "q") == [b"old" * 1000]
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not errors
         assert first.state == "prepared"
         store.prepared.commit("x")
@@ -127,10 +128,10 @@ def test_a_commit_that_waits_can_be_aborted(store_path: str) -> None:
     """The owner's commit raises TransactionAborted, and nothing of it is there."""
     with Store.open(store_path) as store:
         first, second = nearly_full(store)
-        thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
+        thread, errors = in_a_thread(lambda: first.commit(timeout=SECONDS))
         waits(first)
         store.admin.abort(first.id)
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert [type(error) for error in errors] == [TransactionAborted]
         second.rollback()
         assert take(store, "q") == [b"old" * 1000]
@@ -149,7 +150,7 @@ def test_an_abort_that_comes_as_a_commit_begins_to_wait(
             found = waiting["for"]
             if threading.current_thread().name == "another" and not looked.is_set():
                 looked.set()
-                go_on.wait(WAIT)
+                go_on.wait(SECONDS)
             return found
 
         def wait(_: Transaction, queue: Any) -> None:
@@ -157,11 +158,11 @@ def test_an_abort_that_comes_as_a_commit_begins_to_wait(
 
         monkeypatch.setattr(Transaction, "_waits_for", property(look, wait), raising=False)
         aborting, no_errors = in_a_thread(lambda: store.admin.abort(first.id))
-        assert looked.wait(WAIT)
+        assert looked.wait(SECONDS)
         threading.Timer(0.1, go_on.set).start()
-        committing, errors = in_a_thread(lambda: first.commit(timeout=100 * WAIT))
+        committing, errors = in_a_thread(lambda: first.commit(timeout=100 * SECONDS))
         for thread in (committing, aborting):
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert [type(error) for error in errors] == [TransactionAborted]
         monkeypatch.undo()
         assert not no_errors
@@ -177,7 +178,7 @@ def test_closing_the_store_ends_a_commit_that_waits(store_path: str) -> None:
     waits(first)
     closing, failures = in_a_thread(store.close)
     for each in (closing, thread):
-        each.join(WAIT)
+        each.join(SECONDS)
         assert not each.is_alive()
     assert not failures
     assert [type(error) for error in errors] == [StoreClosed]
@@ -341,10 +342,10 @@ def test_a_get_that_waits_can_be_aborted(store_path: str) -> None:
     with Store.open(store_path) as store:
         store.create_queue("q", kind="work")
         txn = store.transaction()
-        thread, errors = in_a_thread(lambda: txn.get("q", timeout=WAIT))
+        thread, errors = in_a_thread(lambda: txn.get("q", timeout=SECONDS))
         waits(txn)
         store.admin.abort(txn.id)
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert [type(error) for error in errors] == [TransactionAborted]
 
 

@@ -14,7 +14,7 @@ from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.errors import PositionLost, QueueNotFound
-from tests.engine.kit import take
+from tests.kit.messages import take
 
 SOME = 5  # pointers under one hold of the lock
 

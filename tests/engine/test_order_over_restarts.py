@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.definitions import order_code
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.engine import EmbeddedStore as Store
 from quire.engine.delivery import ready_positions, sequences
@@ -33,38 +32,22 @@ from quire.errors import InvalidArgument, QueueDisabled, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import LAST_RANK, MAX_DATA_BLOCK_BYTES, SCATTERED_BLOCK_BYTES
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.workload import new_machine, open_store
+from tests.engine.workload import open_store
+from tests.kit.messages import take
+from tests.kit.registries import order_codes
 
 SECOND = 1_000_000
 BY_NUMBER: AttributeOrder = {"attribute": "due", "numeric": True}
 BY_SEQUENCE: SequenceOrder = {"sequence": "seq", "wait": 5.0}
 
 
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
-
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[dict[str, Any]]:
-    """What a test registers is forgotten."""
-    before = dict(order_code._registered)
-    yield order_code._registered
-    order_code._registered.clear()
-    order_code._registered.update(before)
+registry = pytest.fixture(autouse=True)(order_codes)
 
 
 def put_numbers(store: Store, *numbers: int, sender: str = "a") -> None:
     """Messages of a sender, whose payloads are their numbers."""
     for number in numbers:
         store.put("q", b"%d" % number, sender=sender, attributes={"seq": str(number)})
-
-
-def get_all(store: Store) -> list[bytes]:
-    """What can be got now, read for good."""
-    with store.transaction() as txn:
-        return txn.get_many("q").payloads()
 
 
 def reopened(store: Store, env: SimEnv) -> tuple[Store, SimEnv]:
@@ -372,7 +355,7 @@ def test_a_sequence_is_in_order_after_a_restart(
     store = open_store(env)
     store.create_queue("q", kind="work", order=BY_SEQUENCE)
     put_numbers(store, 1, 2)
-    assert get_all(store) == [b"1", b"2"]
+    assert take(store, "q") == [b"1", b"2"]
     numbers = [3, 12, 11, 10, 9, 8, 7, 6, 5, 4]
     put_numbers(store, *numbers)
     store.admin.checkpoint()
@@ -416,7 +399,7 @@ def test_who_is_not_known_waits_since_its_commit(env: SimEnv) -> None:
     put_numbers(store, 5)
     env.advance(3)
     store, env = reopened(store, env)
-    assert get_all(store) == []
+    assert take(store, "q") == []
     env.advance(3)
     with store.transaction() as txn:
         message = txn.get("q")
@@ -435,9 +418,9 @@ def test_what_expires_is_not_missing(env: SimEnv) -> None:
         txn.put("q", b"2", attributes={"seq": "2"})
         txn.put("q", b"3", attributes={"seq": "3"}, deliver_at=env.now_us() + 2 * SECOND)
         txn.put("q", b"4", attributes={"seq": "4"})
-    assert get_all(store) == [b"2"]
+    assert take(store, "q") == [b"2"]
     env.advance(3)
-    assert get_all(store) == [b"3", b"4"]
+    assert take(store, "q") == [b"3", b"4"]
     assert store.subscriptions("q")[0].gaps == 0
     assert store.queue("q").messages == 0
     store.close()
@@ -590,7 +573,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
     store.admin.checkpoint()
     assert store.admin.verify().ok
     store.alter_queue("q", order="commit")
-    assert get_all(store) == [b"2", b"1"]
+    assert take(store, "q") == [b"2", b"1"]
     quire.register_order("mine", lambda headers: headers["priority"])
     store.alter_queue("q", order="mine")
     registry.clear()
@@ -599,7 +582,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
         store.get("q")
     quire.register_order("mine", lambda headers: headers["priority"])
     store, env = reopened(store, env)
-    assert get_all(store) == []
+    assert take(store, "q") == []
     store.drop_queue("q")
     store.close()
 

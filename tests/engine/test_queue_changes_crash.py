@@ -14,7 +14,7 @@ from quire.engine.upkeep import purging
 from quire.errors import DiskFull, InvalidArgument, QueueExists, QueueFull
 from quire.reports.dump_items import as_json
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.workload import PATH, new_machine, open_store
+from tests.engine.workload import PATH, all_of, new_machine, open_store
 
 Step = Callable[[Store], object]
 
@@ -109,15 +109,7 @@ def is_between(found: dict[str, Any], before: dict[str, Any], after: dict[str, A
     return True
 
 
-def run(env: SimEnv, done: list[int]) -> None:
-    """All the steps."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    for number, step in enumerate(STEPS):
-        step(store)
-        done.append(number)
-    store.close()
+run = all_of(STEPS)
 
 
 def test_each_is_whole_after_a_power_failure(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

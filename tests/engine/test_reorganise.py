@@ -24,7 +24,6 @@ from quire.engine.pages.io_manager import IoManager
 from quire.env import Env
 from quire.errors import DiskFull, PositionLost, StoreCorrupt, StoreFailed
 from quire.testing import Call, SimEnv, enumerate_crashes
-from tests.engine.kit import WAIT, take
 from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
     ALL,
@@ -42,6 +41,8 @@ from tests.engine.workload import (
     new_machine,
     open_store,
 )
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -205,7 +206,7 @@ def test_online(store_path: str) -> None:
             store.admin.checkpoint()
         stop.set()
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert not wrong, wrong
         assert store.status()["checkpoints"]["reorganised_bytes"] > 5_000_000
         check_left_payloads(store)

@@ -9,15 +9,9 @@ from quire.engine import EmbeddedStore as Store
 from quire.limits import MAX_DELAY_SECONDS
 from quire.messages.message import Message
 from quire.testing import SimEnv, sim_env
-from tests.engine.workload import new_machine, open_store
+from tests.engine.workload import open_store
 
 RETRY: Retry = {"delay": 2.0}
-
-
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
 
 
 def seconds(deliveries: int, chance: float = 0.0, **policy: object) -> float:

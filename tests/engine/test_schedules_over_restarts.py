@@ -41,7 +41,7 @@ def due(store: Store, queue: str = "q") -> list[int]:
     return [int(message.attributes[DUE]) // MINUTE for message in store.browse(queue)]
 
 
-def take(store: Store) -> list[int]:
+def take_due(store: Store) -> list[int]:
     """The same, read for good."""
     found = due(store)
     store.get_many("q", 100_000)
@@ -119,20 +119,20 @@ def test_clocks_that_are_set(seed: int) -> None:
     first = minute(env)
     env.advance(120)
     look(store)
-    assert take(store) == [first + 1, first + 2]
+    assert take_due(store) == [first + 1, first + 2]
     env.jump_wall_clock(-3600)
     env.advance(600)
     look(store)
     store.close()
     store = open_store(env)
     look(store)
-    assert take(store) == []
+    assert take_due(store) == []
     env.jump_wall_clock(3600)
     look(store)
-    assert take(store) == list(range(first + 3, first + 13))
+    assert take_due(store) == list(range(first + 3, first + 13))
     env.jump_wall_clock(600)
     look(store)
-    assert take(store) == list(range(first + 13, first + 23))
+    assert take_due(store) == list(range(first + 13, first + 23))
     store.close()
 
 
@@ -148,13 +148,13 @@ def test_a_pause_is_not_missed(seed: int) -> None:
     store.cron.alter("s", paused=False)
     env.advance(60)
     look(store)
-    assert take(store) == [first + 11]
+    assert take_due(store) == [first + 11]
     store.cron.alter("s", cron="0 * * * *")
     env.advance(36_000)
     store.cron.alter("s", cron="* * * * *")
     env.advance(60)
     look(store)
-    assert take(store)[-1] == minute(env)
+    assert take_due(store)[-1] == minute(env)
     store.cron.alter("s", payload=b"other", sender="me")  # the rest is as it was
     env.advance(180)
     look(store)

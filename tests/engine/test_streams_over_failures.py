@@ -55,7 +55,7 @@ def put(store: Store, known: Known) -> None:
     known.end += 1
 
 
-def take(store: Store, known: Known) -> None:
+def take_film(store: Store, known: Known) -> None:
     """The first of them, read to its end."""
     with store.transaction() as txn:
         message = txn.get("films")
@@ -74,10 +74,10 @@ def run(env: SimEnv, known: Known) -> None:
         known.made = True
         put(store, known)
         put(store, known)
-        take(store, known)
+        take_film(store, known)
         store.admin.checkpoint()
         put(store, known)
-        take(store, known)
+        take_film(store, known)
         txn = store.transaction()
         txn.put_stream("films", film(known.end))
         txn.put("titles", b"%6d" % known.end)
@@ -110,7 +110,7 @@ def check(env: SimEnv, known: Known) -> None:
         now = Known(first, end)
         put(store, now)
         while now.first < now.end:
-            take(store, now)
+            take_film(store, now)
         assert store.queue("films").used_bytes == 0
         store._opened.places.sweep()
         assert list_ids(env, f"{PATH}/ltds") == []

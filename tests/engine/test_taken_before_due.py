@@ -6,13 +6,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
-from tests.engine.workload import new_machine, open_store
-
-
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
+from tests.engine.workload import open_store
 
 
 def make(env: SimEnv, **options: bool) -> tuple[Store, int]:

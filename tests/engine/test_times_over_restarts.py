@@ -11,6 +11,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
+from tests.kit.messages import take
 
 HOUR = 3_600_000_000
 
@@ -31,12 +32,6 @@ def make(store: Store, *, keep: bool = False) -> None:
     store.create_queue("q", kind="work", timed=True, keep_expired=keep, dead_letter="dead")
 
 
-def take(store: Store) -> list[bytes]:
-    """What can be got now, read for good."""
-    with store.transaction() as txn:
-        return txn.get_many("q", 100).payloads()
-
-
 def test_times_hold_over_a_restart(seed: int) -> None:
     """What is scheduled is durable; what expires while nobody runs is not delivered."""
     env = new_machine(seed)
@@ -52,10 +47,10 @@ def test_times_hold_over_a_restart(seed: int) -> None:
     env = env.crash(seed=seed)
     env.advance(3601)
     store = open_store(env)
-    assert take(store) == [b"in an hour", b"in the journal"]
+    assert take(store, "q") == [b"in an hour", b"in the journal"]
     assert store.browse("dead").payloads() == [b"for an hour", b"between"]
     env.advance(3600)
-    assert take(store) == [b"in two hours"]
+    assert take(store, "q") == [b"in two hours"]
     assert store.queue("q").messages == 0
     store.close()
 
@@ -68,9 +63,9 @@ def test_a_clock_that_is_set_back_delays(seed: int) -> None:
     store.put("q", b"m", deliver_at=env.now_us() + HOUR)
     env.jump_wall_clock(-7200)
     env.advance(3601)
-    assert take(store) == []
+    assert take(store, "q") == []
     env.jump_wall_clock(7200)
-    assert take(store) == [b"m"]
+    assert take(store, "q") == [b"m"]
     store.close()
 
 
@@ -85,7 +80,7 @@ def test_many_expire_by_few_commits(seed: int) -> None:
                 txn.put("q", b"x" * 50, expires_at=env.now_us() + 1000 + number)
     env.advance(1)
     before = env.calls.count("write", "*.log")
-    assert take(store) == []
+    assert take(store, "q") == []
     store.create_queue(
         "more", kind="topic"
     )  # after a commit the maintenance looks, as no thread does
@@ -155,7 +150,7 @@ def check(env: SimEnv, seen: Seen) -> None:
     for payload in seen.put:
         maybe = {0, 1} if payload == seen.reading else {int(payload not in seen.read)}
         assert there.count(payload) in maybe, payload
-    got = take(store)
+    got = take(store, "q")
     assert got == sorted(got, key=int)
     assert not [payload for payload in got if int(payload) % 3 == 1]
     store.create_queue("more", kind="topic")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from quire.opening import open as open_store
+from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.children import Child
-
-__all__ = ["Actor", "actor"]
 
 # Evaluates each line that it reads; `hang(...)` lets it hang in a method of a transaction or store.
 PROGRAM = """
@@ -85,3 +85,18 @@ def actor(path: str, **options: object) -> Iterator[Actor]:
         yield process
     finally:
         process.close()
+
+
+def owner_with_work(store_path: str) -> Iterator[Actor]:
+    """A process that owns the store at `store_path`, with a work queue "work": a fixture."""
+    with actor(store_path) as process:
+        assert process.role == "owner"
+        process.ask('store.create_queue("work", kind="work")')
+        yield process
+
+
+def joined_elected(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
+    """The store, joined by this process: a fixture."""
+    with open_store(store_path, **OPTIONS) as joined:
+        assert isinstance(joined, ElectedStore)
+        yield joined

@@ -6,15 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import quire.remote
 from quire.env import OsEnv
 from quire.remote import RemoteStore
+from tests.kit.waiting import SECONDS
 from tests.source_tree import ROOT
-
-SECONDS = 120.0
 
 
 class Child:
@@ -82,11 +81,3 @@ def join(path: str) -> RemoteStore:
             return store
         time.sleep(0.02)
     raise AssertionError(f"nobody serves {path}")
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for it, but not for ever."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -28,8 +28,7 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.sockets import connect
 from quire.remote.wire.urls import place_of
-
-SECONDS = 120.0
+from tests.kit.waiting import SECONDS
 
 
 class RawStream:

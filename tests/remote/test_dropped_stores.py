@@ -13,7 +13,8 @@ from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.client import remote_store
-from tests.kit.children import join, until
+from tests.kit.children import join
+from tests.kit.waiting import eventually
 
 DROPPED = "was dropped while it was"
 
@@ -33,7 +34,7 @@ def test_a_dropped_joined_store_ends_its_connection(owner: Store) -> None:
         assert owner.status()["sharing"]["clients"] == 2
         with pytest.warns(ResourceWarning, match=DROPPED):
             drop(held)
-        until(lambda: owner.status()["sharing"]["clients"] == 1)
+        eventually(lambda: owner.status()["sharing"]["clients"] == 1)
         assert other.queue("work").messages == 1
 
 
@@ -48,7 +49,7 @@ def test_a_transaction_keeps_a_dropped_joined_store(owner: Store) -> None:
     assert owner.status()["sharing"]["clients"] == 1
     with pytest.warns(ResourceWarning, match=DROPPED):
         drop(held)
-    until(lambda: owner.status()["sharing"]["clients"] == 0)
+    eventually(lambda: owner.status()["sharing"]["clients"] == 0)
 
 
 def test_a_closed_joined_store_is_dropped_in_silence(
@@ -85,7 +86,7 @@ def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
         assert txn.get("work") is None  # it has reached the owner
         with pytest.warns(ResourceWarning, match=DROPPED):
             del owner
-        until(lambda: joined.connection.lost)
+        eventually(lambda: joined.connection.lost)
         with pytest.raises(QuireError):
             txn.commit()
     found: list[Store] = []
@@ -97,6 +98,6 @@ def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
             return False
         return True
 
-    until(opens)
+    eventually(opens)
     with found[0] as again:
         assert again.queue("work").messages == 0

@@ -19,8 +19,8 @@ from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
-from tests.kit.actors import OPTIONS, Actor, actor
-from tests.kit.children import SECONDS, until
+from tests.kit.actors import OPTIONS, Actor, actor, joined_elected
+from tests.kit.waiting import SECONDS, eventually
 from tests.remote.test_failed_owner import fail
 
 NEVER = 1e6  # seconds
@@ -58,12 +58,7 @@ def owner(store_path: str) -> Iterator[Actor]:
         yield process
 
 
-@pytest.fixture
-def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
-    """The store, joined by this process."""
-    with open_store(store_path, **OPTIONS) as joined:
-        assert isinstance(joined, ElectedStore)
-        yield joined
+store = pytest.fixture(joined_elected)
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ def nobody_owns(owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPat
     owner.kill()
     assert isinstance(store._inner, quire.remote.RemoteStore)
     connection = store._inner.connection
-    until(lambda: connection.lost)
+    eventually(lambda: connection.lost)
 
 
 @contextmanager
@@ -116,7 +111,7 @@ def test_workers_of_an_owner_that_failed_end(store_path: str, *, others: bool) -
         assert len(handled) < 10
         assert workers.status()[0].running == 0
         if joined is not None:  # it has taken over, or is about to
-            until(lambda: joined.role == "owner")
+            eventually(lambda: joined.role == "owner")
     with open_store(store_path) as again:
         left, done = (again.get_many(name).payloads() for name in ("work", "done"))
         assert sorted(left + done) == payloads(10)
@@ -138,7 +133,7 @@ def test_workers_of_a_joined_store_get_the_next_owner(owner: Actor, store: Elect
 
     store.put_many("work", payloads(20))
     running = Beside(workers.run)
-    until(lambda: store.role == "owner" and not store.queue("work").messages)
+    eventually(lambda: store.role == "owner" and not store.queue("work").messages)
     assert running.is_alive()
     workers.stop()
     assert running.ends() is None
@@ -166,7 +161,7 @@ def test_workers_end_where_nobody_owns_the_store(store: ElectedStore) -> None:
         patched.setattr(store, "_wait_for_another", wait)
         patched.setattr("quire.workers._check_there", lambda *_: None)  # it was, some time ago
         running = Beside(workers.run)
-        until(waits.is_set)
+        eventually(waits.is_set)
         workers.stop()
         assert running.ends() is None
 
@@ -229,12 +224,12 @@ def test_workers_of_a_connection_end_with_its_owner(owner: Actor, moment: str, h
             store.put("work", b"1")
             assert handled.wait(SECONDS)
         else:
-            until(lambda: store._awaiting._callbacks.get("work"))
+            eventually(lambda: store._awaiting._callbacks.get("work"))
         if how == "killed":
             owner.kill()
         else:
             owner.say("store.close()")
-        until(lambda: connection.lost)
+        eventually(lambda: connection.lost)
         over.set()
         error = running.ends()
     # One that closes may have said so itself.
@@ -284,13 +279,13 @@ def test_a_loop_goes_on_however_many_owners_end(
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Election, "succeed", lambda election: election.join())
             loop = Beside(lambda: kind(store_path, stores, found))
-            until(lambda: stores)
+            eventually(lambda: stores)
             for _ in range(2):
                 process_id = stores[0].owner_process_id
                 each = by_pid.pop(process_id)
                 assert each.line() == "hanging"
                 each.kill()
-                until(lambda p=process_id: stores[0].owner_process_id != p)  # type: ignore[misc]
+                eventually(lambda p=process_id: stores[0].owner_process_id != p)  # type: ignore[misc]
         (last,) = by_pid.values()  # the last one hangs, too, and this process is the next
         assert last.line() == "hanging"
         last.kill()
@@ -343,8 +338,8 @@ def test_tasks_while_owners_fail(owner: Actor, store: ElectedStore, store_path: 
                 put.append(payload)
             except QuireError:
                 maybe.append(payload)
-        until(lambda: store.owner_process_id == second.process.pid)
-        until(lambda: store.queue("work").messages == 0)
+        eventually(lambda: store.owner_process_id == second.process.pid)
+        eventually(lambda: store.queue("work").messages == 0)
         over.set()
         assert loops.ends() is None
         done = store.get_many("done").payloads()

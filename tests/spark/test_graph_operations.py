@@ -23,11 +23,11 @@ from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
 from quire.spark_graphs.graphs import graph as module
 from quire.spark_graphs.graphs import run as run_module
-from tests.spark.kit import eventually, numbers_in, put_numbers, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.plain_work import PlainSpark, PlainWork, thread
 
 Payloads = dict[str, list[bytes]]
-SECONDS = 300.0
 
 
 class Spark(PlainSpark):

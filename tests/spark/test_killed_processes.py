@@ -16,18 +16,11 @@ import pytest
 import quire
 from quire.opening import open_or_serve
 from quire.spark_graphs import connection
+from tests.kit.waiting import eventually
+from tests.spark.checkpoint_logs import last_logged
 from tests.spark.driver import OUTPUTS
-from tests.spark.kit import (
-    eventually,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    spread,
-    stream,
-    topic,
-)
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, spread, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,7 +30,8 @@ from quire.spark_graphs.graphs.definition import (
 )
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.reading.partition import QueuePiece
-from tests.spark.kit import eventually, put_numbers, topic
+from tests.kit.waiting import eventually
+from tests.spark.numbered_queues import put_numbers, topic
 from tests.spark.plain_work import runner_of, step
 from tests.spark.test_step_runner import running
 

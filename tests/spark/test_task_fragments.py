@@ -27,7 +27,7 @@ from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
 from quire.testing import SimEnv
 from tests.engine.test_what_is_gone import HOW, spoil
 from tests.engine.workload import PATH, new_machine, open_store
-from tests.spark.kit import CHECK
+from tests.spark.numbered_queues import CHECK
 
 QUEUES = 100
 

@@ -1,6 +1,6 @@
 """A process that waits until it owns a store, and then puts until it is killed or loses its lock.
 
-    python -m tests.crash.waiting STORE NAME
+    python -m tests.crash.waiting_owners STORE NAME
 
 It says `owner` when it owns the store, and the number of each put that has returned.
 """

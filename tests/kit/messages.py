@@ -1,11 +1,10 @@
-"""What the tests of the engine share: every field of a message, taking, what must not change."""
+"""Messages: every field of one, and putting, looking at and taking them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from quire.engine import EmbeddedStore as Store
-from quire.engine.reading.block_reader import BlockReader
+from quire.interface.store import Store
 from quire.limits import MAX_TIME_US
 
 FIELDS: dict[str, Any] = {
@@ -19,7 +18,6 @@ FIELDS: dict[str, Any] = {
     "deliver_at": 1_700_000_000_000_001,
     "attributes": {"key": "value", "": "", "ключ": "значение"},
 }
-WAIT = 300.0  # seconds, for what must come, on a slow machine too
 
 
 def take(store: Store, source: str, limit: int = 1_000_000) -> list[bytes]:
@@ -28,21 +26,12 @@ def take(store: Store, source: str, limit: int = 1_000_000) -> list[bytes]:
         return txn.get_many(source, limit).payloads()
 
 
-def numbers(store: Store) -> tuple[Any, ...]:
-    """What no refused call may change."""
-    transactions = [
-        {key: value for key, value in shown.items() if key not in ("age_seconds", "seconds_left")}
-        for shown in store.status()["transactions"]
-    ]
-    return store.queues(), transactions, store.integration.ledger("key")
+def payloads_in(store: Store, queue: str) -> list[bytes]:
+    """What is committed in a queue, looked at."""
+    return store.browse(queue).payloads()
 
 
 def put_until_full(store: Store, queue: str, size: int) -> None:
     """Put messages until one is refused; at most 100 MB."""
     for _ in range((100 << 20) // size):
         store.put(queue, b"x" * size)
-
-
-def cached_bytes(reader: BlockReader) -> int:
-    """What the blocks in memory take."""
-    return reader._fresh.size_bytes + reader._blocks.size_bytes
