@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from quire import limits
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -16,9 +15,11 @@ from quire.errors import (
     StateFull,
     TransactionClosed,
 )
+from quire.limits import MAX_STATE_VALUE_BYTES
 from quire.opening import open as open_store
 from tests.behaviour.forms import AnyStore
 from tests.kit.actors import OPTIONS, actor
+from tests.kit.limits import Limits
 
 
 @pytest.fixture
@@ -179,21 +180,18 @@ def test_preparing_checks_what_was_read(store: AnyStore) -> None:
 
 
 @pytest.mark.promise(9)
-def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_limits(store: AnyStore, limits: Limits) -> None:
     """On what a transaction sets, a name and all names have: refused before it is committed."""
-    from quire.engine.live_state import live_values
 
     txn = store.transaction()
     with pytest.raises(InvalidArgument, match="at most"):
-        txn.set_value("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES + 1))
+        txn.set_value("s", "k", bytes(MAX_STATE_VALUE_BYTES + 1))
     if store.role == "owner":  # of its segments
-        txn.set_value("s", "k", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
+        txn.set_value("s", "k", bytes(MAX_STATE_VALUE_BYTES // 2))
         with pytest.raises(InvalidArgument, match="several transactions"):
-            txn.set_value("s", "l", bytes(limits.MAX_STATE_VALUE_BYTES // 2))
+            txn.set_value("s", "l", bytes(MAX_STATE_VALUE_BYTES // 2))
     txn.rollback()
-    monkeypatch.setattr(live_values, "MAX_STATE_NAME_BYTES", 1000)
-    monkeypatch.setattr(live_values, "MAX_STATE_BYTES", 1500)
-    monkeypatch.setattr(live_values, "MAX_STATE_KEYS", 3)
+    limits(MAX_STATE_NAME_BYTES=1000, MAX_STATE_BYTES=1500, MAX_STATE_KEYS=3)
 
     def set_all(values: dict[tuple[str, str], bytes | None]) -> None:
         txn = store.transaction()
@@ -218,11 +216,9 @@ def test_there_are_limits(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> N
     assert store.status()["state"]["keys"] == 3
 
 
-def test_room_is_taken_by_open_transactions(owner: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_taken_by_open_transactions(owner: Store, limits: Limits) -> None:
     """So no commit is refused for it; they give it back when they end."""
-    from quire.engine.live_state import live_values
-
-    monkeypatch.setattr(live_values, "MAX_STATE_NAME_BYTES", 1000)
+    limits(MAX_STATE_NAME_BYTES=1000)
     first, second = owner.transaction(), owner.transaction()
     first.set_value("s", "a", bytes(600))
     with pytest.raises(StateFull):

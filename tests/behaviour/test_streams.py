@@ -34,6 +34,7 @@ from quire.messages.message import Message
 from quire.reports.dump_words import in_words, number
 from tests.behaviour.forms import AnyStore
 from tests.kit.children import child
+from tests.kit.limits import Limits
 
 CHUNK = 4096
 SIZE = 5 * CHUNK + 77
@@ -41,9 +42,9 @@ PAYLOAD = random.Random(7).randbytes(SIZE)
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(limits: Limits) -> None:
     """Payloads of a few pages have many chunks."""
-    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", CHUNK)
+    limits(CHUNK_BYTES=CHUNK)
 
 
 def files(store: AnyStore) -> int:

@@ -27,6 +27,7 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from tests.behaviour.forms import AnyStore, own
 from tests.kit.children import child, join
+from tests.kit.limits import Limits
 from tests.kit.messages import take
 from tests.kit.programs import OWNER
 from tests.kit.raw_stream import RawStream
@@ -275,10 +276,10 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
 
 
 def test_what_was_decided_is_remembered_for_a_while(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: RemoteStore, limits: Limits
 ) -> None:
     """Memory at the owner is bounded; who comes later is told that it is not known any more."""
-    monkeypatch.setattr("quire.remote.server.undecided.REMEMBERED_DECISIONS", 2)
+    limits(REMEMBERED_DECISIONS=2)
     transactions = []
     for number in range(5):
         txn = joined.transaction()

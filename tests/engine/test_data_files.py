@@ -25,6 +25,7 @@ from tests.engine.page_guard import guard_pages
 from tests.engine.page_guard import used_pages as used_on_disk
 from tests.engine.test_free_space import in_use
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.limits import Limits
 from tests.kit.messages import take
 from tests.kit.waiting import SECONDS
 
@@ -541,10 +542,10 @@ def bytes_on_disk(path: str) -> int:
 @pytest.mark.parametrize("files", [1, FILES])
 @pytest.mark.parametrize("way", ["checkpoint", "maintenance"])
 def test_a_burst_is_given_back_while_the_store_is_open(
-    store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
+    store_path: str, files: int, way: str, limits: Limits
 ) -> None:
     """100 messages of 1 MB put and taken: the files are back to within 6 MB of the empty store."""
-    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
+    limits(TRIM_SECONDS=0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         for number in range(FILES):
             store.create_queue(NAMES[number], kind="work", data_file=number % files)

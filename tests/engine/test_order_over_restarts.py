@@ -20,11 +20,10 @@ import pytest
 import quire
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.delivery import ready_positions, sequences
+from quire.engine.delivery import ready_positions
 from quire.engine.delivery.ready_positions import Line
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, Sequences, _split, link_of
-from quire.engine.reading import indexing
 from quire.engine.reading.ranks import _ranks_of, number_rank, text_rank
 from quire.engine.records.format import DATA
 from quire.engine.state.attempts import Attempts
@@ -33,6 +32,7 @@ from quire.intervals import IntervalSet
 from quire.limits import LAST_RANK, MAX_DATA_BLOCK_BYTES, SCATTERED_BLOCK_BYTES
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import open_store
+from tests.kit.limits import Limits
 from tests.kit.messages import take
 from tests.kit.registries import order_codes
 
@@ -144,12 +144,12 @@ def test_memory_of_orders(kind: str) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("limit", [1, 4, 8192])
 def test_a_line_shows_the_lowest(
-    seed: int, rounds: int, limit: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rounds: int, limit: int, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """However codes came: one by one, together, in turn, again, short or long, and some read."""
     for name in ("LINE_RUN", "HEAPIFIED", "LANE_SLACK"):
         monkeypatch.setattr(ready_positions, name, min(limit, getattr(ready_positions, name)))
-    monkeypatch.setattr(ready_positions, "LONGEST_CODE", 1 << 20)
+    limits(LONGEST_CODE=1 << 20)
     for number in range(rounds):
         draw_line(random.Random(seed + number))
 
@@ -305,9 +305,9 @@ def test_ranks_follow_numbers(rng: random.Random) -> None:
             assert [row[3] for row in sorted(by_rank) if row[2] == sender] == list(range(1, 21))
 
 
-def test_senders_that_are_not_heard_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_senders_that_are_not_heard_are_forgotten(limits: Limits) -> None:
     """So that memory is bounded: what comes then waits, and tells that something may be missing."""
-    monkeypatch.setattr(sequences, "SEQUENCE_SENDERS", 3)
+    limits(SEQUENCE_SENDERS=3)
     found = Sequences(1.0, 10)
     for sender in range(4):
         assert found.arrive(sender, link_of(1, sender), 0, 0)
@@ -344,14 +344,12 @@ def test_dues_that_nobody_waits_for_are_forgotten() -> None:
 # Restarts
 
 
-def test_a_sequence_is_in_order_after_a_restart(
-    env: SimEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sequence_is_in_order_after_a_restart(env: SimEnv, limits: Limits) -> None:
     """Also where its messages are looked at in parts, long after they were due.
 
     What is read is known: nothing is missing before what follows it, though it is gone.
     """
-    monkeypatch.setattr(indexing, "ORDERED_AT_ONCE", 4)
+    limits(ORDERED_AT_ONCE=4)
     store = open_store(env)
     store.create_queue("q", kind="work", order=BY_SEQUENCE)
     put_numbers(store, 1, 2)

@@ -12,12 +12,12 @@ from quire.definitions import cron
 from quire.definitions.properties import OverflowPolicy
 from quire.engine import EmbeddedStore as Store
 from quire.engine.state.catalog import RAN_KEY, SCHEDULE, TYPES
-from quire.engine.upkeep import schedules
 from quire.errors import DiskFull, InvalidArgument, ScheduleNotFound
 from quire.interface.schedules import DUE, MissedPolicy
 from quire.limits import LATE_SECONDS, MAX_SCHEDULE_ENTRY_BYTES, PUT_AT_ONCE
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.limits import Limits
 
 MINUTE = 60_000_000
 
@@ -77,10 +77,9 @@ def test_a_message_at_each_due_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize("minutes", [3, 600])
-def test_what_was_missed(seed: int, minutes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_missed(seed: int, minutes: int, limits: Limits) -> None:
     """While no store was open: nothing, one for all, or each, the last ones; in several looks."""
-    monkeypatch.setattr(schedules, "MAX_MISSED", 7)
-    monkeypatch.setattr(schedules, "PUT_AT_ONCE", 3)
+    limits(MAX_MISSED=7, PUT_AT_ONCE=3)
     each = list(range(1 - min(minutes, 8), 1))
     expected: dict[MissedPolicy, list[int]] = {"skip": [0], "once": [0], "all": each}
     for missed, found in expected.items():

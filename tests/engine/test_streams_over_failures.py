@@ -15,15 +15,16 @@ from quire.limits import LTDS_WRITERS
 from quire.ltds import LtdsReader, list_ids
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.limits import Limits
 
 CHUNK = 4096
 QUEUES = [{"name": "films", "kind": "work"}, {"name": "titles", "kind": "work"}]
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(limits: Limits) -> None:
     """Payloads of a few pages have many chunks."""
-    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", CHUNK)
+    limits(CHUNK_BYTES=CHUNK)
 
 
 def film(number: int) -> bytes:

@@ -29,6 +29,7 @@ from tests.engine.workload import (
     new_machine,
     open_store,
 )
+from tests.kit.limits import Limits
 
 WEAK = 0.7  # of all commits
 
@@ -224,9 +225,9 @@ def test_how_long_it_may_take(sim: SimEnv) -> None:
     assert left(sim.if_it_crashed(outcome="lost")) == [b"1", b"2", b"3", b"4"]
 
 
-def test_how_much_it_may_be(sim: SimEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_it_may_be(sim: SimEnv, limits: Limits) -> None:
     """So many bytes of the journal, whoever asks."""
-    monkeypatch.setattr("quire.journal.journal.UNSYNCED_BYTES", 3 * 4096)
+    limits(UNSYNCED_BYTES=3 * 4096)
     store = weak_store(sim)
     for number in range(8):
         store.put("work", b"%d" % number, durable=False)

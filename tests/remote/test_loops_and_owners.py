@@ -20,6 +20,7 @@ from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
 from tests.kit.actors import OPTIONS, Actor, actor, joined_elected
+from tests.kit.limits import Limits
 from tests.kit.waiting import SECONDS, eventually
 from tests.remote.test_failed_owner import fail
 
@@ -62,10 +63,12 @@ store = pytest.fixture(joined_elected)
 
 
 @pytest.fixture
-def nobody_owns(owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_owns(
+    owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
     """The owner is gone, this process is kept from being the next one, and calls wait for long."""
     monkeypatch.setattr(Election, "succeed", lambda election: None)
-    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", NEVER)
+    limits(HAND_OVER_SECONDS=NEVER)
     monkeypatch.setattr("quire.remote.ownership.elected_store.ANSWER_SECONDS", 0.2)
     owner.kill()
     assert isinstance(store._inner, quire.remote.RemoteStore)
@@ -181,10 +184,10 @@ def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedS
 @pytest.mark.usefixtures("nobody_owns")
 @pytest.mark.parametrize("ack", ["auto", "session"])
 def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
-    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, ack: Any
+    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits, ack: Any
 ) -> None:
     """LM3: once, not once for each owner that may be lost."""
-    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", 0.1)
+    limits(HAND_OVER_SECONDS=0.1)
     waits: list[float] = []
     waiting = store._wait_for_another
 

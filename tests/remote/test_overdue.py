@@ -13,6 +13,7 @@ import pytest
 
 from quire.remote.client.overdue_requests import Overdue
 from tests.kit.children import child
+from tests.kit.limits import Limits
 from tests.kit.waiting import eventually
 
 LONG = 1000.0
@@ -71,9 +72,9 @@ def threads() -> set[threading.Thread]:
 
 
 @pytest.fixture
-def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Overdue]:
+def watcher(limits: Limits) -> Iterator[Overdue]:
     """One of the test's own, whose thread ends soon when nobody is left."""
-    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.01)
+    limits(OVERDUE_SECONDS=0.01)
     before = threads()
     yield Overdue()
     gc.collect()
@@ -156,10 +157,10 @@ def test_the_thread_ends_with_the_last_maker(watcher: Overdue, *, dropped: bool)
 
 
 def test_makers_that_come_as_the_thread_ends(
-    watcher: Overdue, monkeypatch: pytest.MonkeyPatch, rng: Random
+    watcher: Overdue, monkeypatch: pytest.MonkeyPatch, limits: Limits, rng: Random
 ) -> None:
     """OT3: each is looked at, wherever the thread is just then."""
-    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.0)
+    limits(OVERDUE_SECONDS=0.0)
     started: list[threading.Thread] = []
     real = threading.Thread.start
 

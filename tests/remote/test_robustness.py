@@ -19,9 +19,9 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server import session
-from quire.remote.wire import sockets as sockets_module
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.kit.children import Child, child, join
+from tests.kit.limits import Limits
 from tests.kit.programs import OWNER
 from tests.kit.raw_stream import RawStream, add, call, get
 from tests.kit.waiting import SECONDS, eventually
@@ -56,11 +56,9 @@ def test_idle_connections_are_cheap(store_path: str) -> None:
         assert store.queue("work").messages == 2
 
 
-def test_waiting_requests_are_bounded(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits: Limits) -> None:
     """One too many is refused in words, and puts are taken all the same."""
-    monkeypatch.setattr("quire.remote.server.store_server.MAX_WAITING", 3)
+    limits(MAX_WAITING=3)
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
         streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
@@ -103,11 +101,9 @@ def test_a_client_that_never_reads(store_path: str) -> None:
             assert store.queue("work").messages == puts
 
 
-def test_a_client_that_does_not_read_is_cut_off(
-    store_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_read_is_cut_off(store_path: str, limits: Limits) -> None:
     """CL2: after its time; what it had open is rolled back."""
-    monkeypatch.setattr(sockets_module, "SEND_SECONDS", 1)
+    limits(SEND_SECONDS=1)
     with open_store(store_path) as owner, join(store_path) as joined:
         owner.create_queue("work", kind="work")
         with owner.transaction() as txn:

@@ -15,9 +15,9 @@ import quire
 from quire.errors import PositionLost, QueueInUse, QueueNotFound
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.planning import subscription_hold
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
+from tests.kit.limits import Limits
 from tests.kit.waiting import eventually
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.queries import numbers_read, sink
@@ -68,9 +68,9 @@ def test_a_topic_made_later_joins_from_its_first_message(store: Any) -> None:
     assert numbers_read(source, end, source.latestOffset(end, ALL)) == [25, 26]
 
 
-def test_a_topic_that_joins_is_held(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_joins_is_held(store: Any, limits: Limits) -> None:
     """By one reader of a subscription, as those are that a query begins with, until it ends."""
-    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    limits(HOLD_PATIENCE_SECONDS=0.2)
     source, other = reader(store), reader(store, "in-b")
     start = source.initialOffset()
     topic(store, "in-b")

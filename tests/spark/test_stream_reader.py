@@ -14,9 +14,9 @@ import quire
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.planning import subscription_hold
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
+from tests.kit.limits import Limits
 from tests.spark.numbered_queues import position, put_numbers
 from tests.spark.queries import numbers_read
 
@@ -200,11 +200,9 @@ def test_nothing_is_released_before_the_checkpoint_is_durable(store: Any, tmp_pa
     assert position(store, "q", "s") == 40
 
 
-def test_a_subscription_has_one_source_at_a_time(
-    store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subscription_has_one_source_at_a_time(store: Any, limits: Limits) -> None:
     """Wherever the second one begins; another queue, or another subscription, is free."""
-    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    limits(HOLD_PATIENCE_SECONDS=0.2)
     store.create_queue("r", kind="topic")
     one, two = (reader(store, startingOffsets="earliest") for _ in range(2))
     start = one.initialOffset()
