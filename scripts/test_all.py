@@ -17,15 +17,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-m", "pytest", "--durations=10"]
 # What waits for other processes most of the time.
 PROCESSES = ["tests/remote", "tests/aio"]
+# What holds for every form of a store.
+FORMS = ["tests/behaviour"]
 # All at once also on two processors: much of a part's time is waiting, for the disk and for other
 # processes. Spark alone has two threads of its own.
 PARTS = {
     "Spark": ["tests", "-m", "not slow and spark"],
     "several processes": [*PROCESSES, "-m", "not slow and not spark"],
+    "every form of a store": [*FORMS, "-m", "not slow and not spark"],
     "the engine's power failures and faults": ["tests/engine", "-m", "not slow and crash"],
     "the engine": ["tests/engine", "-m", "not slow and not crash"],
     "all else": [
-        "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES),
+        "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES + FORMS),
         "-m", "not slow and not spark"
     ],
 }  # fmt: skip

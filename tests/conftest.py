@@ -16,6 +16,8 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +25,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from quire.testing import TALLY
+from tests.kit.limits import Limits, limited
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
@@ -175,6 +178,17 @@ def spread(rounds: int) -> int:
     What every run tries is a slice of what `make crash` tries; the seed says which.
     """
     return SLICE if rounds <= DEFAULT_ROUNDS else 1
+
+
+@pytest.fixture
+def limits() -> Iterator[Limits]:
+    """Sets limits to the end of a test, wherever they are used: `limits(CHUNK_BYTES=4096)`."""
+    with ExitStack() as stack:
+
+        def limit(**values: float) -> None:
+            stack.enter_context(limited(values))
+
+        yield limit
 
 
 @pytest.fixture

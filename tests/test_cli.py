@@ -22,6 +22,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.namespaces.admin import EmbeddedAdmin
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
+from tests.kit.limits import Limits
 from tests.source_tree import ROOT
 
 
@@ -578,10 +579,10 @@ def test_times_that_are_none(
 
 
 def test_files_are_put_as_streams(
-    quire: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quire: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """One message each, or all of standard input as one; they are printed piece by piece."""
-    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", 4)
+    limits(CHUNK_BYTES=4)
     film = tmp_path / "film"
     film.write_bytes(b"line\n" * 5)
     quire("put", "w", str(film), str(film), "--stream")

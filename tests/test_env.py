@@ -24,6 +24,7 @@ from quire.env.os_file import OsFile, raise_if_full
 from quire.errors import DiskFull, InvalidArgument, StoreLocked
 from quire.limits import MAPPED_READ_BYTES
 from quire.testing import SimEnv
+from tests.kit.machines import empty_machine
 
 PAGE = 4096
 
@@ -50,11 +51,7 @@ class Machine:
 @pytest.fixture(params=["os", "sim"])
 def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
     """Each environment in turn, with an empty directory."""
-    if request.param == "os":
-        return Machine(OsEnv(), str(tmp_path))
-    env = SimEnv(seed=1)
-    env.make_directory("/store")
-    return Machine(env, "/store")
+    return Machine(*empty_machine(request.param, tmp_path))
 
 
 class TestFiles:

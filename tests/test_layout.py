@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -201,6 +201,57 @@ def test_public_help_sends_nobody_to_the_module(package: str) -> None:
         and "see the module" in pydoc.plain(pydoc.render_doc(getattr(module, name))).lower()
     ]
     assert sent == []
+
+
+# Tests -------------------------------------------------------------------------------------------
+
+
+def twice(things: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Where each thing stands that stands in several places."""
+    places: dict[str, list[str]] = {}
+    for thing, place in things:
+        places.setdefault(thing, []).append(place)
+    return {thing: where for thing, where in places.items() if len(where) > 1}
+
+
+def definitions(text: str) -> Iterator[tuple[str, str]]:
+    """A module's functions and classes with two lines of code or more below the first.
+
+    Their code, without docstrings, and their names.
+    """
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for node in ast.parse(text).body:
+        if isinstance(node, kinds):
+            for each in ast.walk(node):
+                if isinstance(each, kinds) and ast.get_docstring(each) is not None:
+                    each.body = each.body[1:] or [ast.Pass()]
+            if len(ast.unparse(ast.Module(node.body, [])).splitlines()) > 1:
+                yield ast.unparse(node), node.name
+
+
+def test_no_file_of_the_tests_has_the_name_of_another() -> None:
+    """A name is enough to find one; those aside that pytest and Python give a meaning to."""
+    files = [path for path in own_files("tests") if path.name not in ("conftest.py", "__init__.py")]
+    assert twice((path.name, str(path)) for path in files) == {}
+
+
+def test_no_helper_stands_twice() -> None:
+    """What two files of the tests need is in tests/kit, or beside them."""
+    found = twice(
+        (code, f"{path}: {name}")
+        for path in own_files("tests")
+        for code, name in definitions((ROOT / path).read_text())
+    )
+    assert list(found.values()) == []
+
+
+def test_a_helper_that_stands_twice_is_noticed() -> None:
+    """Whatever its docstring says; short ones are let be."""
+    long = 'def f(x: int) -> int:\n    """{}"""\n    y = x + 1\n    return y\n'
+    short = "def g() -> int:\n    return 1\n"
+    texts = [long.format("One.") + short, short + long.format("Another.")]
+    found = twice((code, name) for text in texts for code, name in definitions(text))
+    assert list(found.values()) == [["f", "f"]]
 
 
 # Labels of invariants ----------------------------------------------------------------------------

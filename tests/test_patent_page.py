@@ -109,7 +109,7 @@ def test_every_alternative_is_on_the_page() -> None:
     "text",
     [
         "`engine/nowhere.py`",
-        "`tests/engine/test_life.py::test_that_is_gone`",
+        "`tests/engine/test_life_in_the_buffer.py::test_that_is_gone`",
         '`strategy="optimistic"`',
         "`write_buffer_bites=1`",
         "`large=True` of `create_queue`",

@@ -27,7 +27,7 @@ import quire.coordination
 import quire.graphs
 from quire.cli import main
 from quire.interface.store import Store
-from tests.remote.children import join
+from tests.kit.children import join
 
 TABLE = Path(__file__).with_name("wrong_uses.txt")
 COMMAND = "quire "

@@ -18,16 +18,10 @@ from quire.aio import AsyncStore, AsyncTransaction
 from quire.aio.pool import Pool
 from quire.errors import QueueFull
 from quire.limits import AIO_THREADS, MESSAGE_OVERHEAD_BYTES
-from tests.aio.test_waiting import SECONDS, SEGMENT_BYTES, in_line, opened, take
+from tests.aio.test_waiting import SEGMENT_BYTES, in_line, opened, take_one
+from tests.kit.waiting import SECONDS
 
 CAPACITY = 10_000
-
-
-@pytest.fixture(params=["owner", "joined"])
-def role(request: pytest.FixtureRequest) -> str:
-    """How a store is had."""
-    value: str = request.param
-    return value
 
 
 class Gate:
@@ -78,7 +72,7 @@ def test_a_get_that_waits(store_path: str, role: str) -> None:
     async def main() -> None:
         async with opened(store_path, role) as store:
             await store.create_queue("work", kind="work")
-            first, second = (asyncio.create_task(take(store, "work")) for _ in range(2))
+            first, second = (asyncio.create_task(take_one(store, "work")) for _ in range(2))
             await in_line(store, "work", 2)
             first.cancel()
             await store.put("work", b"x")

@@ -10,13 +10,6 @@ from quire.aio import AsyncStore
 from tests.aio.test_waiting import in_line, opened
 
 
-@pytest.fixture(params=["owner", "joined"])
-def role(request: pytest.FixtureRequest) -> str:
-    """How a store is had."""
-    value: str = request.param
-    return value
-
-
 async def collect(store: AsyncStore, found: list[bytes]) -> None:
     """Handle what comes."""
     async with store.consume("work") as messages:

@@ -23,18 +23,11 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.limits import AIO_THREADS
-from tests.remote.children import Child
+from tests.kit.children import Child
+from tests.kit.waiting import SECONDS
 
-SECONDS = 120.0
 WAITERS = 1000
 SEGMENT_BYTES = 4 << 20
-
-
-@pytest.fixture(params=["owner", "joined"])
-def role(request: pytest.FixtureRequest) -> str:
-    """How a store is had."""
-    value: str = request.param
-    return value
 
 
 @asynccontextmanager
@@ -48,7 +41,7 @@ async def opened(path: str, role: str) -> AsyncIterator[AsyncStore]:
             yield joined
 
 
-async def take(store: AsyncStore, source: str, timeout: float = SECONDS) -> bytes | None:
+async def take_one(store: AsyncStore, source: str, timeout: float = SECONDS) -> bytes | None:
     """One message, in a transaction of its own."""
     async with store.transaction() as txn:
         message = await txn.get(source, timeout)
@@ -106,7 +99,7 @@ def test_a_thousand_wait_for_as_many_sources(store_path: str, role: str) -> None
             names = [f"q{n}" for n in range(WAITERS)]
             await store.admin.create_queues([{"name": name, "kind": "work"} for name in names])
             before = threading.active_count()
-            tasks = [asyncio.create_task(take(store, name)) for name in names]
+            tasks = [asyncio.create_task(take_one(store, name)) for name in names]
             for name in names:
                 await in_line(store, name, 1)
             await asyncio.sleep(0)
@@ -181,7 +174,7 @@ def test_close_ends_the_waiting(store_path: str, role: str) -> None:
     async def main() -> None:
         async with opened(store_path, role) as store:
             await store.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
-            tasks = [asyncio.create_task(take(store, source)) for source in "aab"]
+            tasks = [asyncio.create_task(take_one(store, source)) for source in "aab"]
             await in_line(store, "a", 2)
             await in_line(store, "b", 1)
             await asyncio.sleep(0.05)
@@ -203,16 +196,16 @@ def test_a_queue_that_is_dropped(store_path: str, role: str) -> None:
     async def main() -> None:
         async with opened(store_path, role) as store:
             await store.create_queue("work", kind="work")
-            tasks = [asyncio.create_task(take(store, "work")) for _ in range(3)]
+            tasks = [asyncio.create_task(take_one(store, "work")) for _ in range(3)]
             await in_line(store, "work", 3)
             await asyncio.sleep(0.05)
             await store.drop_queue("work")
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(ended, QueueNotFound)
             with pytest.raises(QueueNotFound):
-                await take(store, "work")
+                await take_one(store, "work")
             with pytest.raises(InvalidArgument):
-                await take(store, "work", -1.0)
+                await take_one(store, "work", -1.0)
 
     asyncio.run(main())
 
@@ -223,7 +216,7 @@ def test_a_transaction_that_is_ended_while_it_waits(store_path: str) -> None:
     async def main() -> None:
         async with opened(store_path, "owner") as store:
             await store.create_queue("work", kind="work")
-            first = asyncio.create_task(take(store, "work"))
+            first = asyncio.create_task(take_one(store, "work"))
             await in_line(store, "work", 1)
             txn = await store.transaction()
             second = asyncio.create_task(txn.get("work", SECONDS))
@@ -257,7 +250,7 @@ def test_a_joined_transaction_that_is_aborted_while_it_waits(store_path: str, co
                 await store.put("work", b"for others")
                 with pytest.raises(TransactionAborted):
                     await waiting
-                assert await take(store, "work") == b"for others"
+                assert await take_one(store, "work") == b"for others"
             else:
                 assert await waiting is None
             with pytest.raises(TransactionAborted):
@@ -295,13 +288,13 @@ def test_the_owner_dies_while_tasks_wait(store_path: str) -> None:
         async def main() -> None:
             async with quire.aio.open(store_path) as store:
                 assert store.role == "joined"
-                tasks = [asyncio.create_task(take(store, "work")) for _ in range(5)]
+                tasks = [asyncio.create_task(take_one(store, "work")) for _ in range(5)]
                 await in_line(store, "work", 5)
                 await asyncio.sleep(0.05)
                 await asyncio.to_thread(owner.kill)
                 for ended in await asyncio.gather(*tasks, return_exceptions=True):
                     assert isinstance(ended, ConnectionLost)
-                waiting = asyncio.create_task(take(store, "work"))
+                waiting = asyncio.create_task(take_one(store, "work"))
                 await in_line(store, "work", 1)
                 await store.put("work", b"at the next owner")
                 assert await waiting == b"at the next owner"

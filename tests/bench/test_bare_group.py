@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.bare_group import BareGroup
 from bench.bare_loop import BareLoop
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS
 
 
 def test_every_commit_returns_and_is_counted(tmp_path: Path, rng: random.Random) -> None:
@@ -32,7 +32,7 @@ def test_every_commit_returns_and_is_counted(tmp_path: Path, rng: random.Random)
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(WAIT)
+                thread.join(SECONDS)
                 assert not thread.is_alive(), "a thread hangs"
             status = group.status()
             assert status["commits"] == len(threads) * commits

@@ -7,16 +7,13 @@ from typing import Any, Final
 import psycopg
 
 from tests.coordination.transfer import START
+from tests.kit.violation import Violation
 
-__all__ = ["Violation", "check"]
+__all__ = ["check"]
 
 ALL: Final = (
     1 << 30
 )  # messages to browse; the default of 1000 is fewer than fifty kills let through
-
-
-class Violation(Exception):
-    """The two sides do not agree."""
 
 
 def check(store: Any, table: psycopg.Connection[Any]) -> set[str]:

@@ -12,6 +12,7 @@ from quire.coordination import Connection, Xid, connect
 from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueFull, QuireError, TransactionNotFound
 from quire.testing import SimEnv
+from tests.kit.messages import payloads_in
 
 
 @pytest.fixture(params=["owned", "joined"])
@@ -33,11 +34,6 @@ def connection(either: Any) -> Iterator[Connection]:
     connection.close()
 
 
-def messages(store: Any) -> list[bytes]:
-    """What is committed in the queue."""
-    return [message.payload for message in store.browse("work")]
-
-
 def begun(connection: Connection, gtrid: str = "one") -> Xid:
     """A two-phase transaction that has put a message."""
     xid = connection.xid(7, gtrid, "a")
@@ -57,7 +53,7 @@ def test_an_ordinary_transaction_begins_by_itself(either: Any, connection: Conne
     connection.commit()
     connection.put("work", b"dropped")
     connection.rollback()
-    assert messages(either) == [b"kept"]
+    assert payloads_in(either, "work") == [b"kept"]
 
 
 def test_every_call_of_a_transaction_is_there(either: Any, connection: Connection) -> None:
@@ -72,17 +68,17 @@ def test_every_call_of_a_transaction_is_there(either: Any, connection: Connectio
     assert [message.payload for message in connection.get_many("work", 2)] == [b"b", b"c"]
     assert connection.get_arrow("work").num_rows == 1
     connection.commit()
-    assert messages(either) == []
+    assert payloads_in(either, "work") == []
 
 
 def test_prepare_and_commit(either: Any, connection: Connection) -> None:
     """What is prepared is listed and not visible; after the commit it is the other way round."""
     xid = begun(connection)
     connection.tpc_prepare()
-    assert messages(either) == []
+    assert payloads_in(either, "work") == []
     assert connection.tpc_recover() == [xid]
     connection.tpc_commit()
-    assert messages(either) == [b"one"]
+    assert payloads_in(either, "work") == [b"one"]
     assert connection.tpc_recover() == []
 
 
@@ -94,7 +90,7 @@ def test_prepare_and_roll_back(either: Any, connection: Connection) -> None:
     connection.tpc_prepare()
     assert connect(either).get("work") is None
     connection.tpc_rollback()
-    assert messages(either) == [b"before"]
+    assert payloads_in(either, "work") == [b"before"]
     message = connection.get("work")
     assert message is not None
     assert message.payload == b"before"
@@ -106,7 +102,7 @@ def test_without_a_prepare_it_is_one_phase(either: Any, connection: Connection) 
     connection.tpc_commit()
     begun(connection, "two")
     connection.tpc_rollback()
-    assert messages(either) == [b"one"]
+    assert payloads_in(either, "work") == [b"one"]
     assert connection.tpc_recover() == []
 
 
@@ -121,7 +117,7 @@ def test_another_connection_ends_it(either: Any, connection: Connection) -> None
     assert first.prepared_us is not None
     connection.tpc_commit(first)
     connection.tpc_rollback(str(second))
-    assert messages(either) == [b"one"]
+    assert payloads_in(either, "work") == [b"one"]
 
 
 def test_closing_rolls_back_what_is_not_prepared(either: Any) -> None:
@@ -132,7 +128,7 @@ def test_closing_rolls_back_what_is_not_prepared(either: Any) -> None:
     for connection in (ordinary, two_phase):
         connection.close()
         connection.close()
-    assert messages(either) == []
+    assert payloads_in(either, "work") == []
     assert either.prepared.list() == []
 
 
@@ -148,7 +144,7 @@ def test_promise_7_a_reopened_store_still_has_it(store_path: str) -> None:
         connection = connect(store)
         assert connection.tpc_recover() == [xid]
         connection.tpc_commit(xid)
-        assert messages(store) == [b"one"]
+        assert payloads_in(store, "work") == [b"one"]
         assert store.admin.verify().ok
 
 
@@ -168,7 +164,7 @@ def test_what_others_prepared_is_found_whatever_its_name(
     }
     for xid in found:
         connection.tpc_commit(xid)
-    assert len(messages(either)) == 3
+    assert len(payloads_in(either, "work")) == 3
 
 
 def test_a_plain_string_is_an_xid_too(either: Any, connection: Connection) -> None:
@@ -241,9 +237,9 @@ def test_calls_out_of_order_are_programming_errors(sim_store: Any, state: str, c
             CALLS[call](connection)
         finish = {"open": connection.commit, "begun": connection.tpc_commit}
         finish["prepared"] = connection.tpc_commit
-        before = len(messages(store))
+        before = len(payloads_in(store, "work"))
         finish.get(state, connection.close)()
-        assert len(messages(store)) == before + (state in finish)
+        assert len(payloads_in(store, "work")) == before + (state in finish)
     for info in store.prepared.list():
         store.prepared.rollback(info.xid)
 
@@ -306,7 +302,7 @@ def test_an_xid_in_use_is_refused_by_the_prepare(either: Any, connection: Connec
     other.tpc_rollback()
     assert connection.tpc_recover() == [xid]
     connection.tpc_commit()
-    assert messages(either) == [b"one"]
+    assert payloads_in(either, "work") == [b"one"]
 
 
 def test_a_full_queue_is_an_operational_error(store: Any) -> None:
@@ -333,7 +329,7 @@ def test_a_replay_is_an_integrity_error(store: Any) -> None:
         connection.commit()
     connection.tpc_begin("next")
     connection.tpc_rollback()
-    assert len(messages(store)) == 1
+    assert len(payloads_in(store, "work")) == 1
 
 
 def test_a_transaction_that_was_open_too_long_is_an_operational_error() -> None:
@@ -351,7 +347,7 @@ def test_a_transaction_that_was_open_too_long_is_an_operational_error() -> None:
         connection.rollback()
         connection.put("work", b"z")
         connection.commit()
-        assert messages(store) == [b"a", b"z"]
+        assert payloads_in(store, "work") == [b"a", b"z"]
 
 
 def test_a_store_that_was_closed_is_a_programming_error(store_path: str) -> None:

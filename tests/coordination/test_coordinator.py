@@ -20,6 +20,7 @@ from quire.errors import (
     TransactionError,
 )
 from quire.testing import SimEnv, enumerate_crashes
+from tests.kit.messages import payloads_in
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
 MESSAGES = 4
@@ -41,11 +42,6 @@ def two_stores(env: SimEnv) -> Iterator[tuple[Store, Store]]:
         report = store.admin.verify()
         assert report.ok, report.findings
         store.close()
-
-
-def payloads(store: Any) -> list[bytes]:
-    """What is committed in the queue."""
-    return [message.payload for message in store.browse("work")]
 
 
 @pytest.fixture
@@ -101,8 +97,8 @@ def open_again(env: SimEnv, noted: Noted) -> None:
     with two_stores(env) as (a, b):
         ends = {"a": connect(a), "b": connect(b)}
         mover = Coordinator(a, "mover", ends)
-        noted.filled = noted.filled or bool(payloads(a))
-        noted.moved = len(payloads(b))
+        noted.filled = noted.filled or bool(payloads_in(a, "work"))
+        noted.moved = len(payloads_in(b, "work"))
         with mover.transaction():
             message = ends["a"].get("work")
             if message is not None:
@@ -116,13 +112,13 @@ def check_moved(env: SimEnv, noted: Noted) -> None:
         ends = {"a": connect(a), "b": connect(b)}
         mover = Coordinator(a, "mover", ends)
         assert a.prepared.list() == b.prepared.list() == []
-        moved = len(payloads(b))
+        moved = len(payloads_in(b, "work"))
         assert noted.moved <= moved <= noted.moved + 1
         expected = [b"%d" % n for n in range(MESSAGES)]
-        if noted.filled or payloads(a):
-            assert payloads(b) + payloads(a) == expected
+        if noted.filled or payloads_in(a, "work"):
+            assert payloads_in(b, "work") + payloads_in(a, "work") == expected
         put_both(mover, ends, b"after")
-        assert payloads(a)[-1] == payloads(b)[-1] == b"after"
+        assert payloads_in(a, "work")[-1] == payloads_in(b, "work")[-1] == b"after"
 
 
 @pytest.mark.crash
@@ -161,7 +157,7 @@ def test_promise_8_power_failure_at_every_call_of_the_recovery(seed: int) -> Non
         broken = Coordinator(a, "mover", {"a": connections["a"], "b": Deaf(connections["b"])})
         with pytest.raises(CommitUnfinished):
             put_both(broken, connections, b"decided")
-        assert (payloads(a), payloads(b)) == ([b"decided"], [])
+        assert (payloads_in(a, "work"), payloads_in(b, "work")) == ([b"decided"], [])
 
     def recover(env: SimEnv, _: Noted) -> None:
         with two_stores(env) as (a, b):
@@ -170,7 +166,7 @@ def test_promise_8_power_failure_at_every_call_of_the_recovery(seed: int) -> Non
     def check(env: SimEnv, _: Noted) -> None:
         recover(env, _)
         with two_stores(env) as (a, b):
-            assert (payloads(a), payloads(b)) == ([b"decided"], [b"decided"])
+            assert (payloads_in(a, "work"), payloads_in(b, "work")) == ([b"decided"], [b"decided"])
 
     assert enumerate_crashes(
         recover, check, Noted, seed=seed, rounds=1, new_env=lambda n: before.crash(seed=n)
@@ -228,10 +224,10 @@ def test_a_failure_before_the_decision_rolls_back(
     with pytest.raises(ConnectionError):
         put_both(coordinator, ends, b"x")
     for store in pair:
-        assert (payloads(store), store.prepared.list()) == ([], [])
+        assert (payloads_in(store, "work"), store.prepared.list()) == ([], [])
     faulty.fails_in = ""
     put_both(coordinator, ends, b"y")
-    assert payloads(pair[0]) == payloads(pair[1]) == [b"y"]
+    assert payloads_in(pair[0], "work") == payloads_in(pair[1], "work") == [b"y"]
 
 
 def test_an_exception_in_the_block_rolls_back(
@@ -242,7 +238,7 @@ def test_an_exception_in_the_block_rolls_back(
     with pytest.raises(TypeError, match="bytes"):
         put_both(coordinator, ends, b"x" + "text")  # type: ignore[operator]
     put_both(coordinator, ends, b"y")
-    assert payloads(pair[0]) == payloads(pair[1]) == [b"y"]
+    assert payloads_in(pair[0], "work") == payloads_in(pair[1], "work") == [b"y"]
 
 
 @pytest.mark.parametrize("which", ["a", "b"])
@@ -254,13 +250,13 @@ def test_a_participant_that_cannot_be_told_is_told_by_the_next(
     with pytest.raises(CommitUnfinished, match=which):
         put_both(coordinator, ends, b"x")
     told = {"a": pair[1], "b": pair[0]}[which]
-    assert (payloads(told), told.prepared.list()) == ([b"x"], [])
+    assert (payloads_in(told, "work"), told.prepared.list()) == ([b"x"], [])
     with pytest.raises(TransactionError, match="make a new coordinator"):
         put_both(coordinator, ends, b"y")
     fresh = {"a": connect(pair[0]), "b": connect(pair[1])}
     recovered = Coordinator(pair[0], "c", fresh).recovered
     assert [name for name, _ in recovered.committed] == [which]
-    assert payloads(pair[0]) == payloads(pair[1]) == [b"x"]
+    assert payloads_in(pair[0], "work") == payloads_in(pair[1], "work") == [b"x"]
 
 
 def test_a_participant_that_cannot_roll_back_is_recovered(
@@ -277,7 +273,7 @@ def test_a_participant_that_cannot_roll_back_is_recovered(
     fresh = {"a": connect(pair[0]), "b": connect(pair[1])}
     recovered = Coordinator(pair[0], "c", fresh).recovered
     assert [name for name, _ in recovered.rolled_back] == ["a"]
-    assert (payloads(pair[0]), pair[0].prepared.list()) == ([], [])
+    assert (payloads_in(pair[0], "work"), pair[0].prepared.list()) == ([], [])
 
 
 def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
@@ -295,7 +291,7 @@ def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
         log = Store.open("/disk/log", env=env, background=False, **OPTIONS)
         decided = log.integration.ledger("c.decided") is not None
         Coordinator(log, "c", {"a": connect(a), "b": connect(b)})
-        assert payloads(a) == payloads(b) == ([b"x"] if decided else [])
+        assert payloads_in(a, "work") == payloads_in(b, "work") == ([b"x"] if decided else [])
         assert a.prepared.list() == b.prepared.list() == []
         log.close()
 
@@ -317,7 +313,7 @@ def test_an_earlier_coordinator_decides_nothing_any_more(
     with pytest.raises(AlreadyCommitted):
         put_both(coordinator, ends, b"slow")
     for store in pair:
-        assert (payloads(store), store.prepared.list()) == ([], [])
+        assert (payloads_in(store, "work"), store.prepared.list()) == ([], [])
 
 
 def test_a_prepare_that_comes_late_is_rolled_back(
@@ -333,7 +329,7 @@ def test_a_prepare_that_comes_late_is_rolled_back(
     transaction.prepare(str(Xid(0x71756972, late, "b")))
     recovered = Coordinator(pair[0], "c", ends).recovered
     assert recovered.rolled_back == (("b", late),)
-    assert payloads(pair[1]) == [b"x", b"y"]
+    assert payloads_in(pair[1], "work") == [b"x", b"y"]
 
 
 def test_what_is_not_its_own_is_left_alone(

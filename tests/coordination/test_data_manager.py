@@ -16,6 +16,7 @@ import quire
 from quire.coordination import join
 from quire.errors import AlreadyCommitted, InvalidArgument, QueueFull, TransactionClosed
 from tests.coordination.postgres import Cluster
+from tests.kit.messages import payloads_in
 
 
 @pytest.fixture
@@ -62,11 +63,6 @@ def rows(engine: Engine) -> list[str]:
         return list(connection.execute(text("SELECT what FROM orders ORDER BY what")).scalars())
 
 
-def messages(store: Any) -> list[bytes]:
-    """What the queue has committed."""
-    return [message.payload for message in store.browse("work")]
-
-
 class Other:
     """Another data manager, which votes as it is told and notes the order of calls."""
 
@@ -103,16 +99,16 @@ def test_promise_2_one_commit_for_both(
     queues = join(store, transaction_manager=manager)
     queues.put("work", b"apples")
     insert(session, manager, "pears")
-    assert (messages(store), rows(engine)) == ([], [])
+    assert (payloads_in(store, "work"), rows(engine)) == ([], [])
     manager.commit()
-    assert (messages(store), rows(engine)) == ([b"apples"], ["pears"])
+    assert (payloads_in(store, "work"), rows(engine)) == ([b"apples"], ["pears"])
 
     manager.begin()
     message = join(store, transaction_manager=manager).get("work")
     assert message is not None
     insert(session, manager, message.payload.decode())
     manager.commit()
-    assert (messages(store), rows(engine)) == ([], ["apples", "pears"])
+    assert (payloads_in(store, "work"), rows(engine)) == ([], ["apples", "pears"])
     assert store.prepared.list() == []
 
 
@@ -124,7 +120,7 @@ def test_an_abort_undoes_both(store: Any, engine: Engine, session: Session, mana
     assert queues.get("work") is not None
     insert(session, manager, "apples")
     manager.abort()
-    assert (messages(store), rows(engine)) == ([b"before"], [])
+    assert (payloads_in(store, "work"), rows(engine)) == ([b"before"], [])
     assert queues.state == "rolled back"
 
 
@@ -140,7 +136,7 @@ def test_promise_2_a_database_that_refuses_undoes_the_queue(
     with pytest.raises(IntegrityError):
         insert(session, manager, "apples")
     manager.abort()
-    assert (messages(store), rows(engine)) == ([], ["apples"])
+    assert (payloads_in(store, "work"), rows(engine)) == ([], ["apples"])
 
 
 @pytest.mark.promise(2)
@@ -157,7 +153,7 @@ def test_promise_2_a_store_that_refuses_undoes_the_database(
     with pytest.raises(AlreadyCommitted):
         manager.commit()
     manager.abort()
-    assert (messages(store), rows(engine), store.prepared.list()) == ([], [], [])
+    assert (payloads_in(store, "work"), rows(engine), store.prepared.list()) == ([], [], [])
 
 
 def test_a_transaction_that_was_ended_by_hand_is_refused(store: Any, manager: Any) -> None:
@@ -195,7 +191,7 @@ def test_it_votes_before_sql_and_after_the_vote_it_is_prepared(store: Any, manag
     manager.get().join(Last("~sqlalchemy:1", []))
     manager.commit()
     assert seen == ["order-17"]
-    assert messages(store) == [b"x"]
+    assert payloads_in(store, "work") == [b"x"]
 
 
 def test_joining_again_gives_the_same_transaction(store: Any, manager: Any) -> None:
@@ -219,7 +215,7 @@ def test_two_stores_take_part_in_one_transaction(store: Any, manager: Any, tmp_p
         assert message is not None
         join(other, transaction_manager=manager).put("work", message.payload)
         manager.commit()
-        assert (messages(store), messages(other)) == ([], [b"x"])
+        assert (payloads_in(store, "work"), payloads_in(other, "work")) == ([], [b"x"])
         assert other.admin.verify().ok
 
 
@@ -235,7 +231,7 @@ def test_the_thread_s_own_manager_is_the_default(store: Any) -> None:
 
     with pytest.raises(quire.QueueNotFound):
         fail()
-    assert messages(store) == [b"x"]
+    assert payloads_in(store, "work") == [b"x"]
 
 
 @pytest.mark.parametrize("fails_in", ["tpc_begin", "commit", "tpc_vote"])
@@ -249,7 +245,7 @@ def test_a_failure_before_the_second_phase_rolls_back(
     with pytest.raises(RuntimeError):
         manager.commit()
     manager.abort()
-    assert (messages(store), store.prepared.list()) == ([], [])
+    assert (payloads_in(store, "work"), store.prepared.list()) == ([], [])
 
 
 def test_it_finishes_first(store: Any, manager: Any) -> None:
@@ -259,7 +255,7 @@ def test_it_finishes_first(store: Any, manager: Any) -> None:
     with pytest.raises(RuntimeError):
         manager.commit()
     manager.abort()
-    assert (messages(store), store.prepared.list()) == ([b"x"], [])
+    assert (payloads_in(store, "work"), store.prepared.list()) == ([b"x"], [])
 
 
 def test_a_finish_that_fails_leaves_it_in_doubt(store_path: str, manager: Any) -> None:
@@ -279,7 +275,7 @@ def test_a_finish_that_fails_leaves_it_in_doubt(store_path: str, manager: Any) -
     with quire.open(store_path) as store:
         assert [info.xid for info in store.prepared.list()] == ["mine"]
         store.prepared.commit("mine")
-        assert messages(store) == [b"x"]
+        assert payloads_in(store, "work") == [b"x"]
         assert store.admin.verify().ok
 
 
@@ -288,7 +284,7 @@ def test_hooks_after_the_commit_undo_nothing(store: Any, manager: Any) -> None:
     join(store, transaction_manager=manager).put("work", b"x")
     manager.get().addAfterCommitHook(lambda success: None)
     manager.commit()
-    assert messages(store) == [b"x"]
+    assert payloads_in(store, "work") == [b"x"]
 
 
 def test_savepoints_are_refused_clearly(store: Any, manager: Any) -> None:
@@ -303,4 +299,4 @@ def test_savepoints_are_refused_clearly(store: Any, manager: Any) -> None:
     with pytest.raises(TypeError, match="Savepoints unsupported"):
         manager.savepoint()
     manager.abort()
-    assert messages(store) == []
+    assert payloads_in(store, "work") == []

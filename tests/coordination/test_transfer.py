@@ -20,7 +20,7 @@ import pytest
 
 from quire.env import OsEnv
 from quire.remote import read_address
-from tests.coordination.books import Violation, check
+from tests.coordination.books import check
 from tests.coordination.postgres import Cluster
 from tests.coordination.template import Template
 from tests.coordination.transfer import (
@@ -31,6 +31,7 @@ from tests.coordination.transfer import (
     create,
     recovered,
 )
+from tests.kit.violation import Violation
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.crash

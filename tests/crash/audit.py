@@ -7,14 +7,11 @@ from typing import Any
 
 import quire
 from tests.crash.committing import KEY, OPTIONS, TOPICS, WORK, burst, number_of, payload
+from tests.kit.violation import Violation
 
-__all__ = ["Audit", "Violation"]
+__all__ = ["Audit"]
 
 CHUNK = 10_000
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 class Audit:
@@ -41,7 +38,7 @@ class Audit:
         new = range(self.seen + 1, last + 1)
         bursts = {number: len(burst(number)) for number in new}
         for topic in TOPICS:
-            numbers = [number_of(message) for message in take(store, f"{topic}/audit")]
+            numbers = [number_of(message) for message in take_in_chunks(store, f"{topic}/audit")]
             self._check(numbers == sorted(numbers), f"{topic}: not in the order of the commits")
             wanted = bursts if topic == "burst" else dict.fromkeys(new, 1)
             self._check(Counter(numbers) == Counter(wanted), f"{topic}: not what was committed")
@@ -56,7 +53,7 @@ class Audit:
             raise Violation(words)
 
 
-def take(store: Any, source: str) -> list[bytes]:
+def take_in_chunks(store: Any, source: str) -> list[bytes]:
     """All messages of a source, taken."""
     taken: list[bytes] = []
     while True:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import quire
-from tests.crash.audit import Audit, Violation
+from tests.crash.audit import Audit
 from tests.crash.committing import OPTIONS, commit, create
+from tests.kit.violation import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 5, 100

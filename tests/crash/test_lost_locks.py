@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import quire
-from tests.crash.waiting import CHURN, KEPT, OPTIONS, text
+from tests.crash.waiting_owners import CHURN, KEPT, OPTIONS, text
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 4, 100
@@ -24,7 +24,7 @@ class Waiting:
 
     def __init__(self, path: str, name: str) -> None:
         self.name = name
-        command = [sys.executable, "-m", "tests.crash.waiting", path, name]
+        command = [sys.executable, "-m", "tests.crash.waiting_owners", path, name]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
 
     def begin(self) -> None:

@@ -9,12 +9,19 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
+from tests.engine.workload import new_machine
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 20,
     "grow_bytes": 1 << 16,
     "checkpoint_bytes": 1 << 18,
 }
+
+
+@pytest.fixture
+def env(seed: int) -> SimEnv:
+    """A simulated machine with a directory for the store, on the run's seed."""
+    return new_machine(seed)
 
 
 @pytest.fixture

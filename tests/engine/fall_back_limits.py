@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from random import Random
-from types import ModuleType
 from typing import Any
 
 OPTIONS: dict[str, Sequence[Any]] = {
@@ -191,19 +188,3 @@ def drawn_limits(rng: Random) -> dict[str, int]:
     """Limits, likewise."""
     share = rng.choice((0.0, 0.15, 0.4, 0.8))
     return {name: rng.choice(few) for name, few in LIMITS.items() if rng.random() < share}
-
-
-@contextmanager
-def limited(values: dict[str, int]) -> Iterator[None]:
-    """All modules that use these limits have them so."""
-    before: list[tuple[ModuleType, str, int]] = []
-    for module in [m for name, m in sys.modules.items() if name.startswith("quire.")]:
-        for name, value in values.items():
-            if name in vars(module):
-                before.append((module, name, vars(module)[name]))
-                setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)

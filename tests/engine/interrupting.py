@@ -20,7 +20,7 @@ from quire.env import OsEnv
 from quire.errors import TransactionNotFound
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS
 
 FEW = 40  # signals for each call, and 1,000 with -m slow
 
@@ -212,7 +212,7 @@ class Calls:
         """Nothing is lost, doubled or half; nothing is held by anybody."""
         store = self.store
         assert not store.failed, vars(store)["_context"].sequencer.failure
-        until = OsEnv().monotonic() + WAIT
+        until = OsEnv().monotonic() + SECONDS
         while (
             store.admin.transactions() and OsEnv().monotonic() < until
         ):  # an owner is to see its end

@@ -17,7 +17,8 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.limits import MAX_ATTRIBUTES, MAX_LEDGER_KEY_BYTES, MAX_STRING_BYTES, MAX_TIME_US
-from tests.engine.kit import numbers, take
+from tests.engine.unchanged import numbers
+from tests.kit.messages import take
 
 Call = Callable[..., object]
 

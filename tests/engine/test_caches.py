@@ -20,8 +20,8 @@ from quire.limits import BLOCK_CACHE_BYTES
 from quire.messages.message_fields import Fields
 from quire.rows.open_block import verified_block
 from quire.testing import SimEnv
-
-from .kit import FIELDS, cached_bytes, take
+from tests.engine.cached_bytes import cached_bytes
+from tests.kit.messages import FIELDS, take
 
 SIZES = (0, 20, 1000)
 

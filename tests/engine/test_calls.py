@@ -10,8 +10,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES
 from quire.testing import SimEnv
-
-from .kit import cached_bytes
+from tests.engine.cached_bytes import cached_bytes
 
 
 @pytest.mark.promise(1)

@@ -12,18 +12,12 @@ import pytest
 from quire.definitions.order import SequenceOrder
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
-from tests.engine.workload import new_machine, open_store
+from tests.engine.workload import open_store
 
 HOUR = 3600.0
 STEPS = [-24 * HOUR, -HOUR, HOUR, 24 * HOUR]
 BACK = [-24 * HOUR, -HOUR]
 BY_SEQUENCE: SequenceOrder = {"sequence": "seq", "wait": 60.0}
-
-
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
 
 
 def number(store: Store, *numbers: int) -> None:

@@ -14,8 +14,7 @@ from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreCorrupt, StoreFailed
 from quire.testing import SimEnv
 from quire.testing.sim_calls import Fault
-
-from .kit import take
+from tests.kit.messages import take
 
 pytestmark = pytest.mark.crash
 

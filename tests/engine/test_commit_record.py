@@ -12,8 +12,7 @@ from quire.block import EncodedBlock, encode_one
 from quire.engine.records.commit_record import PAYLOAD_AT, LedgerEntry, Read, pack, pack_light
 from quire.limits import CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields
-
-from .kit import FIELDS
+from tests.kit.messages import FIELDS
 
 
 def lone_messages(random: random.Random, count: int) -> list[Any]:

@@ -19,9 +19,9 @@ from quire.engine import PieceReader
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.ltds import Compression, LtdsReader, LtdsWriter, list_ids, new_id
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.kit import take
 from tests.engine.test_large_transactions import ltds_files, swept
 from tests.engine.workload import Oracle, Workload, check_store, gone_on
+from tests.kit.messages import take
 
 TEXTS = [b'{"number": %d, "state": "a state of many"}' % n for n in range(80_000)]
 

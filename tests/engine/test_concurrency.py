@@ -15,8 +15,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueFull
-
-WAIT = 120.0
+from tests.kit.waiting import SECONDS
 
 
 def run(*targets: Callable[[], None]) -> None:
@@ -34,7 +33,7 @@ def run(*targets: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not thread.is_alive(), "a thread hangs"
     if errors:
         raise errors[0]
@@ -321,7 +320,7 @@ def test_waiting_gets_wake_up_on_commit(store: Store, work: str, topic: str) -> 
     def wait(source: str) -> None:
         started.wait()
         with store.transaction() as txn:
-            message = txn.get(source, timeout=WAIT)
+            message = txn.get(source, timeout=SECONDS)
             assert message is not None
             woken.append(message.payload)
 
@@ -335,7 +334,7 @@ def test_waiting_gets_wake_up_on_commit(store: Store, work: str, topic: str) -> 
         txn.put(topic, b"3")
     store.put(work, b"2")
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
     assert sorted(woken) == [b"1", b"2", b"3", b"3"]
 
 
@@ -348,13 +347,13 @@ def test_waiting_gets_wake_up_on_rollback_and_time_out(store: Store, work: str) 
 
     def wait() -> None:
         with store.transaction() as txn:
-            got.append(txn.get(work, timeout=WAIT))
+            got.append(txn.get(work, timeout=SECONDS))
 
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.05)
     holder.rollback()
-    thread.join(WAIT)
+    thread.join(SECONDS)
     assert [(m.payload, m.delivery_count) for m in got] == [(b"1", 2)]
     with store.transaction() as txn:
         begun = time.monotonic()

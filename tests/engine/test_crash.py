@@ -30,6 +30,7 @@ from tests.engine.workload import (
     new_machine,
     open_store,
 )
+from tests.kit.limits import Limits
 
 pytestmark = pytest.mark.crash
 
@@ -124,10 +125,10 @@ def test_promise_1_2_power_failure_with_checkpoints_in_commits(
 
 
 def test_power_failure_while_the_data_file_shrinks(
-    seed: int, rounds: int, spread: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rounds: int, spread: int, limits: Limits
 ) -> None:
     """The same with a data file that grows and is cut again by nearly every checkpoint."""
-    monkeypatch.setattr("quire.engine.pages.io_manager.FILE_SLACK_BYTES", 4096)
+    limits(FILE_SLACK_BYTES=4096)
     for n in range(max(1, rounds // 25)):
         crash_everywhere(seed + n, every=9 * spread, steps=60, grow_bytes=8192)
 

@@ -18,6 +18,7 @@ from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.limits import Limits
 
 PAGE = 4096
 MESSAGES = 300  # a record each, in five record pages
@@ -116,11 +117,9 @@ def test_promise_10_what_was_refused_leaves_no_trace(seed: int, source: str) -> 
 
 
 @pytest.mark.promise(10)
-def test_promise_10_messages_that_were_got_come_back(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_promise_10_messages_that_were_got_come_back(seed: int, limits: Limits) -> None:
     """The page was right when they were got, and had to be read again for the commit."""
-    monkeypatch.setattr("quire.engine.pages.record_page.RECORD_CACHE_BYTES", 1)
+    limits(RECORD_CACHE_BYTES=1)
     env, store = furnish(seed)
     txn = store.transaction()
     txn.put("other", b"put")
@@ -201,10 +200,10 @@ def test_promise_10_changes_at_the_same_time_release_together(
 
 @pytest.mark.promise(10)
 def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, limits: Limits
 ) -> None:
     """It was damaged after it was read, and would have to be read again."""
-    monkeypatch.setattr("quire.engine.pages.record_page.RECORD_CACHE_BYTES", 2 * CACHED_PAGE_BYTES)
+    limits(RECORD_CACHE_BYTES=2 * CACHED_PAGE_BYTES)
     env, store = furnish(seed)
     got = store.transaction()
     got.get_many("work", 190)

@@ -13,7 +13,6 @@ from threading import Barrier
 import pytest
 
 from quire.checksum import checksum
-from quire.engine.pages import data_file
 from quire.engine.pages.data_file import (
     CHECKSUM,
     HEADER_BYTES,
@@ -33,6 +32,7 @@ from quire.errors import (
     StoreVersion,
 )
 from quire.testing import SimEnv, SimulatedCrash, enumerate_crashes
+from tests.kit.limits import Limits
 
 PAGE = 4096
 STORE = 0x1122334455667788
@@ -122,9 +122,9 @@ def test_an_extent_is_one_write() -> None:
     assert env.calls.bytes("write") == 4 * PAGE
 
 
-def test_a_long_extent_takes_writes_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_extent_takes_writes_of_bounded_size(limits: Limits) -> None:
     """D6: more than the largest write goes in several, wherever the pieces begin and end."""
-    monkeypatch.setattr(data_file, "MAX_WRITE_BYTES", 64 << 10)
+    limits(MAX_WRITE_BYTES=64 << 10)
     random = Random(1)
     env = sim_env()
     file = sim_file(env)

@@ -21,11 +21,13 @@ from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.limits import MAX_DATA_FILES
 from quire.testing import Call, SimEnv, SimulatedCrash
-from tests.engine.kit import WAIT, take
 from tests.engine.page_guard import guard_pages
 from tests.engine.page_guard import used_pages as used_on_disk
 from tests.engine.test_free_space import in_use
 from tests.engine.workload import PATH, new_machine, open_store
+from tests.kit.limits import Limits
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 FILES = 3
 NAMES = ["a", "b", "c"]
@@ -292,7 +294,7 @@ def test_all_files_are_written_at_the_same_time(env: SimEnv, step: str) -> None:
 
     def wait_for_the_others(call: Call) -> None:
         if call.kind == "write" and call.path.endswith(".dat"):
-            together.wait(WAIT)
+            together.wait(SECONDS)
             met.append(call.path)
 
     with threaded(env) as store:
@@ -424,7 +426,7 @@ def test_promise_11_no_room_does_not_hide_a_failed_write(env: SimEnv, broken: in
 
     def meet(call: Call) -> None:
         if call.path.endswith(".dat"):
-            together.wait(WAIT)
+            together.wait(SECONDS)
 
     with threaded(env) as store:
         furnish(store)
@@ -540,10 +542,10 @@ def bytes_on_disk(path: str) -> int:
 @pytest.mark.parametrize("files", [1, FILES])
 @pytest.mark.parametrize("way", ["checkpoint", "maintenance"])
 def test_a_burst_is_given_back_while_the_store_is_open(
-    store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
+    store_path: str, files: int, way: str, limits: Limits
 ) -> None:
     """100 messages of 1 MB put and taken: the files are back to within 6 MB of the empty store."""
-    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
+    limits(TRIM_SECONDS=0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         for number in range(FILES):
             store.create_queue(NAMES[number], kind="work", data_file=number % files)

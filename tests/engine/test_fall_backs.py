@@ -19,10 +19,11 @@ from quire.engine.pages.block_places import Places
 from quire.engine.records.commit_record import pack_light
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
-from tests.engine.fall_back_limits import LIMITS, NO_WAY, drawn_limits, drawn_options, limited
+from tests.engine.fall_back_limits import LIMITS, NO_WAY, drawn_limits, drawn_options
 from tests.engine.fall_back_run import Run
 from tests.engine.fall_back_script import Script
 from tests.engine.fall_back_ways import WAYS, watched
+from tests.kit.limits import limited
 
 AT_ONCE = 40  # transactions of a script
 PER_ROUND = 16  # transactions: 10,000 are 625 rounds

@@ -24,7 +24,6 @@ from quire.errors import (
 )
 from quire.reports.info import Report
 from quire.testing import Call, SimEnv
-from tests.engine.kit import WAIT
 from tests.engine.workload import (
     ALL,
     PATH,
@@ -39,6 +38,7 @@ from tests.engine.workload import (
     open_store,
     view_of,
 )
+from tests.kit.waiting import SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -457,7 +457,7 @@ def commit_together(
     def before(call: Call) -> None:
         if call.kind == "write" and not held.is_set():
             held.set()
-            assert hold.wait(WAIT)
+            assert hold.wait(SECONDS)
 
     def run(index: int) -> None:
         try:
@@ -468,7 +468,7 @@ def commit_together(
     first = threading.Thread(target=lambda: store.put("work", b"first"))
     env.before_call = before
     first.start()
-    assert held.wait(WAIT)
+    assert held.wait(SECONDS)
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(commits))]
     for waiting, thread in enumerate(threads, 1):
         thread.start()

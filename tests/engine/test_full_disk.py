@@ -15,8 +15,9 @@ import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import DiskFull, QueueFull, QueueNotFound
 from quire.testing import SimEnv
-from tests.engine.kit import WAIT, take
 from tests.engine.mounted import fill_rest, small_disk
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 SMALL: dict[str, Any] = {"segment_bytes": 1 << 20, "grow_bytes": 1 << 18}
 NUMBER_BYTES = 8
@@ -270,7 +271,7 @@ def test_others_of_a_group_are_refused_alone() -> None:
     def hold(call: Any) -> None:
         if call.kind == "write" and threading.current_thread() is first:
             blocked.set()
-            assert go.wait(WAIT)
+            assert go.wait(SECONDS)
 
     def commit_first() -> None:
         take(store, "some", 1)
@@ -288,14 +289,14 @@ def test_others_of_a_group_are_refused_alone() -> None:
     others = [threading.Thread(target=put), threading.Thread(target=txn.commit)]
     env.before_call = hold
     first.start()
-    assert blocked.wait(WAIT)
+    assert blocked.wait(SECONDS)
     for thread in others:
         thread.start()
     while len(store._context.sequencer._queue) < 2:
         time.sleep(0.001)
     go.set()
     for thread in (first, *others):
-        thread.join(WAIT)
+        thread.join(SECONDS)
     env.before_call = None
     assert [type(outcome) for outcome in outcomes] == [DiskFull]
     assert txn.state == "committed"

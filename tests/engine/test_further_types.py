@@ -14,7 +14,7 @@ from quire.definitions import queue_types
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled
 from quire.reports.info import QueueInfo
-from tests.engine.kit import take
+from tests.kit.messages import take
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 4 << 20}
 CODE = """

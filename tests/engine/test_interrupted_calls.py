@@ -17,6 +17,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.testing import SimEnv
+from tests.kit.limits import Limits
 
 Action = Callable[[Transaction], object]
 
@@ -111,10 +112,10 @@ def _held(store: Store) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("action", ACTIONS, ids=range(len(ACTIONS)))
 def test_a_rollback_after_an_interrupt_gives_all_back(
-    monkeypatch: pytest.MonkeyPatch, action: Action, *, together: bool
+    limits: Limits, action: Action, *, together: bool
 ) -> None:
     """`together`: the messages that are got stand in one block. New ones for each moment."""
-    monkeypatch.setattr("quire.messages.payload_writer.CHUNK_BYTES", 4096)
+    limits(CHUNK_BYTES=4096)
     gc.collect()  # no finaliser of what other tests have dropped is to be interrupted
     moment, interrupted = 0, True
     with Store.open("/store", env=SimEnv(), background=False) as store:

@@ -9,7 +9,7 @@ import pytest
 
 from quire.engine.pages.io_worker import IoWorker, Job, JobGroup
 from quire.errors import DiskFull, StoreFailed
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_jobs_run_at_the_same_time(workers: list[IoWorker]) -> None:
     threads: list[int] = []
 
     def meet() -> None:
-        together.wait(WAIT)
+        together.wait(SECONDS)
         threads.append(threading.get_ident())
 
     work = JobGroup(limit=4)
@@ -53,7 +53,7 @@ def test_w1_a_busy_worker_is_not_waited_for(workers: list[IoWorker]) -> None:
     hold = threading.Event()
 
     def occupy() -> None:
-        hold.wait(WAIT)
+        hold.wait(SECONDS)
 
     workers[0].take(Job(occupy))
     done: list[int] = []
@@ -83,11 +83,11 @@ def test_w2_an_interrupt_waits_for_what_is_under_way(workers: list[IoWorker]) ->
 
     def slow() -> None:
         begun.set()
-        interrupted.wait(WAIT)
+        interrupted.wait(SECONDS)
         ended.set()
 
     def interrupt() -> None:
-        begun.wait(WAIT)
+        begun.wait(SECONDS)
         threading.Timer(0.05, interrupted.set).start()
         raise KeyboardInterrupt
 
@@ -106,12 +106,12 @@ def test_w2_cancel_begins_nothing_and_waits_for_the_rest(workers: list[IoWorker]
 
     def slow() -> None:
         begun.set()
-        go_on.wait(WAIT)
+        go_on.wait(SECONDS)
         done.append("slow")
 
     work = JobGroup(limit=3)
     work.begin(slow, workers[0])
-    begun.wait(WAIT)
+    begun.wait(SECONDS)
     work.begin(lambda: done.append("behind it"), workers[0])
     work.begin(lambda: done.append("own"))
     threading.Timer(0.05, go_on.set).start()
@@ -131,7 +131,7 @@ def test_w3_the_gravest_failure_is_raised(workers: list[IoWorker], turn: int) ->
 
     def fail(error: BaseException) -> Callable[[], None]:
         def action() -> None:
-            together.wait(WAIT)
+            together.wait(SECONDS)
             raise error
 
         return action

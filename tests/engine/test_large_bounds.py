@@ -30,8 +30,9 @@ from quire.limits import LTDS_WRITE_BYTES, LTDS_WRITERS
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
 from quire.testing.sim_calls import CallLog
-from tests.engine.kit import take
 from tests.engine.test_large_transactions import ltds_files, swept
+from tests.kit.limits import Limits
+from tests.kit.messages import take
 
 CALLS = ("write", "sync", "allocate", "truncate", "punch")
 
@@ -168,10 +169,10 @@ def test_a_rollback_asks_the_disk_for_nothing(store_path: str) -> None:
 
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("way", ["rollback", "commit"])
-def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_freed_slice_by_slice(way: str, limits: Limits) -> None:
     """So that the file system never has much to free at a time; a crash loses track of nothing."""
     slice_bytes = 1 << 20
-    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", slice_bytes)
+    limits(REMOVAL_SLICE_BYTES=slice_bytes)
     for slices in (1, 2, 3):
         env = SimEnv()
         store = Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18)
@@ -216,9 +217,9 @@ def test_small_files_go_many_at_a_time() -> None:
 
 
 @pytest.mark.promise(10)
-def test_a_late_reader_of_a_file_that_goes_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_reader_of_a_file_that_goes_gets_an_error(limits: Limits) -> None:
     """The lease is over, the messages are read: before, in the midst of and after the removal."""
-    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", 1 << 20)
+    limits(REMOVAL_SLICE_BYTES=1 << 20)
     env = SimEnv()
     with Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18) as store:
         store.create_queue("q", kind="work")
@@ -274,10 +275,10 @@ def _open_again(env: SimEnv, done: list[str]) -> None:
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 @pytest.mark.parametrize("direct", [True, False])
 def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
-    compression: str | None, direct: bool, rounds: int, monkeypatch: pytest.MonkeyPatch
+    compression: str | None, direct: bool, rounds: int, limits: Limits
 ) -> None:
     """Two queues each; one committed, one rolled back, one committed with reads: all or nothing."""
-    monkeypatch.setattr("quire.engine.pages.discarded_files.REMOVAL_SLICE_BYTES", 8192)
+    limits(REMOVAL_SLICE_BYTES=8192)
     options: dict[str, Any] = {
         "segment_bytes": 64 << 10,
         "grow_bytes": 64 << 10,

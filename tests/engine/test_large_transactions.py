@@ -17,7 +17,7 @@ from quire.errors import (
     TransactionError,
 )
 from quire.testing import SimEnv
-from tests.engine.kit import FIELDS, put_until_full, take
+from tests.kit.messages import FIELDS, put_until_full, take
 
 OBEYED = {"priority", "expires_at", "deliver_at"}  # by queues that have these options only
 

@@ -14,15 +14,16 @@ from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.errors import PositionLost, QueueNotFound
-from tests.engine.kit import take
+from tests.kit.limits import Limits
+from tests.kit.messages import take
 
 SOME = 5  # pointers under one hold of the lock
 
 
 @pytest.fixture
-def in_steps(monkeypatch: pytest.MonkeyPatch) -> Any:
+def in_steps(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Any:
     """Call the function given between the steps of a long read, once."""
-    monkeypatch.setattr("quire.engine.queues.queue.POINTERS_AT_ONCE", SOME)
+    limits(POINTERS_AT_ONCE=SOME)
     original = Queue.pointers, Queue.deliverable
 
     def install(action: Any) -> None:

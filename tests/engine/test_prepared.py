@@ -28,8 +28,9 @@ from quire.errors import (
 from quire.limits import COMMIT_BYTES, MAX_XID_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import SimEnv
-from tests.engine.kit import WAIT, take
 from tests.engine.workload import PATH, drain_all, new_machine, open_store
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 CONTROL = OPEN_BYTES + COMMIT_BYTES
 STRATEGIES = ["lock-all", "reserve-at-open", "reserve-mode", "reserve-mode-counted"]
@@ -232,7 +233,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     def decide(commit: bool) -> None:
         call = os_store.prepared.commit if commit else os_store.prepared.rollback
         for number in range(30):
-            together.wait(WAIT)
+            together.wait(SECONDS)
             try:
                 call(f"x{number}")
                 won.append((number, commit))
@@ -245,7 +246,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
     assert not errors
     assert sorted(number for number, _ in won) == list(range(30))
     committed = [b"%d" % number for number, commit in sorted(won) if commit]
@@ -645,12 +646,12 @@ def test_promise_4_a_rollback_wakes_commits_that_wait_for_space(os_store: Store)
     filler.put("q", b"")
     free = 8192 - os_store.queue("q").used_bytes
     filler.put("q", bytes(free - MESSAGE_OVERHEAD_BYTES))
-    committing = threading.Thread(target=lambda: filler.commit(timeout=WAIT))
+    committing = threading.Thread(target=lambda: filler.commit(timeout=SECONDS))
     committing.start()
     while filler._waits_for is None and committing.is_alive():
         threading.Event().wait(0.001)
     os_store.prepared.rollback("x1")
-    committing.join(WAIT / 2)
+    committing.join(SECONDS / 2)
     assert filler.state == "committed"
 
 

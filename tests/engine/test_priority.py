@@ -18,8 +18,8 @@ from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import ARROW_WHOLE_ROWS
 from quire.testing import SimEnv
-from tests.engine.kit import WAIT
 from tests.engine.workload import open_store
+from tests.kit.waiting import SECONDS
 
 Sent = tuple[int, int]  # priority and number of a message
 
@@ -196,7 +196,7 @@ def test_everybody_gets_every_message_once(store_path: str) -> None:
             rng = random.Random(seed)
             while True:
                 with store.transaction() as txn:
-                    part = txn.get_many("q", rng.choice([1, 4]), timeout=WAIT).payloads()
+                    part = txn.get_many("q", rng.choice([1, 4]), timeout=SECONDS).payloads()
                     if rng.random() < 0.2:
                         txn.rollback()
                         continue

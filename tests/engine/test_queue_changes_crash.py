@@ -10,11 +10,11 @@ import pytest
 from quire import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine.state.catalog import ALIAS, STORE, TYPES
-from quire.engine.upkeep import purging
 from quire.errors import DiskFull, InvalidArgument, QueueExists, QueueFull
 from quire.reports.dump_items import as_json
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.workload import PATH, new_machine, open_store
+from tests.engine.workload import PATH, all_of, new_machine, open_store
+from tests.kit.limits import Limits
 
 Step = Callable[[Store], object]
 
@@ -83,9 +83,9 @@ def view(store: Store) -> dict[str, Any]:
     return {**shown, "aliases": store.admin.aliases(), "switch": store.admin.switch()}
 
 
-def views(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def views(limits: Limits) -> list[dict[str, Any]]:
     """Before the first step, and after each."""
-    monkeypatch.setattr(purging, "PURGED_AT_ONCE", 3)
+    limits(PURGED_AT_ONCE=3)
     with open_store(new_machine(0)) as store:
         seen = [view(store)]
         for step in STEPS:
@@ -109,20 +109,12 @@ def is_between(found: dict[str, Any], before: dict[str, Any], after: dict[str, A
     return True
 
 
-def run(env: SimEnv, done: list[int]) -> None:
-    """All the steps."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    for number, step in enumerate(STEPS):
-        step(store)
-        done.append(number)
-    store.close()
+run = all_of(STEPS)
 
 
-def test_each_is_whole_after_a_power_failure(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_is_whole_after_a_power_failure(seed: int, limits: Limits) -> None:
     """At every call of the engine; and the store goes on from there."""
-    seen = views(monkeypatch)
+    seen = views(limits)
     assert len({str(each) for each in seen}) == len(seen) - 2  # two are checkpoints
 
     def check(env: SimEnv, done: list[int]) -> None:
@@ -144,9 +136,9 @@ def test_each_is_whole_after_a_power_failure(seed: int, monkeypatch: pytest.Monk
     assert enumerate_crashes(run, check, list, seed=seed, rounds=1, every=3) > 100
 
 
-def test_a_kill_loses_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_loses_none_of_them(limits: Limits) -> None:
     """After each step."""
-    seen = views(monkeypatch)
+    seen = views(limits)
     env = new_machine(1)
     for number, step in enumerate(STEPS):
         store = open_store(env)
@@ -240,9 +232,9 @@ def test_a_full_disk_is_purged(seed: int) -> None:
         assert store.queue("topic").messages == 0
 
 
-def test_a_purge_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_in_steps(limits: Limits) -> None:
     """Each message counts once, whoever waits for it; what is prepared stays."""
-    monkeypatch.setattr(purging, "PURGED_AT_ONCE", 5)
+    limits(PURGED_AT_ONCE=5)
     with open_store(new_machine(5)) as store:
         store.create_queue("t", kind="topic")
         for name in ("a", "b", "c"):

@@ -19,7 +19,9 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.limits import MAX_CAPACITY_BYTES, MIN_CAPACITY_BYTES
-from tests.engine.kit import WAIT, numbers, take
+from tests.engine.unchanged import numbers
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 
 def fill(store: Store, queue: str, count: int = 10) -> list[bytes]:
@@ -148,7 +150,7 @@ def test_a_waiting_get_ends_with_its_queue_or_subscription(store: Store, topic: 
         while txn._waits_for is None:
             time.sleep(0.001)
         end()
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert [type(e) for e in caught] == [error]
         txn.rollback()
 

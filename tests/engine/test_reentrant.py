@@ -27,7 +27,7 @@ from quire.env import OsEnv
 from quire.errors import ReentrantCall
 from quire.interface.store import Store
 from quire.journal.segments import SegmentSet
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS
 
 TIMES = 100
 
@@ -46,7 +46,7 @@ def store(store_path: str) -> Iterator[Store]:
 @contextmanager
 def done_in_time() -> Iterator[None]:
     """A hang fails the test, by ending the process, where everything else may be stuck."""
-    timer = threading.Timer(WAIT, os.abort)
+    timer = threading.Timer(SECONDS, os.abort)
     timer.start()
     try:
         yield
@@ -309,7 +309,7 @@ def alarm(action: Callable[[], object]) -> Iterator[list[object]]:
 def test_a_handler_puts_what_the_interrupted_call_waits_for(store: Store) -> None:
     """A get that waits lets calls in."""
     with store.transaction() as transaction, alarm(lambda: store.put("work", b"1")) as found:
-        message = transaction.get("work", timeout=WAIT)
+        message = transaction.get("work", timeout=SECONDS)
     assert message is not None
     assert found == [message.id]
 
@@ -321,7 +321,7 @@ def test_a_handler_uses_the_transaction_that_waits_for_a_message(store: Store) -
         alarm(transaction.rollback) as found,
         pytest.raises(quire.TransactionClosed),
     ):
-        transaction.get("work", timeout=WAIT)
+        transaction.get("work", timeout=SECONDS)
     assert found == [None]
 
 
@@ -340,7 +340,7 @@ def test_a_handler_is_refused_the_transaction_that_waits_for_room(store: Store) 
         return store.get("full")
 
     with alarm(make_room) as found:
-        transaction.put("full", b"2", timeout=WAIT)
+        transaction.put("full", b"2", timeout=SECONDS)
     transaction.commit()
     assert len(refused) == 1
     assert len(found) == 1
@@ -435,7 +435,7 @@ def test_a_handler_of_any_signal_waits_for_the_end_of_a_call(store: Store) -> No
     sent: list[str] = []
     before = signal.signal(signal.SIGWINCH, handle)
     env = OsEnv()
-    until = env.monotonic() + WAIT
+    until = env.monotonic() + SECONDS
     try:
         while "noted" not in sent and env.monotonic() < until:
             store.get_many("work")

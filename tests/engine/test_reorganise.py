@@ -24,7 +24,6 @@ from quire.engine.pages.io_manager import IoManager
 from quire.env import Env
 from quire.errors import DiskFull, PositionLost, StoreCorrupt, StoreFailed
 from quire.testing import Call, SimEnv, enumerate_crashes
-from tests.engine.kit import WAIT, take
 from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
     ALL,
@@ -42,6 +41,9 @@ from tests.engine.workload import (
     new_machine,
     open_store,
 )
+from tests.kit.limits import Limits
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -51,9 +53,9 @@ LEFT = 3  # messages of the burst's end that stay unread
 
 
 @pytest.fixture
-def small_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_slack(limits: Limits) -> None:
     """Files are cut to a few pages more than what is in use."""
-    monkeypatch.setattr("quire.engine.pages.io_manager.FILE_SLACK_BYTES", 8192)
+    limits(FILE_SLACK_BYTES=8192)
 
 
 @pytest.fixture
@@ -113,13 +115,13 @@ def check_sizes(store: Store, path: str) -> None:
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("way", ["checkpoint", "maintenance"])
 def test_a_burst_that_is_not_all_read(
-    store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
+    store_path: str, files: int, way: str, limits: Limits
 ) -> None:
     """A few unread messages at the end do not keep the file long: they move, by a few checkpoints.
 
     These are made by hand, or by the maintenance for this alone, which then has no more to do.
     """
-    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
+    limits(TRIM_SECONDS=0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         burst(store, files)
         before = store.status()
@@ -142,16 +144,12 @@ def test_a_burst_that_is_not_all_read(
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_each_checkpoint_moves_a_bounded_part(
-    store_path: str, files: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_checkpoint_moves_a_bounded_part(store_path: str, files: int, limits: Limits) -> None:
     """Z1: 2 MB at most a checkpoint, of 5, and one record page is looked at: the next goes on.
 
     The maintenance makes so many, and comes to rest only when all is done, in every file.
     """
-    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
-    monkeypatch.setattr("quire.engine.checkpoints.reorganising.REORGANISE_BYTES", 2 << 20)
-    monkeypatch.setattr("quire.engine.checkpoints.reorganising.REORGANISE_RECORD_PAGES", 1)
+    limits(TRIM_SECONDS=0.0, REORGANISE_BYTES=2 << 20, REORGANISE_RECORD_PAGES=1)
     with Store.open(store_path, background=False, data_files=files) as store:
         burst(store, files)
         moved = [0]
@@ -205,7 +203,7 @@ def test_online(store_path: str) -> None:
             store.admin.checkpoint()
         stop.set()
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert not wrong, wrong
         assert store.status()["checkpoints"]["reorganised_bytes"] > 5_000_000
         check_left_payloads(store)
@@ -652,9 +650,9 @@ def test_promise_10_damage_is_not_copied(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("small_slack")
-def test_what_cannot_move_is_not_tried_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_move_is_not_tried_for_ever(seed: int, limits: Limits) -> None:
     """Z5: a prepared transaction's pages at the end stay; the maintenance comes to rest."""
-    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
+    limits(TRIM_SECONDS=0.0)
     found = scenario(seed, prepare_at=15)
     store = found.store
     counts = []

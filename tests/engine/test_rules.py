@@ -18,15 +18,9 @@ from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
 from quire.messages.message import Message
 from quire.testing import SimEnv
-from tests.engine.workload import new_machine, open_store
+from tests.engine.workload import open_store
 
 SECOND = 1_000_000
-
-
-@pytest.fixture
-def env(seed: int) -> SimEnv:
-    """A machine."""
-    return new_machine(seed)
 
 
 def make(env: SimEnv, **options: Any) -> Store:

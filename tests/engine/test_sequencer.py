@@ -15,7 +15,7 @@ import pytest
 
 from quire.engine.commits.sequencer import Sequencer
 from quire.errors import StoreFailed
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS, eventually
 
 
 class Journal:
@@ -34,7 +34,7 @@ class Journal:
     def write_group(self, records: Sequence[bytes], durable: bool = True) -> int:
         """The address of the first record; all are of 8 bytes."""
         self.writing.set()
-        assert self.gate.wait(WAIT)
+        assert self.gate.wait(SECONDS)
         if self.one_by_one:
             self.gate.clear()
         self.pause()
@@ -90,11 +90,11 @@ def leading(sequencer: Sequencer, journal: Any) -> Iterator[Change]:
     before = set(threading.enumerate())
     first = Change()
     threading.Thread(target=first.submit, args=(sequencer,), daemon=True).start()
-    assert journal.writing.wait(WAIT)
+    assert journal.writing.wait(SECONDS)
     yield first
     journal.gate.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not thread.is_alive(), "a thread hangs"
 
 
@@ -105,14 +105,6 @@ def in_line(sequencer: Sequencer, *changes: Change) -> None:
         threading.Thread(target=change.submit, args=(sequencer,), daemon=True).start()
         while len(sequencer._queue) == waiting:
             time.sleep(0.001)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -175,7 +167,7 @@ def _round(rng: random.Random) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not thread.is_alive(), "a thread hangs"
     assert [change.outcome for change in changes] == ["committed"] * len(changes)
     assert len({change.address for change in changes}) == len(changes)
@@ -217,7 +209,7 @@ def test_a_signals_handler_may_wait_for_the_others_of_the_group(journal: Any) ->
 
     def handle(*_: object) -> None:
         journal.gate.set()
-        until = time.monotonic() + WAIT
+        until = time.monotonic() + SECONDS
         while any(change.outcome == "none" for change in others) and time.monotonic() < until:
             time.sleep(0.001)
         waited.append(all(change.outcome == "committed" for change in others))
@@ -247,15 +239,15 @@ def test_a_signals_handler_may_wait_for_those_in_line(journal: Any) -> None:
     waited: list[bool] = []
 
     def handle(*_: object) -> None:
-        end = time.monotonic() + WAIT
+        end = time.monotonic() + SECONDS
         while any(change.outcome == "none" for change in later) and time.monotonic() < end:
             time.sleep(0.001)
         waited.append(all(change.outcome == "committed" for change in later))
 
     def follow() -> None:
-        until(lambda: len(sequencer._queue) == 2)
+        eventually(lambda: len(sequencer._queue) == 2)
         journal.gate.set()
-        until(lambda: journal.sizes == [1] and not sequencer._queue)
+        eventually(lambda: journal.sizes == [1] and not sequencer._queue)
         in_line(sequencer, *later)  # the group of the two is being written, by the first of them
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.05)

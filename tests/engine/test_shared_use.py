@@ -25,7 +25,8 @@ from quire.errors import (
 from quire.intervals import IntervalSet
 from quire.testing import Call, SimEnv
 from quire.writebuffer import WriteBuffer
-from tests.engine.kit import WAIT, take
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 # Subscriptions ------------------------------------------------------------------------------------
 
@@ -182,19 +183,19 @@ def test_close_waits_for_a_put_that_is_being_written() -> None:
     def hold(call: Call) -> None:
         if call.kind == "write" and threading.current_thread() is putting:
             writing.set()
-            assert go_on.wait(WAIT)
+            assert go_on.wait(SECONDS)
 
     putting = threading.Thread(target=store.put, args=("work", b"acknowledged"))
     env.before_call = hold
     putting.start()
-    assert writing.wait(WAIT)
+    assert writing.wait(SECONDS)
     closing = threading.Thread(target=store.close)
     closing.start()
     closing.join(0.1)
     assert closing.is_alive()
     go_on.set()
-    closing.join(WAIT)
-    putting.join(WAIT)
+    closing.join(SECONDS)
+    putting.join(SECONDS)
     env.before_call = None
     with pytest.raises(StoreClosed):
         store.put("work", b"late")
@@ -231,7 +232,7 @@ def test_close_while_threads_put(store_path: str) -> None:
         time.sleep(0.05)
         store.close()
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert not errors
         with Store.open(store_path) as store:
             assert sorted(take(store, "work")) == sorted(acknowledged)
@@ -243,7 +244,7 @@ def test_maintenance_survives_what_goes_wrong(store_path: str) -> None:
         store.create_queue("q", kind="topic")
         store._maintenance._swept = -1e9
         shutil.rmtree(f"{store_path}/ltds")
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + SECONDS
         while store.status()["maintenance_error"] is None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert "ltds" in store.status()["maintenance_error"]

@@ -22,7 +22,7 @@ from quire.reports.dump_items import Finding, as_json
 from quire.reports.dump_words import in_words
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.test_fold import folded
-from tests.engine.workload import PATH, new_machine, open_store
+from tests.engine.workload import PATH, all_of, new_machine, open_store
 
 Step = Callable[[Store], object]
 
@@ -105,15 +105,7 @@ def views() -> list[dict[str, Any]]:
     return seen
 
 
-def run(env: SimEnv, done: list[int]) -> None:
-    """All the steps."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    for number, step in enumerate(STEPS):
-        step(store)
-        done.append(number)
-    store.close()
+run = all_of(STEPS)
 
 
 @pytest.mark.promise(1, 2, 7)

@@ -21,7 +21,7 @@ from quire.errors import (
     StoreNotFound,
 )
 from quire.testing import SimEnv
-from tests.engine.kit import FIELDS, take
+from tests.kit.messages import FIELDS, take
 
 
 def tree(path: str) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull
 from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
-from tests.engine.kit import WAIT
+from tests.kit.waiting import SECONDS
 
 NAMES = ["lock-all", "reserve-at-open", "reserve-mode", "reserve-mode-counted"]
 C, OPEN = COMMIT_BYTES, OPEN_BYTES
@@ -176,10 +176,10 @@ def test_nearly_full_queues_under_contention(name: str, tmp_path: Path, rng: Ran
         writers = [contention.start(contention.write, Random(rng.random())) for _ in range(8)]
         movers = [contention.start(contention.move, Random(rng.random())) for _ in range(4)]
         for thread in writers:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         contention.written.set()
         for thread in movers:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert not any(thread.is_alive() for thread in writers + movers), "a deadlock"
         assert not contention.errors
         while contention.take(contention.QUEUES):

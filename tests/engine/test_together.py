@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.commits import sequencer
 from quire.errors import AlreadyCommitted, DiskFull, QuireError, StoreFailed
 from quire.journal import Journal
 from quire.limits import GATHERED_CHANGES
 from quire.testing import SimEnv
+from tests.kit.limits import Limits
 
 Outcomes = list[tuple[int, QuireError | None]]
 
@@ -139,13 +139,13 @@ def test_what_they_have_got_is_read_for_good(store: Store) -> None:
     ],
 )
 def test_promise_2_dead_letters_go_between_them(
-    store: Store, monkeypatch: pytest.MonkeyPatch, most: int, first: str, expected: str
+    store: Store, limits: Limits, most: int, first: str, expected: str
 ) -> None:
     """After the first group, by a transaction of their own: each is there once, and ids grow.
 
     What is in memory only is no part of a group: after it they begin one.
     """
-    monkeypatch.setattr(sequencer, "GATHERED_CHANGES", most)
+    limits(GATHERED_CHANGES=most)
     store.create_queue("counted", kind="work", max_deliveries=1, dead_letter="a")
     store.create_queue("memory", kind="work", type="volatile")
     store.put_many("counted", [b"letter 0", b"letter 1"])

@@ -20,7 +20,9 @@ from quire.errors import (
 )
 from quire.messages.message import MESSAGE_SCHEMA, Message
 from quire.testing import SimEnv
-from tests.engine.kit import FIELDS, WAIT, numbers, take
+from tests.engine.unchanged import numbers
+from tests.kit.messages import FIELDS, take
+from tests.kit.waiting import SECONDS
 
 # Round trips
 
@@ -338,7 +340,7 @@ def test_the_time_out_needs_no_traffic(os_store: Store) -> None:
     """In the background a transaction is rolled back although nobody calls the store."""
     os_store.create_queue("work", kind="work")
     txn = os_store.transaction(timeout=0.05)
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + SECONDS
     with pytest.raises(TransactionTimeout):  # noqa: PT012 - the put may come too late
         txn.put("work", b"x")
         while txn.state == "open" and time.monotonic() < deadline:
@@ -368,7 +370,7 @@ def test_a_get_that_waits_ends_with_its_transaction(store: Store, work: str) -> 
             txn.rollback()
         else:
             store._context.registry.expire(math.inf)
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not thread.is_alive()
         assert [type(e) for e in errors] == [
             TransactionClosed if end == "rollback" else TransactionTimeout
@@ -422,6 +424,6 @@ def test_one_of_two_commits_of_a_version_wins(store: Store, work: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
     assert sorted(outcomes) == ["already"] * 3 + ["committed"]
     assert len(take(store, work)) == 1

@@ -18,9 +18,10 @@ from quire.engine import EmbeddedStore
 from quire.engine.records.checkpoint_file import list_checkpoints, path_of
 from quire.errors import StoreFailed
 from quire.testing import SimEnv, SimulatedCrash
-from tests.engine.kit import WAIT, take
 from tests.engine.test_removed_files import foreign
 from tests.engine.workload import PATH, make_room, new_machine, open_store
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 pytestmark = pytest.mark.crash
 
@@ -237,7 +238,7 @@ def beside_a_failing_sync(failing: Callable[[], Any], other: Callable[[], Any]) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(SECONDS)
     return outcomes
 
 
@@ -271,7 +272,7 @@ def test_promise_11_an_error_told_to_one_thread_counts_for_the_others(
     env.fail("sync", "*.dat")
 
     def sync() -> None:
-        failed.wait(WAIT)
+        failed.wait(SECONDS)
         places.sync([0])
 
     outcomes = beside_a_failing_sync(lambda: places.sync([0]), sync)
@@ -284,7 +285,7 @@ def test_promise_11_an_error_told_to_one_thread_counts_for_the_others(
     env.fail("sync_directory", "ltds")
 
     def sync_names() -> None:
-        failed.wait(WAIT)
+        failed.wait(SECONDS)
         places.sync_names()
 
     outcomes = beside_a_failing_sync(places.sync_names, sync_names)

@@ -23,8 +23,9 @@ from quire.errors import (
 )
 from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_RECORDS
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.kit import WAIT, take
 from tests.engine.workload import new_machine, open_store
+from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 PERSISTENT = ("p", "dead")
 
@@ -300,7 +301,7 @@ def test_many_threads_pass_messages_on(store_path: str) -> None:
         def pass_on(source: str, target: str) -> None:
             while True:
                 with store.transaction() as txn:
-                    message = txn.get(source, timeout=WAIT)
+                    message = txn.get(source, timeout=SECONDS)
                     assert message is not None
                     if message.payload == b"stop":
                         return
@@ -318,7 +319,7 @@ def test_many_threads_pass_messages_on(store_path: str) -> None:
         for source, _ in pairs:
             store.put_many(source, [b"stop"] * 2)
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(SECONDS)
         assert Counter(take(store, "end")) == Counter(b"%d" % n for n in range(messages))
         assert store.status()["volatile"]["blocks"] == 0
         assert store.admin.verify().ok

@@ -50,7 +50,7 @@ def calls_of(store: Store) -> Iterator[Callable[[], object]]:
     for name in ("journal", "data", "large", "streamed"):
         yield lambda name=name: [bytes(m.payload) for m in store.browse(name)]  # type: ignore[misc]
         yield lambda name=name: read_open(store, name)  # type: ignore[misc]
-        yield lambda name=name: take(store, name)  # type: ignore[misc]
+        yield lambda name=name: get_and_give_back(store, name)  # type: ignore[misc]
         yield lambda name=name: store.integration.lease_many([(name, 0, 1)])  # type: ignore[misc]
     yield store.status
     yield store.admin.verify
@@ -68,7 +68,7 @@ def read_open(store: Store, name: str) -> None:
             pass
 
 
-def take(store: Store, name: str) -> None:
+def get_and_give_back(store: Store, name: str) -> None:
     """Get one, and give it back."""
     with store.transaction() as transaction:
         transaction.get(name)

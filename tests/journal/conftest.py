@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from quire.env import OsEnv
 from quire.testing import SimEnv
 from tests.journal.machine import Machine
+from tests.kit.machines import empty_machine
 
 
 @pytest.fixture(params=["os", "sim"])
 def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
     """Each environment in turn."""
-    if request.param == "os":
-        return Machine(OsEnv(), str(tmp_path))
-    env = SimEnv(seed=1)
-    env.make_directory("/store")
-    return Machine(env, "/store")
+    return Machine(*empty_machine(request.param, tmp_path))
 
 
 @pytest.fixture

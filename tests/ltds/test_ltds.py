@@ -23,11 +23,11 @@ from quire.ltds import (
     path_of,
     remove,
 )
-from quire.ltds import reader as ltds_reader
 from quire.ltds.format import HEADER, PAGE_BYTES, STREAMED_VERSION, TRAILER
 from quire.ltds.writer import seal
 from quire.rows.open_block import verified_block
 from quire.testing import SimEnv, enumerate_crashes
+from tests.kit.limits import Limits
 
 STORE_ID = 0xFEDC_BA98_7654_3210
 LTDS_ID = 0x1234
@@ -121,7 +121,7 @@ def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Comp
 
 @codecs
 def test_contents_are_the_blocks_that_were_written(
-    place: tuple[Env, str], codec: Compression, monkeypatch: pytest.MonkeyPatch
+    place: tuple[Env, str], codec: Compression, limits: Limits
 ) -> None:
     """Whichever are asked for, in whatever order, and however few are read together."""
     env, directory = place
@@ -132,7 +132,7 @@ def test_contents_are_the_blocks_that_were_written(
     blocks = [bytes(block.data) for block in builder.blocks(size)]
     everything = list(range(len(blocks)))
     for limit in (1, 3 * PAGE_BYTES, 1 << 20):
-        monkeypatch.setattr(ltds_reader, "LTDS_WRITE_BYTES", limit)
+        limits(LTDS_WRITE_BYTES=limit)
         with LtdsReader(env, directory, LTDS_ID, STORE_ID) as reader:
             for numbers in (everything, everything[::-1], everything[1::3], []):
                 found = [bytes(block) for block in reader.contents(numbers)]
@@ -211,10 +211,10 @@ def test_an_id_is_written_once(place: tuple[Env, str]) -> None:
 @codecs
 @pytest.mark.promise(1, 10)
 def test_a_finished_file_is_whole_after_any_crash(
-    rounds: int, monkeypatch: pytest.MonkeyPatch, codec: Compression
+    rounds: int, limits: Limits, codec: Compression
 ) -> None:
     """LW1 and LW2: what was finished is read; all else is whole or says that it is not finished."""
-    monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
+    limits(LTDS_WRITE_BYTES=8192)
     payloads = payloads_of(6000 if codec else 1500)
 
     def workload(env: SimEnv, finished: list[int]) -> None:
@@ -263,9 +263,9 @@ def test_a_failed_call_ends_the_writer(kind: str) -> None:
             assert read(env, "/ltds") == payloads_of(1500)
 
 
-def test_no_room_is_disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_is_disk_full(limits: Limits) -> None:
     """A full disk is said to be one; aborting gives the room back."""
-    monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
+    limits(LTDS_WRITE_BYTES=8192)
     env = SimEnv(capacity_bytes=20_000)
     env.make_directory("/ltds")
     writer = LtdsWriter(env, "/ltds", STORE_ID, LTDS_ID)
@@ -278,10 +278,9 @@ def test_no_room_is_disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(9)
-def test_syncs_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_go_along(limits: Limits) -> None:
     """LW3: what was written is synced on the way, so that finishing costs one small sync."""
-    monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
-    monkeypatch.setattr("quire.ltds.writer.LTDS_SYNC_BYTES", 16_384)
+    limits(LTDS_WRITE_BYTES=8192, LTDS_SYNC_BYTES=16_384)
     env = SimEnv(direct=False)
     env.make_directory("/ltds")
     write(env, "/ltds", payloads_of(5000))
@@ -290,9 +289,9 @@ def test_syncs_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(9)
-def test_a_block_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_larger_than_the_buffer(limits: Limits) -> None:
     """LW3: a large message is written by itself, in its place."""
-    monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
+    limits(LTDS_WRITE_BYTES=8192)
     env = SimEnv()
     env.make_directory("/ltds")
     payloads = [b"a", b"b" * 50_000, b"c", b"d" * 9_000]

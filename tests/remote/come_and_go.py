@@ -31,12 +31,12 @@ import quire.engine  # now, and not in each worker
 import quire.remote.ownership.elected_store
 import quire.remote.ownership.election
 from quire.errors import ConnectionLost, OutcomeUnknown
+from tests.kit.violation import Violation
 
 __all__ = [
     "OPTIONS",
     "Event",
     "Found",
-    "Violation",
     "create",
     "look",
     "reconcile",
@@ -50,10 +50,6 @@ CHUNK = 10_000
 PAUSE_SECONDS = 0.003  # between two transactions of a worker
 DECIDE_SECONDS = 0.02  # for which some transactions stay prepared
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM)  # that wait while a worker begins
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 # A worker -----------------------------------------------------------------------------------------

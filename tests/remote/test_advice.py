@@ -25,7 +25,7 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.remote.wire.address import run_directory
-from tests.remote.conftest import AnyStore
+from tests.behaviour.forms import AnyStore
 from tests.source_tree import ROOT
 
 NEAR: dict[str, tuple[Callable[[Any], object], str]] = {

@@ -20,11 +20,11 @@ import pytest
 import quire
 from quire.env import OsEnv
 from quire.remote import read_address
+from tests.kit.violation import Violation
 from tests.remote.come_and_go import (
     OPTIONS,
     Event,
     Found,
-    Violation,
     create,
     look,
     read_logs,

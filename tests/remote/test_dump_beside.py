@@ -16,7 +16,7 @@ from quire.reports.dump_items import Finding, Item, as_json
 from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
-from tests.remote.children import child
+from tests.kit.children import child
 
 # The messages of two transactions interleave, as the write buffer holds two.
 SPILLING = """

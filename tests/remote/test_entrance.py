@@ -17,8 +17,8 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore, read_address
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.shared_store import SharedStore
-from tests.remote.actors import actor
-from tests.remote.children import until
+from tests.kit.actors import actor
+from tests.kit.waiting import eventually
 
 
 def _replace_by_another_owner_s(run: Path, stack: ExitStack) -> None:
@@ -84,7 +84,7 @@ def test_an_owner_lets_others_in_again(owner: SharedStore, joined: ElectedStore,
     with open_store(owner.path) as further:
         assert further.role == "joined"
         assert further.browse("work").payloads() == [b"2"]
-    until(lambda: stat.S_IMODE((run / "quire.sock").stat().st_mode) == 0o600)
+    eventually(lambda: stat.S_IMODE((run / "quire.sock").stat().st_mode) == 0o600)
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
     assert owner.status()["sharing"]["error"] is None
 
@@ -101,7 +101,7 @@ def test_an_owner_that_nobody_can_reach(
         (place / "file").touch()
         with pytest.raises(ConnectionLost, match=f"process {os.getpid()} owns .* nothing else"):
             joined.get("work")
-        until(lambda: "remove it" in str(owner.status()["sharing"]["error"]))
+        eventually(lambda: "remove it" in str(owner.status()["sharing"]["error"]))
         assert txn.get("work") is None  # on the connection that it has
         shutil.rmtree(place)
         assert joined.get("work") is None
@@ -118,7 +118,7 @@ def test_an_owner_whose_directory_was_moved_leaves_the_next_one_s_alone(store_pa
             assert isinstance(store, SharedStore)
             url = store.share(OsEnv()).wait_started()
             number = os.lstat(url.removeprefix("quire+unix://")).st_ino
-            until(lambda: first.ask("store.failed") == "True")
+            eventually(lambda: first.ask("store.failed") == "True")
             assert first.ask("store.close()") == "None"
             assert os.lstat(url.removeprefix("quire+unix://")).st_ino == number
             address = read_address(OsEnv(), store_path)

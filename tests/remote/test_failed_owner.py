@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -13,8 +12,9 @@ import pytest
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, Child, child, until
+from tests.kit.actors import OPTIONS, Actor, actor, joined_elected, owner_with_work
+from tests.kit.children import Child, child
+from tests.kit.waiting import SECONDS, eventually
 
 # From now on, or from the given write on, every write and sync of the process fails.
 FAIL = """
@@ -40,21 +40,10 @@ def fail(owner: Actor, after: int = 0) -> None:
     assert owner.ask(f"exec({FAIL.format(after=after)!r}, globals())") == "None"
 
 
-@pytest.fixture
-def owner(store_path: str) -> Iterator[Actor]:
-    """A process that owns the store, with a work queue "work"."""
-    with actor(store_path) as process:
-        assert process.role == "owner"
-        process.ask('store.create_queue("work", kind="work")')
-        yield process
+owner = pytest.fixture(owner_with_work)
 
 
-@pytest.fixture
-def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
-    """The store, joined by this process."""
-    with open_store(store_path, **OPTIONS) as joined:
-        assert isinstance(joined, ElectedStore)
-        yield joined
+store = pytest.fixture(joined_elected)
 
 
 @pytest.mark.promise(11)
@@ -64,13 +53,13 @@ def test_an_owner_that_failed_gives_way(owner: Actor, store: ElectedStore, store
     store.put("work", b"1")
     fail(owner)
     assert owner.ask('store.put("work", b"2")').startswith("StoreFailed")
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
     store.put("work", b"3")
     found = store.browse("work").payloads()
     assert [p for p in found if p != b"2"] == [b"1", b"3"]
     # The failed object stays so, whatever it is asked.
     for call in ('store.put("work", b"x")', "store.queues()", 'store.browse("work")', "begin()"):
-        until(lambda c=call: owner.ask(c).startswith("StoreFailed"))  # type: ignore[misc]
+        eventually(lambda c=call: owner.ask(c).startswith("StoreFailed"))  # type: ignore[misc]
     assert owner.ask("store.failed") == "True"
     assert owner.ask("store.close()") == "None"
     # Opened again, it joins.
@@ -200,10 +189,10 @@ def test_waiting_calls_find_the_next_owner(owner: Actor, store: ElectedStore) ->
     found: list[object] = []
     waiting = threading.Thread(target=lambda: found.append(store.get("work", timeout=SECONDS)))
     waiting.start()
-    until(lambda: store.status()["sharing"]["waiting"] == 1)
+    eventually(lambda: store.status()["sharing"]["waiting"] == 1)
     fail(owner)
     assert owner.ask("store.sync() or store.create_queue('x')").startswith("StoreFailed")
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
     with suppress(QuireError):
         store.put("work", b"1")
     waiting.join(SECONDS)
@@ -292,7 +281,7 @@ def test_rounds_of_failed_owners(store_path: str, round_number: int) -> None:
             if process_id not in by_pid:
                 break  # a worker, or this process, owns the store
             fail(by_pid.pop(process_id), after=(7 * round_number + number) % 10)
-            until(lambda p=process_id: store.owner_process_id != p)  # type: ignore[misc]
+            eventually(lambda p=process_id: store.owner_process_id != p)  # type: ignore[misc]
         _wait_for_more(workers)
         known: list[str] = []
         maybe: list[str] = []
@@ -324,4 +313,4 @@ def _wait_for_more(workers: list[Child]) -> None:
 
     before = [count(worker) for worker in workers]
     for worker, number in zip(workers, before, strict=True):
-        until(lambda w=worker, n=number: count(w) > n + 5)  # type: ignore[misc]
+        eventually(lambda w=worker, n=number: count(w) > n + 5)  # type: ignore[misc]

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from quire.opening import open as open_store
-from tests.remote.children import child
+from tests.kit.children import child
 
 # A process that owns the store and has joined it forks a line of children while its threads put.
 # Each of these takes all numbers of files that are free with files of its own, and the next one

@@ -40,7 +40,7 @@ from quire.remote.wire.protocol import (
     field,
 )
 from quire.remote.wire.values import encode_map
-from tests.remote.raw_stream import RawStream
+from tests.kit.raw_stream import RawStream
 
 FIELDS_MAP = encode_map({"priority": 1})
 VALUES: list[Any] = [

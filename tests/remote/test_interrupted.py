@@ -14,8 +14,9 @@ from quire.errors import StoreLocked
 from quire.interface.store import Store
 from quire.remote.client.channel import Channel
 from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
-from tests.remote.actors import actor
-from tests.remote.children import child, until
+from tests.kit.actors import actor
+from tests.kit.children import child
+from tests.kit.waiting import eventually
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
@@ -84,7 +85,7 @@ def test_promise_2_signals_that_raise_in_an_owner_with_others(
         others = Others(store_path)
         try:
             calls = prepared(store)
-            until(lambda: others.moved or others.errors)
+            eventually(lambda: others.moved or others.errors)
             interrupt(calls, name, rng, rounds)
         finally:
             others.end()
@@ -176,7 +177,7 @@ def once_let_go(path: str) -> Store:
             opened.append(quire.open(path, share=False))
         return bool(opened)
 
-    until(is_opened)
+    eventually(is_opened)
     return opened[0]
 
 

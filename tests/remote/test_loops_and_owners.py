@@ -19,8 +19,9 @@ from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, until
+from tests.kit.actors import OPTIONS, Actor, actor, joined_elected
+from tests.kit.limits import Limits
+from tests.kit.waiting import SECONDS, eventually
 from tests.remote.test_failed_owner import fail
 
 NEVER = 1e6  # seconds
@@ -58,24 +59,21 @@ def owner(store_path: str) -> Iterator[Actor]:
         yield process
 
 
-@pytest.fixture
-def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
-    """The store, joined by this process."""
-    with open_store(store_path, **OPTIONS) as joined:
-        assert isinstance(joined, ElectedStore)
-        yield joined
+store = pytest.fixture(joined_elected)
 
 
 @pytest.fixture
-def nobody_owns(owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_owns(
+    owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
     """The owner is gone, this process is kept from being the next one, and calls wait for long."""
     monkeypatch.setattr(Election, "succeed", lambda election: None)
-    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", NEVER)
+    limits(HAND_OVER_SECONDS=NEVER)
     monkeypatch.setattr("quire.remote.ownership.elected_store.ANSWER_SECONDS", 0.2)
     owner.kill()
     assert isinstance(store._inner, quire.remote.RemoteStore)
     connection = store._inner.connection
-    until(lambda: connection.lost)
+    eventually(lambda: connection.lost)
 
 
 @contextmanager
@@ -116,7 +114,7 @@ def test_workers_of_an_owner_that_failed_end(store_path: str, *, others: bool) -
         assert len(handled) < 10
         assert workers.status()[0].running == 0
         if joined is not None:  # it has taken over, or is about to
-            until(lambda: joined.role == "owner")
+            eventually(lambda: joined.role == "owner")
     with open_store(store_path) as again:
         left, done = (again.get_many(name).payloads() for name in ("work", "done"))
         assert sorted(left + done) == payloads(10)
@@ -138,7 +136,7 @@ def test_workers_of_a_joined_store_get_the_next_owner(owner: Actor, store: Elect
 
     store.put_many("work", payloads(20))
     running = Beside(workers.run)
-    until(lambda: store.role == "owner" and not store.queue("work").messages)
+    eventually(lambda: store.role == "owner" and not store.queue("work").messages)
     assert running.is_alive()
     workers.stop()
     assert running.ends() is None
@@ -166,7 +164,7 @@ def test_workers_end_where_nobody_owns_the_store(store: ElectedStore) -> None:
         patched.setattr(store, "_wait_for_another", wait)
         patched.setattr("quire.workers._check_there", lambda *_: None)  # it was, some time ago
         running = Beside(workers.run)
-        until(waits.is_set)
+        eventually(waits.is_set)
         workers.stop()
         assert running.ends() is None
 
@@ -186,10 +184,10 @@ def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedS
 @pytest.mark.usefixtures("nobody_owns")
 @pytest.mark.parametrize("ack", ["auto", "session"])
 def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
-    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, ack: Any
+    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits, ack: Any
 ) -> None:
     """LM3: once, not once for each owner that may be lost."""
-    monkeypatch.setattr("quire.remote.ownership.elected_store.HAND_OVER_SECONDS", 0.1)
+    limits(HAND_OVER_SECONDS=0.1)
     waits: list[float] = []
     waiting = store._wait_for_another
 
@@ -229,12 +227,12 @@ def test_workers_of_a_connection_end_with_its_owner(owner: Actor, moment: str, h
             store.put("work", b"1")
             assert handled.wait(SECONDS)
         else:
-            until(lambda: store._awaiting._callbacks.get("work"))
+            eventually(lambda: store._awaiting._callbacks.get("work"))
         if how == "killed":
             owner.kill()
         else:
             owner.say("store.close()")
-        until(lambda: connection.lost)
+        eventually(lambda: connection.lost)
         over.set()
         error = running.ends()
     # One that closes may have said so itself.
@@ -284,13 +282,13 @@ def test_a_loop_goes_on_however_many_owners_end(
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Election, "succeed", lambda election: election.join())
             loop = Beside(lambda: kind(store_path, stores, found))
-            until(lambda: stores)
+            eventually(lambda: stores)
             for _ in range(2):
                 process_id = stores[0].owner_process_id
                 each = by_pid.pop(process_id)
                 assert each.line() == "hanging"
                 each.kill()
-                until(lambda p=process_id: stores[0].owner_process_id != p)  # type: ignore[misc]
+                eventually(lambda p=process_id: stores[0].owner_process_id != p)  # type: ignore[misc]
         (last,) = by_pid.values()  # the last one hangs, too, and this process is the next
         assert last.line() == "hanging"
         last.kill()
@@ -343,8 +341,8 @@ def test_tasks_while_owners_fail(owner: Actor, store: ElectedStore, store_path: 
                 put.append(payload)
             except QuireError:
                 maybe.append(payload)
-        until(lambda: store.owner_process_id == second.process.pid)
-        until(lambda: store.queue("work").messages == 0)
+        eventually(lambda: store.owner_process_id == second.process.pid)
+        eventually(lambda: store.queue("work").messages == 0)
         over.set()
         assert loops.ends() is None
         done = store.get_many("done").payloads()

@@ -15,8 +15,10 @@ from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
 from quire.remote.server.session import ServedStore
 from quire.remote.wire.named_calls import NAMESPACES
-from tests.remote.children import child, join
-from tests.remote.test_processes import OWNER, SECONDS, own
+from tests.behaviour.forms import own
+from tests.kit.children import child, join
+from tests.kit.programs import OWNER
+from tests.kit.waiting import SECONDS
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "admin.create_queues": lambda store: store.create_queue("q", kind="topic"),

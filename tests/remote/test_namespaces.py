@@ -15,7 +15,7 @@ import quire
 from quire import aio, errors
 from quire.engine import EmbeddedStore as Store
 from quire.opening import open as open_store
-from tests.remote.children import join
+from tests.kit.children import join
 
 JOINING: list[Callable[[str], Any]] = [join, open_store]
 

@@ -29,10 +29,9 @@ from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
 from quire.remote.ownership.shared_store import SharedStore
-from tests.remote.children import Child, child, join
+from tests.kit.children import Child, child, join
+from tests.kit.waiting import SECONDS
 from tests.source_tree import ROOT
-
-SECONDS = 120.0
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from random import Random
 import pytest
 
 from quire.remote.client.overdue_requests import Overdue
-from tests.remote.children import child, until
+from tests.kit.children import child
+from tests.kit.limits import Limits
+from tests.kit.waiting import eventually
 
 LONG = 1000.0
 
@@ -70,13 +72,13 @@ def threads() -> set[threading.Thread]:
 
 
 @pytest.fixture
-def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Overdue]:
+def watcher(limits: Limits) -> Iterator[Overdue]:
     """One of the test's own, whose thread ends soon when nobody is left."""
-    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.01)
+    limits(OVERDUE_SECONDS=0.01)
     before = threads()
     yield Overdue()
     gc.collect()
-    until(lambda: threads() <= before)
+    eventually(lambda: threads() <= before)
 
 
 def test_each_ends_when_its_time_is_over(watcher: Overdue, rng: Random) -> None:
@@ -90,12 +92,12 @@ def test_each_ends_when_its_time_is_over(watcher: Overdue, rng: Random) -> None:
         at = start + rng.random() / 2
         expected[chosen].append(at)
         makers[chosen].begin(at)
-    until(lambda: sum(len(maker.over) for maker in makers) == 2000)
+    eventually(lambda: sum(len(maker.over) for maker in makers) == 2000)
     for maker, times in zip(makers, expected, strict=True):
         assert sorted(at for at, _ in maker.over) == sorted(times)
         assert all(at <= seen for at, seen in maker.over)
     assert len(threads() - before) == 1
-    until(lambda: watcher.next_look == math.inf)  # asleep, until somebody begins
+    eventually(lambda: watcher.next_look == math.inf)  # asleep, until somebody begins
 
 
 def test_one_that_has_less_time_wakes_the_thread(watcher: Overdue) -> None:
@@ -103,12 +105,12 @@ def test_one_that_has_less_time_wakes_the_thread(watcher: Overdue) -> None:
     requests = Requests(watcher)
     start = time.monotonic()
     long = requests.begin(start + LONG)
-    until(lambda: watcher.next_look == start + LONG)
+    eventually(lambda: watcher.next_look == start + LONG)
     for count in range(1, 20):
         at = time.monotonic() + 0.01
         requests.begin(at)
-        until(lambda n=count: len(requests.over) == n)  # type: ignore[misc]
-        until(lambda: watcher.next_look == start + LONG)
+        eventually(lambda n=count: len(requests.over) == n)  # type: ignore[misc]
+        eventually(lambda: watcher.next_look == start + LONG)
     assert long == [start + LONG]
     looks = requests.looks
     requests.begin(start + 2 * LONG)  # which can wait for the next look
@@ -122,14 +124,14 @@ def test_what_is_done_is_not_ended(watcher: Overdue) -> None:
     turns = [requests.begin(time.monotonic() + LONG) for _ in range(100)]
     assert all(map(is_done, turns))
     marked = requests.begin(time.monotonic())
-    until(lambda: not marked)
+    eventually(lambda: not marked)
     assert len(requests.over) == 1
     done = rounds = 0
     while rounds < 3000 and not (rounds > 300 and 0 < done < rounds):
         rounds += 1
         turn = requests.begin(time.monotonic() + 20e-6)
         done += is_done(turn)
-        until(lambda n=rounds - done: len(requests.over) == 1 + n)  # type: ignore[misc]
+        eventually(lambda n=rounds - done: len(requests.over) == 1 + n)  # type: ignore[misc]
     assert len(requests.over) + done == 1 + rounds
 
 
@@ -140,7 +142,7 @@ def test_the_thread_ends_with_the_last_maker(watcher: Overdue, *, dropped: bool)
     for _ in range(3):
         makers = [Requests(watcher) for _ in range(3)]
         makers[0].begin(time.monotonic())
-        until(lambda m=makers: len(m[0].over) == 1)  # type: ignore[misc]
+        eventually(lambda m=makers: len(m[0].over) == 1)  # type: ignore[misc]
         (thread,) = threads() - before
         if dropped:
             makers.clear()
@@ -155,10 +157,10 @@ def test_the_thread_ends_with_the_last_maker(watcher: Overdue, *, dropped: bool)
 
 
 def test_makers_that_come_as_the_thread_ends(
-    watcher: Overdue, monkeypatch: pytest.MonkeyPatch, rng: Random
+    watcher: Overdue, monkeypatch: pytest.MonkeyPatch, limits: Limits, rng: Random
 ) -> None:
     """OT3: each is looked at, wherever the thread is just then."""
-    monkeypatch.setattr("quire.remote.client.overdue_requests.OVERDUE_SECONDS", 0.0)
+    limits(OVERDUE_SECONDS=0.0)
     started: list[threading.Thread] = []
     real = threading.Thread.start
 
@@ -171,14 +173,14 @@ def test_makers_that_come_as_the_thread_ends(
     for number in range(500):
         requests = Requests(watcher)
         turn = requests.begin(time.monotonic())
-        until(lambda t=turn: not t)  # type: ignore[misc]
+        eventually(lambda t=turn: not t)  # type: ignore[misc]
         assert len(requests.over) == 1
         requests.ended = True
         watcher.wake()
         for _ in range(rng.randrange(300)):  # the thread is somewhere on its way to its end
             threading.get_ident()
         if number % 10 == 0:
-            until(lambda: not any(thread.is_alive() for thread in started))
+            eventually(lambda: not any(thread.is_alive() for thread in started))
     assert len(started) > 1
 
 
@@ -194,7 +196,7 @@ def test_no_thread_is_to_be_had(watcher: Overdue, monkeypatch: pytest.MonkeyPatc
         turn = first.begin(time.monotonic())
     assert turn
     second = Requests(watcher)
-    until(lambda: not turn)
+    eventually(lambda: not turn)
     assert len(first.over) == 1
     assert not second.over
 
@@ -203,11 +205,11 @@ FORKING = """
 import os, sys, time
 from quire.remote.client.overdue_requests import overdue
 from tests.remote.test_overdue import Requests, threads
-from tests.remote.children import until
+from tests.kit.children import until
 
 mine = Requests(overdue)
 kept = mine.begin(time.monotonic() + 1000)
-until(lambda: threads() and overdue.next_look > time.monotonic() + 900)
+eventually(lambda: threads() and overdue.next_look > time.monotonic() + 900)
 for depth in range(3):
     process = os.fork()
     if process:
@@ -219,7 +221,7 @@ for depth in range(3):
         looks = mine.looks
         own = Requests(overdue)
         turn = own.begin(time.monotonic() + 0.01)
-        until(lambda: not turn)
+        eventually(lambda: not turn)
         assert len(threads()) == len(own.over) == 1
         assert mine.looks == looks, "what makes requests in the parent is looked at"
     except BaseException:
@@ -229,7 +231,7 @@ for depth in range(3):
 else:
     os._exit(7)
 turn = mine.begin(time.monotonic()) if not depth else []
-until(lambda: not turn)
+eventually(lambda: not turn)
 if depth:
     os._exit(7)
 print("done", flush=True)
@@ -253,7 +255,7 @@ def test_what_is_looked_at_is_held_by_nobody(watcher: Overdue) -> None:
 
     requests = Noted(watcher)
     requests.begin(time.monotonic() + LONG)
-    until(lambda: watcher.next_look != math.inf)
+    eventually(lambda: watcher.next_look != math.inf)
     del requests
     gc.collect()
-    until(lambda: len(gone) == 1)
+    eventually(lambda: len(gone) == 1)

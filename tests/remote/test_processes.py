@@ -11,24 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, OutcomeUnknown, StoreClosed
-from quire.opening import open as open_store
-from tests.remote.children import Child, child, join, until
-
-SECONDS = 120.0
-
-OWNER = """
-import sys
-from quire.opening import open
-store = open(sys.argv[1], segment_bytes=4 << 20)
-assert store.role == "owner"
-store.share(store._env).wait_started()
-print("ready", flush=True)
-sys.stdin.readline()
-store.close()
-print("closed", flush=True)
-"""
+from tests.behaviour.forms import own
+from tests.kit.children import Child, child, join
+from tests.kit.programs import CLIENT, OWNER
+from tests.kit.waiting import SECONDS, eventually
 
 # Says when a commit has come, and hangs: before it does anything, or when it is durable.
 HANGING_OWNER = (
@@ -47,24 +34,6 @@ Transaction.commit = commit
 """
     + OWNER
 )
-
-CLIENT = """
-import sys
-from quire.opening import open
-store = open(sys.argv[1])
-assert store.role == "joined"
-txn = store.transaction()
-print(*[message.payload.decode() for message in txn.get_many("work")], flush=True)
-print(store.transaction().get("work", timeout=float(sys.argv[2])), flush=True)
-sys.stdin.readline()
-"""
-
-
-def own(path: str) -> Store:
-    """The store, whose owner has gone."""
-    store = open_store(path)
-    assert isinstance(store, Store)
-    return store
 
 
 @pytest.fixture
@@ -121,7 +90,7 @@ def test_the_owners_death_is_seen_at_once(owner: Child, store_path: str) -> None
     waiting.start()
     idle = store.transaction()
     idle.put("work", b"x")
-    until(lambda: store.status()["sharing"]["waiting"] == 1)
+    eventually(lambda: store.status()["sharing"]["waiting"] == 1)
     owner.kill()
     waiting.join(SECONDS)
     assert seen
@@ -229,9 +198,9 @@ def test_a_client_dies_while_it_waits(owner: Child, store_path: str) -> None:
         store.create_queue("work", kind="work")
         with child(CLIENT, store_path, "1000") as client:
             assert client.line() == ""
-            until(lambda: store.status()["sharing"]["waiting"] == 1)
+            eventually(lambda: store.status()["sharing"]["waiting"] == 1)
             client.kill()
-        until(lambda: store.status()["sharing"]["waiting"] == 0)
+        eventually(lambda: store.status()["sharing"]["waiting"] == 0)
         store.put("work", b"x")
         with store.transaction() as txn:
             assert txn.get("work", timeout=SECONDS) is not None

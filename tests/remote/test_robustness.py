@@ -19,11 +19,12 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server import session
-from quire.remote.wire import sockets as sockets_module
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
-from tests.remote.children import Child, child, join, until
-from tests.remote.raw_stream import RawStream, add, call, get
-from tests.remote.test_processes import OWNER, SECONDS
+from tests.kit.children import Child, child, join
+from tests.kit.limits import Limits
+from tests.kit.programs import OWNER
+from tests.kit.raw_stream import RawStream, add, call, get
+from tests.kit.waiting import SECONDS, eventually
 
 IDLE = 500
 MIB = 1 << 20
@@ -55,17 +56,15 @@ def test_idle_connections_are_cheap(store_path: str) -> None:
         assert store.queue("work").messages == 2
 
 
-def test_waiting_requests_are_bounded(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits: Limits) -> None:
     """One too many is refused in words, and puts are taken all the same."""
-    monkeypatch.setattr("quire.remote.server.store_server.MAX_WAITING", 3)
+    limits(MAX_WAITING=3)
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
         streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
         for stream in streams[:3]:
             stream.send(get(1, "work", 1000.0))
-        until(lambda: joined.status()["sharing"]["waiting"] == 3)
+        eventually(lambda: joined.status()["sharing"]["waiting"] == 3)
         refused = streams[3].ask(get(1, "work", 1000.0))
         assert "as many as may" in str(refused.header["error"])
         for n in range(3):
@@ -102,18 +101,16 @@ def test_a_client_that_never_reads(store_path: str) -> None:
             assert store.queue("work").messages == puts
 
 
-def test_a_client_that_does_not_read_is_cut_off(
-    store_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_read_is_cut_off(store_path: str, limits: Limits) -> None:
     """CL2: after its time; what it had open is rolled back."""
-    monkeypatch.setattr(sockets_module, "SEND_SECONDS", 1)
+    limits(SEND_SECONDS=1)
     with open_store(store_path) as owner, join(store_path) as joined:
         owner.create_queue("work", kind="work")
         with owner.transaction() as txn:
             txn.put_many("work", [bytes(MIB)] * 8)
         with closing(RawStream(joined.url)) as rude:
             rude.send(call({"op": "get_many", "txn": 1, "arguments": {"source": "work"}}))
-            until(
+            eventually(
                 lambda: (
                     not owner.admin.transactions() and joined.status()["sharing"]["clients"] == 1
                 )
@@ -131,7 +128,7 @@ def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: RemoteStore) -
             stack.enter_context(closing(RawStream(joined.url))).send(frame)
         joined.put("work", b"x")
         assert owner.admin.transactions() == []
-    until(lambda: joined.status()["sharing"]["connections"] == 2)
+    eventually(lambda: joined.status()["sharing"]["connections"] == 2)
 
 
 def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore) -> None:
@@ -158,7 +155,7 @@ def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore)
 
     def hold() -> None:
         barrier.wait(SECONDS)
-        until(come_together)
+        eventually(come_together)
 
     threads = [threading.Thread(target=put) for _ in range(8)]
     for thread in threads:
@@ -221,8 +218,8 @@ def test_clients_killed_in_the_middle_of_everything(
                     clients.pop(rng.randrange(3)).close()
             for client in clients:
                 client.close()
-            until(lambda: not store.admin.transactions())
-            until(lambda: store.status()["sharing"]["connections"] == 2)
+            eventually(lambda: not store.admin.transactions())
+            eventually(lambda: store.status()["sharing"]["connections"] == 2)
             for info in store.prepared.list():
                 store.prepared.rollback(info.xid)
             left = [p for name in "ab" for p in store.browse(name, max_messages=2000).payloads()]
@@ -272,7 +269,7 @@ def test_an_answer_of_another_kind(
     with pytest.raises(ConnectionLost, match="another kind"):
         txn.get("q")
     assert txn.state == "rolled back"
-    until(lambda: not owner.admin.transactions())
+    eventually(lambda: not owner.admin.transactions())
 
 
 @pytest.mark.parametrize("idle", [True, False])

@@ -38,10 +38,9 @@ from quire.remote.wire.protocol import (
     greeting,
 )
 from quire.remote.wire.urls import path_of
+from tests.kit.raw_stream import RawStream, call, commit, get, good_hello
+from tests.kit.waiting import SECONDS, eventually
 from tests.remote.plain_store import PlainStore, served
-from tests.remote.raw_stream import RawStream, call, commit, get, good_hello
-
-SECONDS = 120.0
 
 
 @pytest.fixture
@@ -65,12 +64,6 @@ def stream(server: StoreServer) -> Iterator[RawStream]:
     stream = RawStream(server.wait_started())
     yield stream
     stream.close()
-
-
-def eventually(condition: Any) -> bool:
-    """Whether something comes true soon."""
-    pause = threading.Event()
-    return any(condition() or pause.wait(0.01) for _ in range(int(SECONDS * 100)))
 
 
 @pytest.mark.promise(12)
@@ -300,7 +293,7 @@ def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: 
     stream.send(call({"op": "begin", "txn": 3}, kind=TELL))
     assert len(plain.transactions) == 2
     stream.close()
-    assert eventually(lambda: plain.status() == {"q": 1})
+    eventually(lambda: plain.status() == {"q": 1})
 
 
 def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
@@ -311,16 +304,16 @@ def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) 
     stream.ask(get(1, "q"))
     assert plain.status() == {"q": 0}
     stream.close()
-    assert eventually(lambda: plain.status() == {"q": 1})
+    eventually(lambda: plain.status() == {"q": 1})
 
 
 def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreServer) -> None:
     """SV2: also while a get waits in the owner."""
     stream = RawStream(server.wait_started())
     stream.send(get(1, "q", 1000.0))
-    assert eventually(lambda: plain.transactions)
+    eventually(lambda: plain.transactions)
     stream.close()
-    assert eventually(lambda: plain.transactions[0].state == "rolled back")
+    eventually(lambda: plain.transactions[0].state == "rolled back")
 
 
 def test_connections_are_bounded(server: StoreServer) -> None:
@@ -331,7 +324,7 @@ def test_connections_are_bounded(server: StoreServer) -> None:
         with pytest.raises(RemoteError, match="as many as it may"):
             RemoteStore(server.wait_started())
         assert store.status() == {"q": 0}
-    assert eventually(lambda: server.status()["connections"] == 0)
+    eventually(lambda: server.status()["connections"] == 0)
 
     def connects() -> bool:
         try:
@@ -340,7 +333,7 @@ def test_connections_are_bounded(server: StoreServer) -> None:
             return False
         return True
 
-    assert eventually(connects)
+    eventually(connects)
 
 
 def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
@@ -359,12 +352,12 @@ def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert eventually(lambda: len(plain.transactions) == 2)
+    eventually(lambda: len(plain.transactions) == 2)
     server.close()
     waiting.join(SECONDS)
     assert len(outcome) == 1
     assert {txn.state for txn in plain.transactions} == {"rolled back"}
-    assert eventually(lambda: store.connection.lost)
+    eventually(lambda: store.connection.lost)
     for operation in (store.status, store.transaction, opened.commit):
         with pytest.raises(ConnectionLost, match="open the store again"):
             operation()
@@ -394,7 +387,7 @@ def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> No
     store = RemoteStore(url)
     assert store.status() == {"q": 0}
     server.close()
-    assert eventually(lambda: store.connection.lost)
+    eventually(lambda: store.connection.lost)
     store.close()
 
 

@@ -32,8 +32,8 @@ from quire.remote import RemoteStore
 from quire.remote.client.joining import join
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.wire.named_calls import NAMESPACES
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, until
+from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.waiting import SECONDS, eventually
 
 CALL_TIMEOUT = 2.0
 LONG = 60.0  # within which all ends on a busy machine, and far from "for ever"
@@ -173,7 +173,7 @@ def stopped(owner: Actor) -> Iterator[None]:
     """For the length of a block it does nothing."""
     os.kill(owner.process.pid, signal.SIGSTOP)
     try:
-        until(lambda: _states(owner.process.pid) == {"T"})  # one thread after another stops
+        eventually(lambda: _states(owner.process.pid) == {"T"})  # one thread after another stops
         yield
     finally:
         os.kill(owner.process.pid, signal.SIGCONT)
@@ -245,8 +245,8 @@ def check(calls: list[Beside], table: Calls) -> None:
 
 def goes_on(owner: Actor, store: Store) -> None:
     """All ten messages are there, one after another, for the same store object."""
-    until(lambda: [q.messages for q in store.queues(["work"])] == [10])
-    until(lambda: not store.admin.transactions())
+    eventually(lambda: [q.messages for q in store.queues(["work"])] == [10])
+    eventually(lambda: not store.admin.transactions())
     assert store.role == "joined"
     with store.transaction() as txn:
         assert len(txn.get_many("work")) == 10
@@ -278,10 +278,10 @@ def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> No
             assert store.failed
         assert store.role == "joined"
         time.sleep(max(0.0, since + seconds - time.monotonic()))
-    until(lambda: "work" in {q.name for q in store.queues()})
+    eventually(lambda: "work" in {q.name for q in store.queues()})
     for xid in [info.xid for info in store.prepared.list()]:
         store.prepared.rollback(xid)
-    until(lambda: not store.admin.transactions())
+    eventually(lambda: not store.admin.transactions())
     assert store.role == "joined"
     left = store.queue("work").messages
     with store.transaction() as txn:
@@ -305,7 +305,7 @@ def test_loops_have_an_end(owner: Actor, store: Store) -> None:
                 raise AssertionError("nobody puts there")
 
     loop = Beside("loop", handle)
-    until(lambda: "quire-await" in {thread.name for thread in threading.enumerate()})
+    eventually(lambda: "quire-await" in {thread.name for thread in threading.enumerate()})
     with stopped(owner):
         short = Beside("limited", limited)
         short.join(LONG)
@@ -337,7 +337,7 @@ def test_a_commit_with_an_entry_can_be_looked_up(owner: Actor, store: Store) -> 
     with stopped(owner), pytest.raises((OutcomeUnknown, ConnectionLost)):
         txn.commit()
     committed = (store.integration.ledger("mine"), store.queue("other").messages)
-    until(lambda: not store.admin.transactions())
+    eventually(lambda: not store.admin.transactions())
     assert (store.integration.ledger("mine"), store.queue("other").messages) in ((None, 0), (1, 1))
     assert committed in ((None, 0), (1, 1))
     goes_on(owner, store)
@@ -353,7 +353,7 @@ def test_closing_has_an_end(owner: Actor, store: Store) -> None:
         assert not closing.is_alive()
         assert closing.error is None
     assert owner.ask("store.admin.transactions()") is not None
-    until(lambda: owner.ask("len(store.admin.transactions())") == "0")
+    eventually(lambda: owner.ask("len(store.admin.transactions())") == "0")
     assert owner.ask('store.queue("work").messages') == "10"
 
 

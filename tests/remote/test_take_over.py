@@ -30,20 +30,15 @@ from quire.interface.store import Store
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.elected_store import ElectedStore
-from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, child, until
+from tests.kit.actors import OPTIONS, Actor, actor, owner_with_work
+from tests.kit.children import child
+from tests.kit.waiting import SECONDS, eventually
 
 ENDS: dict[str, Callable[[Actor], None]] = {"closes": Actor.end, "is killed": Actor.kill}
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
 
-@pytest.fixture
-def owner(store_path: str) -> Iterator[Actor]:
-    """A process that owns the store at `store_path`, with a work queue "work"."""
-    with actor(store_path) as process:
-        assert process.role == "owner"
-        process.ask('store.create_queue("work", kind="work")')
-        yield process
+owner = pytest.fixture(owner_with_work)
 
 
 @pytest.fixture
@@ -105,7 +100,7 @@ def test_nobody_has_to_call(
 ) -> None:
     """The store has an owner again by itself, so that its time-outs and the like go on."""
     end(owner)
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
 
 
 @pytest.mark.promise(12)
@@ -127,7 +122,7 @@ def test_one_of_several_takes_over(
                 break
             actor_that_owns = actors.pop(roles.index("owner") - 1)
             end(actor_that_owns)
-        until(lambda: store.queue("work").messages >= 2)
+        eventually(lambda: store.queue("work").messages >= 2)
 
 
 @ends
@@ -247,9 +242,9 @@ def test_promise_12_an_orderly_end_leaves_nothing_in_doubt(store_path: str) -> N
         joined = [open_store(store_path, **OPTIONS) for _ in range(2)]
         threads = [beside(partial(work, index, joined[index // 2])) for index in range(count)]
         enough = sum(there) + 20
-        until(lambda enough=enough: sum(there) > enough)  # type: ignore[misc]
+        eventually(lambda enough=enough: sum(there) > enough)  # type: ignore[misc]
         owner.close()
-        until(partial(is_taken_over, joined))
+        eventually(partial(is_taken_over, joined))
         ended.set()
         for thread, _ in threads:
             thread.join(SECONDS)
@@ -360,7 +355,7 @@ def test_open_transactions_end(
         txn.put("work", b"put")
         open_ones.append(txn)
     end(owner)
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
     for txn, call in zip(open_ones, calls, strict=True):
         for _ in range(2):
             with pytest.raises(ConnectionLost, match=r"begin it again with store\.transaction"):
@@ -406,13 +401,13 @@ def test_a_get_that_waits_ends(
     """At once; a get of the next transaction waits on with the next owner."""
     with actor(store_path) as other:
         thread, errors = beside(lambda: store.transaction().get("work", timeout=1000))
-        until(store.admin.transactions)
+        eventually(store.admin.transactions)
         end(owner)
         thread.join(SECONDS)
         assert [type(error) for error in errors] == [ConnectionLost]
         waiting = store.transaction()
         thread, errors = beside(lambda: waiting.get("work", timeout=SECONDS))
-        until(store.admin.transactions)
+        eventually(store.admin.transactions)
         other.ask('store.put("work", b"x")')
         thread.join(SECONDS)
         assert not errors
@@ -573,7 +568,7 @@ def test_an_owner_is_killed_while_a_message_fails(
     assert owner.line() == "hanging"
     owner.kill()
     thread.join(SECONDS)
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
     [later] = [each.delayed for each in store.subscriptions("retried")]
     with store.transaction() as again:
         message = again.get("retried")
@@ -666,12 +661,12 @@ def test_options_hold_for_the_one_who_owns(store_path: str, end: Callable[[Actor
         owner.ask('store.create_queue("work", kind="work")')
         with open_store(store_path, transaction_timeout=0.3, data_files=2) as store:
             end(owner)
-            until(lambda: store.role == "owner")
+            eventually(lambda: store.role == "owner")
             assert len(store.status()["data"]["files"]) == 2
             txn = store.transaction()
             with pytest.raises(TransactionTimeout):  # noqa: PT012 - the put may come too late
                 txn.put("work", b"x")
-                until(lambda: txn.state == "rolled back")
+                eventually(lambda: txn.state == "rolled back")
                 txn.commit()
 
 
@@ -725,13 +720,13 @@ def test_a_store_that_cannot_be_opened(owner: Actor, store: ElectedStore) -> Non
     owner.kill()
     for file in files:
         file.write_bytes(b"damaged" * 1000)
-    until(lambda: store.role == "owner" or store._trouble is not None)
+    eventually(lambda: store.role == "owner" or store._trouble is not None)
     if store.role == "joined":
         with pytest.raises(StoreCorrupt):
             store.queues()
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
-    until(lambda: store.role == "owner")
+    eventually(lambda: store.role == "owner")
     assert store.browse("work").payloads() == [b"x"]
 
 
@@ -775,7 +770,7 @@ def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
     """The store is let go of, as any other that is dropped."""
     held = [open_store(store_path, **OPTIONS)]
     owner.kill()
-    until(lambda: held[0].role == "owner")
+    eventually(lambda: held[0].role == "owner")
     assert isinstance(held[0], ElectedStore)
     held[0]._watch.join(SECONDS)  # it held the store, too
     with pytest.warns(ResourceWarning, match="was dropped while it was open"):
@@ -809,7 +804,7 @@ def test_a_loop_that_waits_goes_on_with_the_next_owner(
     store.create_queue("other", kind="work")
     threads = [beside(handle), beside(call)]
     store.put("work", b"1")
-    until(lambda: store.queue("work").messages == 0)  # it has committed, and waits
+    eventually(lambda: store.queue("work").messages == 0)  # it has committed, and waits
     end(owner)
     assert len(store.put_many("other", [b"2"])) == 1
     store.put("work", b"3")

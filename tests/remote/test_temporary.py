@@ -10,7 +10,8 @@ import quire
 from quire.engine import EmbeddedStore
 from quire.errors import InvalidArgument, SubscriptionExists, SubscriptionNotFound
 from quire.interface.store import Store
-from tests.remote.children import SECONDS, child, join
+from tests.kit.children import child, join
+from tests.kit.waiting import SECONDS
 
 CLIENT = """
 import sys, quire

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.spark.kit import TIMEOUT_SECONDS, eventually
+from tests.kit.waiting import SECONDS, eventually
 from tests.spark.session import ROOT, SHORT_LIVED, spark_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -80,4 +80,4 @@ def _daemon(directory: Path, *command: str, hidden: Path | None = None) -> Itera
         yield
     finally:
         process.terminate()
-        process.wait(TIMEOUT_SECONDS)
+        process.wait(SECONDS)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import quire
-from quire.spark_graphs import connection
-from tests.spark.kit import TIMEOUT_SECONDS
+from quire.spark_graphs import Graph, connection
+from tests.kit.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quire.spark_graphs import Graph
     from quire.spark_graphs.graphs.run import Run
 
 
@@ -46,7 +45,7 @@ def drained(graph: Graph) -> Iterator[Callable[..., Run]]:
 
     def drain(**options: Any) -> Run:
         runs.append(graph.start(**options))
-        runs[-1].drain(timeout=TIMEOUT_SECONDS)
+        runs[-1].drain(timeout=SECONDS)
         return runs[-1]
 
     yield drain
@@ -69,3 +68,15 @@ def store(store_path: str) -> Iterator[Any]:
         yield opened
         report = opened.admin.verify()
         assert report.ok, report.findings
+
+
+@pytest.fixture
+def graph(spark: SparkSession, store: Any) -> Graph:
+    """A graph without steps."""
+    return Graph("shop", spark, store.path)
+
+
+@pytest.fixture
+def kills(rounds: int) -> int:
+    """20 for the 500 rounds of `make crash`, one for the 25 of `make test`."""
+    return max(1, rounds // 25)

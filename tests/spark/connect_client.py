@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from quire.spark_graphs import Graph
-from tests.spark.kit import TIMEOUT_SECONDS
+from tests.kit.waiting import SECONDS
 from tests.spark.session import ROOT, SETTINGS
 
 
@@ -34,7 +34,7 @@ def main(store_path: str, checkpoints: str) -> None:
     graph.step("in", "half", name="copy")(lambda rows: rows.select("payload"))
     graph.step("half", "out", name="stream", stateful=True)(lambda rows: rows.select("payload"))
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     print("copied", session.read.format("quire").option("queue", "out").load(store_path).count())
     session.stop()
 

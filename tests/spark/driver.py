@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from tests.spark.kit import sink, spread, stream
+from tests.spark.queries import sink, spread, stream
 from tests.spark.session import LOCAL, start_session
 
 OUTPUTS = ("out-a", "out-b", "out-c")

@@ -18,7 +18,7 @@ import psutil
 
 from quire.errors import QuireError
 from quire.spark_graphs import Graph
-from tests.spark.kit import TIMEOUT_SECONDS
+from tests.kit.waiting import SECONDS
 from tests.spark.session import start_session
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def said(action: Any) -> str:
 def main(path: str) -> None:
     """Until the run has seen that Spark is gone."""
     run = make(path).start()
-    run.drain(TIMEOUT_SECONDS)
+    run.drain(SECONDS)
     java().kill()
-    has_ended = run.wait(TIMEOUT_SECONDS)
+    has_ended = run.wait(SECONDS)
     steps = run.status().steps
     print(
         json.dumps(

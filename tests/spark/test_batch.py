@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.spark_graphs.limits import OWN_FILE_BYTES
-from tests.spark.kit import numbers_in, put_numbers, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

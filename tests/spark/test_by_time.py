@@ -23,7 +23,8 @@ from quire.spark_graphs.planning.batch_reader import BatchReader
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from tests.spark.kit import numbers_in, put_numbers, run_to_end, sink, stream, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

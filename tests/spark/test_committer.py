@@ -24,7 +24,7 @@ from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing import sink_queues
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import StreamWriter
-from tests.spark.kit import numbers_in, topic
+from tests.spark.numbered_queues import numbers_in, topic
 
 pytestmark = pytest.mark.promise(2)
 

@@ -17,7 +17,7 @@ from quire.spark_graphs.graphs.failures.poison import FailsOf, KnownPoison, Sele
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.steps.step_runner import Ended, StepRunner
-from tests.spark.kit import topic
+from tests.spark.numbered_queues import topic
 from tests.spark.plain_work import GRAPH, step
 
 if TYPE_CHECKING:

@@ -13,19 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.kit import (
-    TIMEOUT_SECONDS,
-    eventually,
-    fill,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    spread,
-    stream,
-    topic,
-)
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import fill, numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, spread, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +109,7 @@ def test_a_query_stopped_during_its_commit(job: Job) -> None:
     stopping.start()
     eventually(lambda: not query.isActive)
     job.switch("hold-after", on=False)
-    stopping.join(TIMEOUT_SECONDS)
+    stopping.join(SECONDS)
     assert not stopping.is_alive()
     assert last_logged(job.checkpoint, "commits") is None
     job.run()

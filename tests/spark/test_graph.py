@@ -24,30 +24,21 @@ from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase
 from quire.spark_graphs.graphs.functions import step_function
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, fill, numbers_in, put_numbers, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import fill, numbers_in, put_numbers, topic
+from tests.spark.queries import payloads
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
 NUMBER = "cast(cast(payload as string) as long)"
 
 
-def payloads(rows: DataFrame) -> DataFrame:
-    """The function of a step that copies."""
-    return rows.select("payload")
-
-
 def doubled(rows: DataFrame) -> DataFrame:
     """The same with each number doubled; what is no number is an error of Spark's."""
     return rows.selectExpr(f"cast({NUMBER} * 2 as string) as payload")
-
-
-@pytest.fixture
-def graph(spark: SparkSession, store: Any) -> Graph:
-    """A graph without steps."""
-    return Graph("shop", spark, store.path)
 
 
 def copying(graph: Graph, reads: Any = "in", writes: Any = "out", **options: Any) -> Graph:
@@ -160,7 +151,7 @@ def test_a_step_writes_only_what_it_names(graph: Graph, store: Any) -> None:
     with graph.start(restart="never") as run:
         with pytest.raises(StepFailed, match="does not write queue c"):
             run.drain()
-        assert run.wait(TIMEOUT_SECONDS)
+        assert run.wait(SECONDS)
         assert run.status().steps["stray"].phase is Phase.FAILED
     assert numbers_in(store, "a", "b", "c") == Counter()
 
@@ -331,7 +322,7 @@ def test_dead_letters_are_put_back(graph: Graph, store: Any) -> None:
         return rows.selectExpr(f"cast(cast({text} as long) * 2 as string) as payload")
 
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         store.put("dead", b"of nobody")
         assert numbers_in(store, "out") == Counter([2])
         right.set()
@@ -341,7 +332,7 @@ def test_dead_letters_are_put_back(graph: Graph, store: Any) -> None:
         with pytest.raises(InvalidArgument, match="no step"):
             run.replay("dead", step="nope")
         put_numbers(store, "in", [5])
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     assert numbers_in(store, "out") == Counter([2, 4, 10])
 
 
@@ -381,7 +372,7 @@ def test_a_full_output_makes_its_step_wait(graph: Graph, store: Any) -> None:
         )  # the other step's has ended by then, too
         with store.transaction() as txn:
             assert len(txn.get_many("out/check")) == before
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert run.status().steps["copy"].full == ()
     assert numbers_in(store, "out") == Counter(range(20))
 
@@ -402,7 +393,7 @@ def test_a_batch_that_no_room_is_enough_for_is_made_smaller(
 
     copying(graph)
     reader = threading.Thread(
-        target=lambda: [store.get("out/reader", timeout=TIMEOUT_SECONDS) for _ in range(35)]
+        target=lambda: [store.get("out/reader", timeout=SECONDS) for _ in range(35)]
     )
     reader.start()
     drained()
@@ -420,12 +411,12 @@ def test_a_step_stops_and_goes_on(graph: Graph, store: Any) -> None:
         with pytest.raises(StepFailed, match="stopped and 3 messages behind"):
             run.drain()
         with graph.start() as other:  # a step that is stopped is let go of
-            other.drain(timeout=TIMEOUT_SECONDS)
+            other.drain(timeout=SECONDS)
             with pytest.raises(QueueInUse, match="runs already"):
                 run.resume("copy")
         assert graph.reset("copy") == {"in": 0}
         run.resume("copy")
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert numbers_in(store, "out") == Counter([*range(3)] * 2)
         with pytest.raises(QueueInUse, match="stop it first"):
             graph.reset("copy")
@@ -468,7 +459,7 @@ def test_a_backfill_has_its_effect_once(graph: Graph, store: Any) -> None:
     assert graph.backfill("copy", *span, to={"out": "again"}) == 3
     assert numbers_in(store, "again") == Counter([*range(5, 20), *range(5, 20), *range(25, 28)])
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     assert numbers_in(store, "out") == Counter(range(30))
     with pytest.raises(InvalidArgument, match="does not write nope"):
         graph.backfill("copy", to={"nope": "out"})
@@ -546,7 +537,7 @@ def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) 
 
     with graph.start() as run:
         store.put_many("in", [b"1", b"two"])
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         right.set()
         ask_replay(store, "shop", "double")
         eventually(lambda: asked_replays(store, "shop") == {})
@@ -562,7 +553,7 @@ def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) 
     assert graph.reset("double") == {"in": 0}
     assert len(graph.state("double")) == 0
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     assert numbers_in(store, "out") == Counter([2, 4, 10] * 2)
     assert graph.state("double")["batches"] == 1
 
@@ -632,9 +623,9 @@ def test_batches_end_behind_markers(graph: Graph, store: Any, drained: Any) -> N
     assert "waits for marker  tue in inner" in str(run.status())
     assert run.status().to_json()["steps"]["count"]["awaits"] == {"inner": " tue"}
     store.put("in", b"", attributes={"day": " tue"})
-    run.drain(timeout=TIMEOUT_SECONDS)
+    run.drain(timeout=SECONDS)
     put_numbers(store, "in", range(5))
-    run.drain(timeout=TIMEOUT_SECONDS)
+    run.drain(timeout=SECONDS)
     assert store.browse("out").payloads() == [b"8 mon", b"5 tue"]
     assert graph.backfill("count", to={"out": "again"}) == 18
     assert store.browse("again").payloads() == [b"8 mon", b"5 tue", b"5"]
@@ -657,7 +648,7 @@ def test_an_error_of_a_worker_is_told_in_the_first_line(graph: Graph, store: Any
 
     with graph.start(restart="never") as run:
         with pytest.raises(StepFailed, match="behind: ValueError: no such year"):
-            run.drain(TIMEOUT_SECONDS)
+            run.drain(SECONDS)
         status = run.status()
         first = str(status.steps["parse"].last_error).splitlines()[0]
         assert first == "ValueError: no such year"

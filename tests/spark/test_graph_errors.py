@@ -16,8 +16,9 @@ from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.run import Run
 from quire.spark_graphs.graphs.spark.error_reason import told
 from quire.spark_graphs.graphs.status import Phase
+from tests.kit.waiting import SECONDS, eventually
 from tests.spark.cluster import can_hide, cluster
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, put_numbers, topic
+from tests.spark.numbered_queues import put_numbers, topic
 from tests.spark.session import ROOT
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def test_every_executor_is_tried_at_the_start(tmp_path: Path, is_hidden: bool) -
     with cluster(tmp_path, 2, shared if is_hidden else None) as master:
         command = [sys.executable, "-c", HIDDEN, master, f"{shared}/store", str(tmp_path)]
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
         )
     said = [line for line in done.stdout.splitlines() if line.startswith(("STARTED", "REFUSED"))]
     assert said, done.stderr

@@ -22,11 +22,12 @@ import pytest
 
 from quire.graphs import set_paused
 from quire.spark_graphs import connection
+from tests.kit.waiting import eventually
 from tests.spark.cluster import cluster
 from tests.spark.graph_driver import KEY, OUTPUTS, make
-from tests.spark.kit import eventually, numbers_in, put_numbers, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.session import ROOT
-from tests.spark.test_crash import owned_elsewhere
+from tests.spark.test_killed_processes import owned_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,12 +36,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 
 ROUNDS_OF_A_DRIVER = 10  # where it is not what dies
 START_SECONDS = 600  # a Spark that starts on a machine that has much else to do
-
-
-@pytest.fixture
-def kills(rounds: int) -> int:
-    """20 for the 500 rounds of `make crash`, one for the 25 of `make test`."""
-    return max(1, rounds // 25)
 
 
 def killed(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:

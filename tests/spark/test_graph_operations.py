@@ -23,11 +23,12 @@ from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
 from quire.spark_graphs.graphs import graph as module
 from quire.spark_graphs.graphs import run as run_module
-from tests.spark.kit import eventually, numbers_in, put_numbers, topic
+from tests.kit.limits import Limits
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.plain_work import PlainSpark, PlainWork, thread
 
 Payloads = dict[str, list[bytes]]
-SECONDS = 300.0
 
 
 class Spark(PlainSpark):
@@ -218,7 +219,7 @@ def test_how_long_a_run_is_waited_for(graph: Graph) -> None:
 
 
 def test_what_goes_on_when_the_time_is_over(
-    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """An error of Quire's that is a TimeoutError too, with what to do."""
     topic(store, "slow-in")
@@ -230,7 +231,7 @@ def test_what_goes_on_when_the_time_is_over(
 
     graph.step("slow-in", name="slow")(slow)
     store.put("slow-in", b"1")
-    monkeypatch.setattr(run_module, "STOP_SECONDS", 0.0)
+    limits(STOP_SECONDS=0.0)
     run = graph.start()
     with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
         run.drain(0.01)

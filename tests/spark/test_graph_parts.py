@@ -35,7 +35,7 @@ from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
-from tests.spark.kit import put_numbers, topic
+from tests.spark.numbered_queues import put_numbers, topic
 
 COUNT = 20_000  # messages that go to a file
 

@@ -10,8 +10,9 @@ import pytest
 
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.functions import step_function
+from tests.kit.waiting import SECONDS, eventually
 from tests.spark.doubles import EagerFiles, SteeredFiles
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def test_a_task_that_is_tried_again(
     graph.step("in", "out", name="copy")(lambda rows: rows.select("payload"))
     (control / "fail-task").touch()
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert run.status().steps["copy"].retries == 0
         assert run.status().steps["copy"].batches == 1
     assert not (control / "fail-task").exists()
@@ -76,7 +77,7 @@ def test_a_stage_that_is_run_again(
         for path in Path(directory).rglob("shuffle_*"):
             path.unlink()
         (control / "hold-write").unlink()
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert run.status().steps["shuffle"].retries == 0
         assert len((control / "read").read_text().split()) > reads
     assert numbers_in(store, "out") == Counter(range(60))

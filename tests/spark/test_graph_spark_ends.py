@@ -13,15 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.kit.waiting import SECONDS, eventually
 from tests.spark.ended_graph import STEPS
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.session import ROOT
 from tests.spark.test_graph_kills import killed
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 
 ENDED = "Spark has ended: start the graph again in a new session"
-SECONDS = 60  # well beyond the ten that it takes, on a machine that has much else to do
+END_SECONDS = 60  # well beyond the ten that it takes, on a machine that has much else to do
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_command_ends_with_spark(program: Any, store: Any, tmp_path: Path) -> 
     eventually(lambda: are_read(store) or process.poll() is not None)
     assert process.poll() is None, said(tmp_path)
     java_of(process).kill()
-    assert process.wait(SECONDS) == 1, said(tmp_path)
+    assert process.wait(END_SECONDS) == 1, said(tmp_path)
     last = said(tmp_path)[said(tmp_path).rindex("graph ended at") :]
     for name in STEPS:
         assert f"{name}: failed, 0 messages behind" in last
@@ -83,7 +84,7 @@ def test_a_command_ends_with_spark(program: Any, store: Any, tmp_path: Path) -> 
 
     put_numbers(store, "in", range(10, 20))
     again = program("quire", "graph", "run", store.path, "tests.spark.ended_graph:make", "--drain")
-    assert again.wait(TIMEOUT_SECONDS) == 0, said(tmp_path)
+    assert again.wait(SECONDS) == 0, said(tmp_path)
     assert numbers_in(store, "copied") == numbers_in(store, "streamed") == Counter(range(20))
 
 
@@ -103,7 +104,7 @@ def test_a_command_ends_though_a_function_does_not(
     )
     assert process.poll() is None, said(tmp_path)
     java_of(process).kill()
-    assert process.wait(SECONDS) == 1, said(tmp_path)
+    assert process.wait(END_SECONDS) == 1, said(tmp_path)
     assert ENDED in said(tmp_path)
 
 
@@ -122,14 +123,14 @@ def test_a_signal_ends_a_command_that_drains(program: Any, store: Any, tmp_path:
     eventually(lambda: process.poll() is not None or numbers_of(store, "streamed") == 11)
     assert process.poll() is None, said(tmp_path)
     process.send_signal(signal.SIGTERM)
-    process.wait(TIMEOUT_SECONDS)
+    process.wait(SECONDS)
     assert "'take' goes on after" in said(tmp_path)  # which is told, as ever
 
 
 def test_a_run_ends_with_spark(program: Any, store: Any, tmp_path: Path) -> None:
     """Its waits return, its steps have failed, and nothing is begun again in it."""
     process = program("tests.spark.ended_graph", store.path)
-    assert process.wait(TIMEOUT_SECONDS) == 0, said(tmp_path)
+    assert process.wait(SECONDS) == 0, said(tmp_path)
     (line,) = [each for each in said(tmp_path).splitlines() if each.startswith('{"has_ended"')]
     found = json.loads(line)
     assert found["has_ended"]

@@ -15,23 +15,14 @@ from quire.errors import InvalidArgument, QueueFull, QueueInUse, StepFailed
 from quire.graphs import set_paused
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import payloads
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = [pytest.mark.spark, pytest.mark.promise(2)]
-
-
-def payloads(rows: DataFrame) -> DataFrame:
-    """The function of a step that copies."""
-    return rows.select("payload")
-
-
-@pytest.fixture
-def graph(spark: SparkSession, store: Any) -> Graph:
-    """A graph without steps."""
-    return Graph("shop", spark, store.path)
 
 
 KINDS = pytest.mark.parametrize("kind", ["plain", "streaming", "terminal"])
@@ -65,7 +56,7 @@ def test_no_step_begins_behind_another(graph: Graph, store: Any) -> None:
         graph.step("in", name, name=name, stateful=True)(payloads)
     with graph.start() as run:
         assert len(store.queue("in").subscriptions) == 4
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         for name in ("plain", "a", "b", "c"):
             assert numbers_in(store, name) == Counter(range(100)), name
         assert store.queue("in").messages == 0
@@ -79,24 +70,24 @@ def test_a_step_pauses_and_goes_on(graph: Graph, store: Any, copying: Copying, k
     copying(kind)
     put_numbers(store, "in", range(5))
     with graph.start() as run:
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         for number in (5, 10):
             set_paused(store, "shop", "copy", True)
             eventually(lambda: run.status().steps["copy"].phase is Phase.PAUSED)
             put_numbers(store, "in", range(number, number + 5))
             with pytest.raises(StepFailed, match="paused and 5 messages behind"):
-                run.drain(TIMEOUT_SECONDS)
+                run.drain(SECONDS)
             set_paused(store, "shop", "copy", False)
             eventually(lambda: run.status().steps["copy"].phase is not Phase.PAUSED)
-            run.drain(TIMEOUT_SECONDS)
+            run.drain(SECONDS)
             assert numbers_in(store, "out") == Counter(range(number + 5))
         run.stop("copy")
         assert run.status().steps["copy"].phase is Phase.STOPPED
         put_numbers(store, "in", range(15, 20))
         with pytest.raises(StepFailed, match="stopped and 5 messages behind"):
-            run.drain(TIMEOUT_SECONDS)
+            run.drain(SECONDS)
         run.resume("copy")
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         assert numbers_in(store, "out") == Counter(range(20))
         assert run.status().steps["copy"].last_error is None
 
@@ -119,14 +110,14 @@ def test_a_step_that_has_failed_tries_again(
     copying(kind, parse, name="parse")
     put_numbers(store, "in", range(5))
     with graph.start() as run:
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         store.put("in", b"none")
         put_numbers(store, "in", range(5, 10))
         eventually(lambda: run.status().steps["parse"].retries > 1)
         assert "DATA_SOURCE_NOT_FOUND" not in str(run.status().steps["parse"].last_error)
         assert "CAST_INVALID_INPUT" in str(run.status().steps["parse"].last_error)
         right.set()
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         assert numbers_in(store, "out") == Counter(range(10))
         eventually(lambda: run.status().steps["parse"].retries == 0)
 
@@ -144,10 +135,10 @@ def test_a_paused_step_begins_where_the_graph_did(graph: Graph, store: Any) -> N
         eventually(lambda: numbers_in(store, "plain") == Counter(range(20)))
         eventually(lambda: run.status().steps["plain"].lag_messages == 0)
         with pytest.raises(StepFailed, match="'late' is paused and 20 messages behind"):
-            run.drain(TIMEOUT_SECONDS)
+            run.drain(SECONDS)
         set_paused(store, "shop", "late", False)
         eventually(lambda: run.status().steps["late"].phase is not Phase.PAUSED)
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
     assert numbers_in(store, "late") == Counter(range(20))
 
 
@@ -165,10 +156,10 @@ def test_steps_that_are_started_later_begin_with_the_graph(graph: Graph, store: 
 
     with graph.start(only="copy") as run:
         put_numbers(store, "in", range(10))
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
     assert store.queue("in").messages == 10
     with graph.start(only=["stream", "take"]) as run:
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
     assert seen == list(range(10))
     assert numbers_in(store, "out") == numbers_in(store, "streamed") == Counter(range(10))
     assert store.queue("in").messages == 0
@@ -186,7 +177,7 @@ def test_a_queue_that_is_read_twice_is_drained_twice(graph: Graph, store: Any) -
     with graph.start() as run:
         assert store.queue("in").subscriptions == ("shop.twice", "shop.twice.2")
         put_numbers(store, "in", range(10))
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         assert numbers_in(store, "out") == Counter([*range(10)] * 2)
         assert store.queue("in").messages == 0
 
@@ -207,12 +198,12 @@ def test_a_streaming_step_ends_with_any_error(graph: Graph, store: Any) -> None:
         eventually(lambda: run.status().steps["leaves"].phase is Phase.PAUSED)
         fails.set()
         set_paused(store, "shop", "leaves", False)
-        assert run.wait(TIMEOUT_SECONDS)
+        assert run.wait(SECONDS)
         step = run.status().steps["leaves"]
         assert step.phase is Phase.FAILED
         assert "the function has left" in str(step.last_error)
         with pytest.raises(StepFailed, match="the function has left"):
-            run.drain(TIMEOUT_SECONDS)
+            run.drain(SECONDS)
 
 
 def test_steps_that_have_another_name(
@@ -229,7 +220,7 @@ def test_steps_that_have_another_name(
         copying(kind, name=kind)
     with graph.start() as run:
         put_numbers(store, "in", range(10))
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
     assert "is of no step" not in caplog.text
     put_numbers(store, "in", range(10, 15))
     other = Graph("shop", graph.spark, store.path)
@@ -240,17 +231,17 @@ def test_steps_that_have_another_name(
         assert len(told) == 3
         assert all("keeps 5 messages" in line for line in told)
         assert set(told) == {f"graph shop: {line}" for line in shown(other)}
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         assert numbers_in(store, "out") == Counter([*range(15)] * 3)
         put_numbers(store, "in", range(15, 40))
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
         with pytest.raises(QueueFull):
             store.put("in", b"40")
         for line in told:
             command = shlex.split(line.partition("it ends with: ")[2])
             assert main(command[1:]) == 0
         put_numbers(store, "in", range(40, 50))
-        run.drain(TIMEOUT_SECONDS)
+        run.drain(SECONDS)
     assert shown(other) == []
     assert numbers_in(store, "out") == Counter([*range(50)] * 3)
 

@@ -10,10 +10,11 @@ from quire.errors import InvalidArgument, QueueExists
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.functions import step_function
-from tests.spark.kit import CHECK, TIMEOUT_SECONDS, eventually, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import CHECK, topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
@@ -30,12 +31,6 @@ def values(store: Any, queue: str) -> list[dict[str, Any]]:
     """The rows of a queue that `topic` has made, or of a work queue."""
     source = f"{queue}/{CHECK}" if store.queue(queue).kind == "topic" else queue
     return [dict(message.value) for message in store.browse(source)]
-
-
-@pytest.fixture
-def graph(spark: SparkSession, store: Any) -> Graph:
-    """A graph without steps."""
-    return Graph("shop", spark, store.path)
 
 
 @pytest.mark.parametrize("by_tasks", [False, True])
@@ -73,7 +68,7 @@ def test_steps_take_and_return_columns(
     with graph.start() as run:
         store.put_many("raw", [b"%d %d.5" % (n, n % 10) for n in range(12)])
         store.put("raw", b"x y")
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     large = [n for n in range(12) if n % 10 >= 5]
     assert values(store, "big") == [{"id": n, "amount": n % 10 + 0.5} for n in large]
     assert [row["id"] for row in values(store, "small")] == [0, 1, 2, 3, 4, 10, 11]
@@ -131,12 +126,12 @@ def test_a_dead_letter_has_columns_that_were_added_meanwhile(graph: Graph, store
     with graph.start() as run:
         store.alter_queue("in", schema="id bigint, note string")
         store.put_many("in", [{"id": 1, "note": "a"}, {"id": 5, "note": None}])
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert values(store, "same") == [{"id": 5}]
         store.put("in", {"id": 6, "note": "b"})
         eventually(lambda: "column 'note'" in str(run.status().steps["t"].last_error))
         store.alter_queue("same", schema="id bigint, note string")
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
         assert values(store, "same")[1] == {"id": 6, "note": "b"}
         for name, dead in [("s", "dead"), ("t", "same")]:
             assert run.replay(dead, step=name) == 2

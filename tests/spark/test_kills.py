@@ -20,18 +20,12 @@ import psutil
 import pytest
 
 from quire.spark_graphs import connection
+from tests.kit.waiting import eventually
+from tests.spark.checkpoint_logs import last_logged
 from tests.spark.driver import OUTPUTS
-from tests.spark.kit import (
-    eventually,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    sink,
-    spread,
-    stream,
-    topic,
-)
-from tests.spark.test_crash import Driver, owned_elsewhere
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import sink, spread, stream
+from tests.spark.test_killed_processes import Driver, owned_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,12 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 
 START_SECONDS = 600  # a Spark that starts on a machine that has much else to do
-
-
-@pytest.fixture
-def kills(rounds: int) -> int:
-    """20 for the 500 rounds of `make crash`, one for the 25 of `make test`."""
-    return max(1, rounds // 25)
 
 
 class Rounds:

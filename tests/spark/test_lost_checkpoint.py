@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.kit import (
-    eventually,
-    last_logged,
-    lose,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    stream,
-    topic,
-)
+from tests.kit.waiting import eventually
+from tests.spark.checkpoint_logs import last_logged, lose
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,8 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.lost_commit import CommitLog
 from quire.spark_graphs.checkpoint.offsets import Offset
 from quire.spark_graphs.options import read_options
-from tests.spark.kit import last_logged, put_numbers
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import put_numbers
 
 QUERY = "6e0bd3f4"
 

@@ -17,7 +17,6 @@ from quire.errors import InvalidArgument, PositionLost
 from quire.graphs import StepDefinition, awaited_markers, tell_awaited
 from quire.graphs.graph_words import explain
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.batches import markers
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release
 from quire.spark_graphs.graphs.batches.markers import Markers
 from quire.spark_graphs.graphs.batches.task_store import StoreFiles
@@ -30,7 +29,9 @@ from quire.spark_graphs.graphs.definition import (
 )
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.reading.partition import QueuePiece
-from tests.spark.kit import eventually, put_numbers, topic
+from tests.kit.limits import Limits
+from tests.kit.waiting import eventually
+from tests.spark.numbered_queues import put_numbers, topic
 from tests.spark.plain_work import runner_of, step
 from tests.spark.test_step_runner import running
 
@@ -183,7 +184,9 @@ class Counting(StoreFiles):
         yield from super().find(pieces, attribute)
 
 
-def test_nothing_is_searched_twice(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_searched_twice(
+    store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
     """Message by message, and where one look does not go through all of it."""
     topic(store, "a")
     looked: Counter[int] = Counter()
@@ -197,8 +200,7 @@ def test_nothing_is_searched_twice(store: Any, monkeypatch: pytest.MonkeyPatch) 
         assert found.awaited.is_about({"a": (0, number + 1)})
         assert not found.awaited.is_about({"a": (0, number + 2)})
     assert set(looked.values()) == {1}
-    monkeypatch.setattr(markers, "MARKER_LOOK_BYTES", 10_000)
-    monkeypatch.setattr(markers, "STEP_PIECES", 40)
+    limits(MARKER_LOOK_BYTES=10_000, STEP_PIECES=40)
     for _ in range(40):
         store.put_many("a", [b"x" * 500] * 5)
     mark(store, "1", "a")
@@ -215,11 +217,10 @@ def test_nothing_is_searched_twice(store: Any, monkeypatch: pytest.MonkeyPatch) 
     assert found.next(store, {"a": 7}, {"a": 221}) == {"a": 221}  # a reset: from there on anew
 
 
-def test_what_is_kept_is_bounded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_bounded(store: Any, limits: Limits) -> None:
     """An input of which many markers wait is not searched on; where none can fit, that is told."""
     topic(store, "a", "b")
-    monkeypatch.setattr(markers, "MARKERS_BYTES", 1000)
-    monkeypatch.setattr(markers, "STEP_PIECES", 4)
+    limits(MARKERS_BYTES=1000, STEP_PIECES=4)
     for number in range(40):
         mark(store, f"a{number}", "a")
     plan = planner(store, UNLIMITED, "a", "b")
@@ -249,16 +250,16 @@ def test_a_queue_that_was_made_again_is_refused(store: Any) -> None:
         plan.plan(store, {"a": 0}, {"a": 1})
 
 
-def test_too_many_places_are_refused(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_places_are_refused(
+    store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
     """What has no limit but markers is not cut elsewhere."""
-    from quire.spark_graphs.graphs.batches import batch_end, batch_planner
 
     topic(store, "a")
     for _ in range(30):
         store.put("a", b"x")
     mark(store, "1", "a")
-    monkeypatch.setattr(batch_planner, "MARKER_PIECES", 5)
-    monkeypatch.setattr(batch_end, "FIRST_LOOK_MESSAGES", 10)
+    limits(MARKER_PIECES=5, FIRST_LOOK_MESSAGES=10)
     plan = planner(store, UNLIMITED, "a")
     with pytest.raises(InvalidArgument, match="give the step a `limit`"):
         plan.plan(store, {"a": 0}, {"a": 31})

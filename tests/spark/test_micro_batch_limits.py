@@ -17,7 +17,8 @@ from quire.spark_graphs.planning.batch_pace import MicroBatchPace
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
 from quire.testing import SimEnv
-from tests.spark.kit import numbers_in, put_numbers, run_to_end, sink, stream, topic
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,18 +10,18 @@ import pytest
 from quire.errors import InvalidArgument, QueueInUse
 from quire.spark_graphs.checkpoint.offsets import Offset
 from quire.spark_graphs.options import ReadOptions, read_options
-from quire.spark_graphs.planning import one_load, subscription_hold
 from quire.spark_graphs.planning.one_load import LoadTurn, is_source
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
+from tests.kit.limits import Limits
 
 LOAD, OTHER = 1, 2
 
 
 @pytest.fixture
-def options(store: Any, monkeypatch: pytest.MonkeyPatch) -> ReadOptions:
+def options(store: Any, limits: Limits) -> ReadOptions:
     """Of a stream of `in` by `spark`; nobody waits for another reader's end."""
-    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.0)
+    limits(HOLD_PATIENCE_SECONDS=0.0)
     store.create_queue("in", kind="topic")
     given = {"path": store.path, "queue": "in", "subscription": "spark"}
     return read_options({**given, "startingOffsets": "earliest"}, streaming=True)
@@ -70,9 +70,9 @@ def test_numbers_are_as_before_when_the_query_begins_again(options: ReadOptions)
             turn.end()
 
 
-def test_there_are_not_too_many(options: ReadOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_not_too_many(options: ReadOptions, limits: Limits) -> None:
     """It is an error that says so."""
-    monkeypatch.setattr(one_load, "MAX_SOURCES_OF_A_LOAD", 2)
+    limits(MAX_SOURCES_OF_A_LOAD=2)
     turns = [LoadTurn(options, LOAD) for _ in range(2)]
     with pytest.raises(QueueInUse):
         LoadTurn(options, LOAD)

@@ -25,7 +25,7 @@ from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, par
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing.routing import routed
 from quire.testing import SimEnv
-from tests.spark.kit import put_numbers
+from tests.spark.numbered_queues import put_numbers
 
 STORE_ID = 77
 

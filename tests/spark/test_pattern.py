@@ -15,11 +15,12 @@ import quire
 from quire.errors import PositionLost, QueueInUse, QueueNotFound
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.planning import subscription_hold
 from quire.spark_graphs.planning.stream_reader import StreamReader
-from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from tests.spark.kit import eventually, numbers_in, put_numbers, sink, topic
+from tests.kit.limits import Limits
+from tests.kit.waiting import eventually
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import numbers_read, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,16 +49,6 @@ def reader(store: Any, pattern: str = "in-.*", **options: str) -> StreamReader:
     )
 
 
-def numbers(source: StreamReader, start: Any, end: Any) -> list[int]:
-    """What the tasks of a micro-batch read."""
-    found = []
-    for partition in source.partitions(start, end):
-        assert isinstance(partition, QuirePartition)
-        for batch in source.read(partition):
-            found += [int(payload) for payload in batch.column("payload").to_pylist()]
-    return found
-
-
 def test_a_topic_made_later_joins_from_its_first_message(store: Any) -> None:
     """With startingOffsets=latest too, and its subscription keeps what comes."""
     source = reader(store, startingOffsets="latest")
@@ -68,18 +59,18 @@ def test_a_topic_made_later_joins_from_its_first_message(store: Any) -> None:
     end = source.latestOffset(start, ALL)
     assert end["positions"] == {"in-a": 10, "in-b": 5}
     assert "s" in store.queue("in-b").subscriptions
-    assert numbers(source, start, end) == list(range(20, 25))
+    assert numbers_read(source, start, end) == list(range(20, 25))
     # The same micro-batch, repeated by a process that begins with both.
     source.stop()
     source = reader(store)
-    assert numbers(source, start, end) == list(range(20, 25))
+    assert numbers_read(source, start, end) == list(range(20, 25))
     put_numbers(store, "in-b", range(25, 27))
-    assert numbers(source, end, source.latestOffset(end, ALL)) == [25, 26]
+    assert numbers_read(source, end, source.latestOffset(end, ALL)) == [25, 26]
 
 
-def test_a_topic_that_joins_is_held(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_joins_is_held(store: Any, limits: Limits) -> None:
     """By one reader of a subscription, as those are that a query begins with, until it ends."""
-    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    limits(HOLD_PATIENCE_SECONDS=0.2)
     source, other = reader(store), reader(store, "in-b")
     start = source.initialOffset()
     topic(store, "in-b")
@@ -97,7 +88,7 @@ def test_an_empty_topic_joins_once(store: Any) -> None:
     topic(store, "in-b")
     end = source.latestOffset(start, ALL)
     assert end["origin"] == {"in-a": 0, "in-b": 0}
-    assert numbers(source, start, end) == []
+    assert numbers_read(source, start, end) == []
     assert source.latestOffset(end, ALL) == end
 
 
@@ -114,12 +105,12 @@ def test_a_topic_that_goes_is_lost_data(store: Any) -> None:
     lenient = reader(store, failOnDataLoss="false")
     end = lenient.latestOffset(start, ALL)
     assert end["positions"] == {"in-b": 3}
-    assert numbers(lenient, start, end) == [0, 1, 2]
+    assert numbers_read(lenient, start, end) == [0, 1, 2]
     # Made again with its name it joins as any other.
     topic(store, "in-a")
     put_numbers(store, "in-a", range(70, 75))
     later = lenient.latestOffset(end, ALL)
-    assert numbers(lenient, end, later) == list(range(70, 75))
+    assert numbers_read(lenient, end, later) == list(range(70, 75))
 
 
 def test_a_pattern_that_finds_nothing_is_refused(store: Any) -> None:

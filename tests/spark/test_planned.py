@@ -19,7 +19,7 @@ from quire.spark_graphs.options import read_options
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
 from quire.testing import SimEnv
-from tests.spark.kit import put_numbers
+from tests.spark.numbered_queues import put_numbers
 
 ALL = ReadAllAvailable()
 GIVEN = {"subscribe": "p,q", "subscription": "s", "startingOffsets": "earliest"}

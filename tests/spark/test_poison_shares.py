@@ -9,7 +9,8 @@ import pytest
 
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.status import Phase
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import numbers_in, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,7 @@ def test_a_share_that_goes_on(
     """Without a page of PySpark's for each message that was tried."""
     graph = filled(spark, store, rows, share)
     with graph.start() as run:
-        run.drain(timeout=100 * TIMEOUT_SECONDS if rows > LIMIT else TIMEOUT_SECONDS)
+        run.drain(timeout=100 * SECONDS if rows > LIMIT else SECONDS)
         assert run.status().steps["double"].dead_letters == int(rows * share)
     check_exact(store, rows, share)
     assert "QueryContextLogger" not in capfd.readouterr().err
@@ -94,5 +95,5 @@ def test_a_broken_function_that_is_to_go_on(spark: SparkSession, store: Any, row
     """With a share of 1.0 all that fails is a dead letter."""
     graph = filled(spark, store, rows, 0.9, poison_share=1.0)
     with graph.start() as run:
-        run.drain(timeout=100 * TIMEOUT_SECONDS if rows > LIMIT else TIMEOUT_SECONDS)
+        run.drain(timeout=100 * SECONDS if rows > LIMIT else SECONDS)
     check_exact(store, rows, 0.9)

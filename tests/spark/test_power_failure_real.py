@@ -16,16 +16,10 @@ import pytest
 
 import quire
 from quire.spark_graphs import connection
-from tests.spark.kit import (
-    eventually,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    stream,
-    topic,
-)
+from tests.kit.waiting import eventually
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

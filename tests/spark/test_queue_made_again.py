@@ -19,7 +19,8 @@ from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.reading.message_batch import read_partition
 from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from tests.spark.kit import put_numbers
+from tests.spark.numbered_queues import put_numbers
+from tests.spark.queries import numbers_read
 
 ALL = ReadAllAvailable()
 MADE_AGAIN = "'q' was dropped and made again"
@@ -56,16 +57,6 @@ def reader(store: Any, *, strict: bool, **options: str) -> StreamReader:
     return StreamReader(read_options(given, streaming=True), source_schema())
 
 
-def numbers(source: StreamReader, start: Any, end: Any) -> list[int]:
-    """What the tasks of a micro-batch read."""
-    found = []
-    for partition in source.partitions(start, end):
-        assert isinstance(partition, QuirePartition)
-        for batch in source.read(partition):
-            found += [int(payload) for payload in batch.column("payload").to_pylist()]
-    return found
-
-
 def test_it_is_an_error_wherever_the_query_looks(store: Any) -> None:
     """When the next micro-batch is planned, and when one that was planned before is read."""
     source = reader(store, strict=True)
@@ -89,36 +80,36 @@ def test_a_lenient_query_begins_anew(store: Any) -> None:
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
     make_again(store)
-    assert numbers(source, start, end) == list(range(10))  # those of `p`, none of another queue
+    assert numbers_read(source, start, end) == list(range(10))  # of `p`, of no other
     source.commit(end)
     assert {info.position for info in store.subscriptions("q")} == {5}
     put_numbers(store, "p", range(10, 12))
     later = source.latestOffset(end, ReadMaxRows(12))
     expected = [10, *range(105, 116)]
-    assert numbers(source, end, later) == expected
+    assert numbers_read(source, end, later) == expected
     source.stop()
     source = reader(store, strict=False)
-    assert numbers(source, end, later) == expected
+    assert numbers_read(source, end, later) == expected
     source.commit(later)
     assert {info.position for info in store.subscriptions("q")} == {16}
     last = source.latestOffset(later, ALL)
-    assert numbers(source, later, last) == [11, *range(116, 130)]
+    assert numbers_read(source, later, last) == [11, *range(116, 130)]
     source.stop()
     # What was lost is in the log by now: the query may be strict again.
-    assert numbers(reader(store, strict=True), later, last) == [11, *range(116, 130)]
+    assert numbers_read(reader(store, strict=True), later, last) == [11, *range(116, 130)]
 
 
 def test_a_checkpoint_without_identities_goes_on(store: Any) -> None:
     """Of an older version: its offsets are taken as they are, and the next ones have the field."""
     source = reader(store, strict=True)
     start, end = source.initialOffset(), {"origin": {"p": 0, "q": 0}, "positions": {"p": 4, "q": 4}}
-    assert numbers(source, start, end) == [*range(4), *range(4)]
+    assert numbers_read(source, start, end) == [*range(4), *range(4)]
     source.commit(end)
     assert {info.position for info in store.subscriptions("q")} == {4}
     later = source.latestOffset(end, ALL)
     made = {queue: store.queue(queue).created_us for queue in "pq"}
     assert later["created_us"] == made
-    assert numbers(source, end, later) == [*range(4, 10), *range(4, 10)]
+    assert numbers_read(source, end, later) == [*range(4, 10), *range(4, 10)]
     make_again(store)
     with pytest.raises(PositionLost, match=MADE_AGAIN):
         source.latestOffset(later, ALL)

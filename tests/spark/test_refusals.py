@@ -27,7 +27,9 @@ from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
 from quire.testing import SimEnv
-from tests.spark.kit import last_logged, put_numbers, run_to_end, sink, stream, topic
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.kit import topic
+from tests.spark.numbered_queues import topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,7 +37,7 @@ from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.reading.row_columns import whole_schema
 from quire.testing import SimEnv, SimulatedCrash, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
-from tests.spark.kit import topic
+from tests.spark.numbered_queues import topic
 from tests.spark.plain_work import GRAPH, PlainSpark
 
 pytestmark = [pytest.mark.crash, pytest.mark.promise(1, 2)]

@@ -32,7 +32,8 @@ from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.graphs.steps.replay import replay
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from quire.spark_graphs.graphs.steps.step_runner import StepRunner
-from tests.spark.kit import TIMEOUT_SECONDS, eventually, fill, numbers_in, put_numbers, topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import fill, numbers_in, put_numbers, topic
 from tests.spark.plain_work import runner_of, step, thread
 
 
@@ -50,7 +51,7 @@ def running(store: Any, made: Step, restart: str = "backoff") -> Iterator[StepRu
         yield runner
     finally:
         runner.stop()
-        assert runner.join(TIMEOUT_SECONDS)
+        assert runner.join(SECONDS)
         connection.forget(store.path)
 
 
@@ -431,7 +432,7 @@ def test_it_stops_while_it_waits_or_works(store: Any) -> None:
         runner.pause(False)
         eventually(lambda: at_end(store, runner))
         runner.stop()
-        assert runner.join(TIMEOUT_SECONDS)
+        assert runner.join(SECONDS)
         assert runner.tally.phase is Phase.STOPPED
         runner.start(thread)
         put_numbers(store, "in", range(3, 6))
@@ -499,7 +500,7 @@ def test_owners_killed_at_any_moment(store_path: str, rounds: int, rng: random.R
             )
     finally:
         runner.stop()
-        assert runner.join(TIMEOUT_SECONDS)
+        assert runner.join(SECONDS)
     found = connection.call(store_path, lambda s: numbers_in(s, "out"))
     assert found == Counter(2 * n for n in range(end))
     connection.forget(store_path)

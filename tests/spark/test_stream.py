@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.kit import (
-    TIMEOUT_SECONDS,
-    eventually,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    spread,
-    stream,
-    topic,
-)
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, spread, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +116,7 @@ def test_latest_and_a_death_in_batch_0(
     put_numbers(store, "in", range(100, 150))
     (control / "hold-before").unlink()
     with pytest.raises(Exception, match="the test wanted"):
-        query.awaitTermination(TIMEOUT_SECONDS)
+        query.awaitTermination(SECONDS)
     put_numbers(store, "in", range(150, 160))
     again = writer.trigger(availableNow=True).start()
     if kept:
@@ -207,7 +199,7 @@ def test_a_running_query_sees_a_queue_made_anew(
     (control / "hold-after").unlink()
     if strict:
         with pytest.raises(Exception, match="'in' was dropped and made again"):
-            query.awaitTermination(TIMEOUT_SECONDS)
+            query.awaitTermination(SECONDS)
         assert numbers_in(store, "out") == Counter(range(10))
     else:
         expected = Counter([*range(10), *range(100, 140)])
@@ -283,6 +275,6 @@ def test_stopping_while_tasks_run_leaves_no_file(
     eventually(lambda: (last_logged(tmp_path / "c", "commits") or 0) >= 1)
     stopping = threading.Thread(target=query.stop)
     stopping.start()
-    stopping.join(TIMEOUT_SECONDS)
+    stopping.join(SECONDS)
     copy(spark, store, tmp_path / "c")
     assert numbers_in(store, "out") == Counter(range(2000))

@@ -14,11 +14,11 @@ import quire
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.planning import subscription_hold
 from quire.spark_graphs.planning.stream_reader import StreamReader
-from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
-from tests.spark.kit import put_numbers
+from tests.kit.limits import Limits
+from tests.spark.numbered_queues import position, put_numbers
+from tests.spark.queries import numbers_read
 
 ALL = ReadAllAvailable()
 
@@ -40,16 +40,6 @@ def reader(store: Any, **options: str) -> StreamReader:
     if "subscribe" not in given:
         given.setdefault("queue", "q")
     return StreamReader(read_options(given, streaming=True), source_schema())
-
-
-def numbers(source: StreamReader, start: Any, end: Any) -> list[int]:
-    """What the tasks of a micro-batch read."""
-    found = []
-    for partition in source.partitions(start, end):
-        assert isinstance(partition, QuirePartition)
-        for batch in source.read(partition):
-            found += [int(payload) for payload in batch.column("payload").to_pylist()]
-    return found
 
 
 def test_the_initial_offset_is_one_answer(store: Any) -> None:
@@ -108,13 +98,13 @@ def test_a_micro_batch_is_leased_until_it_is_committed(store: Any) -> None:
     source = reader(store, startingOffsets="earliest")
     start = source.initialOffset()
     end = source.latestOffset(start, ReadMaxRows(40))
-    assert numbers(source, start, end) == list(range(40))
+    assert numbers_read(source, start, end) == list(range(40))
     assert store.status()["leases"] == 1
     source.commit(end)
     assert store.status()["leases"] == 0
     assert {info.name: info.position for info in store.subscriptions("q")} == {"s": 40, "other": 0}
     later = source.latestOffset(end, ALL)
-    assert numbers(source, end, later) == list(range(40, 100))
+    assert numbers_read(source, end, later) == list(range(40, 100))
 
 
 def test_a_process_that_starts_again_repeats_the_first_range(store: Any) -> None:
@@ -123,7 +113,7 @@ def test_a_process_that_starts_again_repeats_the_first_range(store: Any) -> None
     end["positions"]["q"] = 80
     store.unsubscribe("q", "s")
     source = reader(store, startingOffsets="latest")
-    assert numbers(source, source.initialOffset(), end) == list(range(60, 80))
+    assert numbers_read(source, source.initialOffset(), end) == list(range(60, 80))
 
 
 def test_reversed_and_lost_ranges_raise(store: Any) -> None:
@@ -146,13 +136,8 @@ def test_reversed_and_lost_ranges_raise(store: Any) -> None:
     ):
         with pytest.raises(PositionLost, match="in a power failure"):
             strict.partitions(offset(start), offset(end))
-        assert numbers(lenient, offset(start), offset(end)) == list(rest)
-    assert numbers(strict, offset(30), offset(100)) == list(range(30, 100))
-
-
-def position(store: Any, queue: str, subscription: str) -> int:
-    """Where a subscription stands."""
-    return int({info.name: info.position for info in store.subscriptions(queue)}[subscription])
+        assert numbers_read(lenient, offset(start), offset(end)) == list(rest)
+    assert numbers_read(strict, offset(30), offset(100)) == list(range(30, 100))
 
 
 def test_what_is_committed_is_released_without_another_micro_batch(store: Any) -> None:
@@ -161,7 +146,7 @@ def test_what_is_committed_is_released_without_another_micro_batch(store: Any) -
     start = source.initialOffset()
     end = source.latestOffset(start, ReadMaxRows(40))
     assert position(store, "q", "s") == 0
-    assert numbers(source, start, end) == list(range(40))
+    assert numbers_read(source, start, end) == list(range(40))
     assert source.latestOffset(end, ReadMaxRows(0))["positions"] == {"q": 40}
     assert position(store, "q", "s") == 40
     assert store.status()["leases"] == 0
@@ -187,7 +172,7 @@ def test_a_start_before_what_is_released(store: Any) -> None:
     source.latestOffset(end, ALL)
     source.stop()
     again = reader(store)
-    assert numbers(again, start, end) == list(range(40))  # another subscription keeps them
+    assert numbers_read(again, start, end) == list(range(40))  # another subscription keeps them
     with store.transaction() as txn:
         txn.read_to("q/other", 10)
     later = again.latestOffset(start, ALL)
@@ -215,11 +200,9 @@ def test_nothing_is_released_before_the_checkpoint_is_durable(store: Any, tmp_pa
     assert position(store, "q", "s") == 40
 
 
-def test_a_subscription_has_one_source_at_a_time(
-    store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subscription_has_one_source_at_a_time(store: Any, limits: Limits) -> None:
     """Wherever the second one begins; another queue, or another subscription, is free."""
-    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    limits(HOLD_PATIENCE_SECONDS=0.2)
     store.create_queue("r", kind="topic")
     one, two = (reader(store, startingOffsets="earliest") for _ in range(2))
     start = one.initialOffset()

@@ -14,17 +14,10 @@ import pytest
 from pyspark.sql import functions as f
 
 from quire.spark_graphs import Graph
-from tests.spark.kit import (
-    TIMEOUT_SECONDS,
-    eventually,
-    last_logged,
-    numbers_in,
-    put_numbers,
-    run_to_end,
-    sink,
-    stream,
-    topic,
-)
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.checkpoint_logs import last_logged
+from tests.spark.numbered_queues import numbers_in, position, put_numbers, topic
+from tests.spark.queries import run_to_end, sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,11 +44,6 @@ def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def position(store: Any, queue: str, subscription: str) -> int:
-    """Where a subscription stands."""
-    return int({info.name: info.position for info in store.subscriptions(queue)}[subscription])
-
-
 def test_a_bounded_queue_between_two_queries_drains(
     spark: SparkSession, queues: Any, tmp_path: Path
 ) -> None:
@@ -70,7 +58,7 @@ def test_a_bounded_queue_between_two_queries_drains(
     writer = sink(second, queues, tmp_path / "second", queue="out")
     with running(writer.trigger(processingTime="0 seconds").start()) as query:
         eventually(lambda: numbers_in(queues, "out").total() == 100)
-        options = {"queue": "between", "queueFullTimeout": f"{TIMEOUT_SECONDS}"}
+        options = {"queue": "between", "queueFullTimeout": f"{SECONDS}"}
         run_to_end(
             sink(first, queues, tmp_path / "first", **options).trigger(availableNow=True).start()
         )
@@ -257,7 +245,7 @@ def test_two_queries_do_not_share_a_subscription(
     with running(start("first")) as first:
         eventually(lambda: numbers_in(queues, "out").total() == 20)
         with pytest.raises(Exception, match="being streamed by subscription 'spark' already"):
-            start("second").awaitTermination(TIMEOUT_SECONDS)
+            start("second").awaitTermination(SECONDS)
         put_numbers(queues, "in", range(20, 40))
         eventually(lambda: position(queues, "in", "spark") == 40)
         assert first.isActive
@@ -276,7 +264,7 @@ def test_a_query_starts_again_at_once(spark: SparkSession, queues: Any, tmp_path
         eventually(lambda done=number + 1: numbers_in(queues, "out").total() == done)  # type: ignore[misc]
         stopping = threading.Thread(target=query.stop)
         stopping.start()
-        stopping.join(TIMEOUT_SECONDS)
+        stopping.join(SECONDS)
     assert numbers_in(queues, "out") == Counter(range(4))
 
 
@@ -286,7 +274,7 @@ def test_a_graph_reads_a_queue_twice(spark: SparkSession, queues: Any, tmp_path:
     graph = Graph("g", spark, queues.path, str(tmp_path / "checkpoints"))
     graph.step(["in", "in"], "out", name="twice", stateful=True)(joined)
     with graph.start() as run:
-        run.drain(timeout=TIMEOUT_SECONDS)
+        run.drain(timeout=SECONDS)
     assert numbers_in(queues, "out") == Counter(range(20))
     eventually(
         lambda: [position(queues, "in", name) for name in ("g.twice", "g.twice.2")] == [20, 20]

@@ -1,0 +1,15 @@
+"""The forms of a store, of which each test gets all, and a queue in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviour.forms import AnyStore, clock, elected, joined, owner, store
+
+__all__ = ["clock", "elected", "joined", "owner", "store"]
+
+
+@pytest.fixture
+def work(store: AnyStore) -> str:
+    """A work queue."""
+    return store.create_queue("work", kind="work").name

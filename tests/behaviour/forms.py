@@ -1,0 +1,111 @@
+"""The forms of a store: embedded, joined and elected, and twice through the API for asyncio.
+
+What a test of this folder shows with the fixture `store` holds for each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import pytest
+
+from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
+from quire.errors import StoreClosed
+from quire.interface.store import Store as Interface
+from quire.opening import open as open_store
+from quire.remote import RemoteStore
+from quire.remote.ownership.elected_store import ElectedStore
+from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop
+from tests.kit.children import join
+
+AnyStore = Interface
+SEGMENT_BYTES = 4 << 20  # quickly made
+
+
+class Clock:
+    """The clocks of all stores of this process. They go on, and a test puts them forward.
+
+    So a message is due or over when the test says so, however slow the machine is.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_seconds = 0.0
+
+    def forward(self, seconds: float) -> None:
+        """Put them forward."""
+        self._ahead_seconds += seconds
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since 1970."""
+        return time.time_ns() // 1000 + int(self._ahead_seconds * 1e6)
+
+    def monotonic(self) -> float:
+        """Seconds from some fixed moment."""
+        return time.monotonic() + self._ahead_seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What the stores of this process take for the time."""
+    clock = Clock()
+    monkeypatch.setattr(OsEnv, "now_us", lambda _: clock.now_us())
+    monkeypatch.setattr(OsEnv, "monotonic", lambda _: clock.monotonic())
+    return clock
+
+
+def own(path: str) -> Store:
+    """The store, whose owner has gone."""
+    store = open_store(path)
+    assert isinstance(store, Store)
+    return store
+
+
+@pytest.fixture
+def owner(store_path: str, clock: Clock) -> Iterator[Store]:
+    """A store that this process owns and serves. It verifies at the end."""
+    with open_store(store_path, segment_bytes=SEGMENT_BYTES, data_files=2) as store:
+        assert isinstance(store, Store)
+        yield store
+        with suppress(StoreClosed):  # a test may have closed it
+            report = store.admin.verify()
+            assert report.ok, report.findings
+
+
+@pytest.fixture
+def joined(owner: Store) -> Iterator[RemoteStore]:
+    """The same store, joined, for as long as this owner lives."""
+    with join(owner.path) as store:
+        yield store
+
+
+@pytest.fixture
+def elected(owner: Store) -> Iterator[ElectedStore]:
+    """The same store, joined by a store object that would live on."""
+    with open_store(owner.path) as store:
+        assert isinstance(store, ElectedStore)
+        yield store
+
+
+# How a store is had. Each gives one over a store that this process owns and serves.
+FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
+    "embedded": nullcontext,
+    "joined": lambda owner: join(owner.path),
+    "elected": lambda owner: open_store(owner.path),
+    "asyncio": owned_behind_loop,
+    "asyncio joined": lambda owner: joined_behind_loop(owner.path),
+}
+# For `pytest.mark.parametrize("store", ..., indirect=True)`, where something holds for these only.
+JOINED = ["joined", "elected", "asyncio joined"]
+WITH_CALLBACKS = ["embedded", "joined", "elected"]
+TOLD_AT_ONCE = ["embedded", "joined", "elected", "asyncio"]  # that a transaction was ended
+
+
+@pytest.fixture(params=FORMS)
+def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
+    """Each of them: what is tested with it holds for all."""
+    with FORMS[request.param](owner) as store:
+        assert (store.role == "joined") == (request.param in JOINED)
+        yield store

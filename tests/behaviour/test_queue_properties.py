@@ -1,0 +1,181 @@
+"""Properties of queues, made and altered: the same whether the store is owned or joined."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound
+from tests.behaviour.forms import AnyStore
+
+
+def test_a_queue_tells_its_properties(store: AnyStore) -> None:
+    """As it was made, and as it was altered; what is not named stays."""
+    made = store.create_queue(
+        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
+    )
+    assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
+    plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
+    assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
+    assert other.default_priority == 7
+    altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
+    assert altered == store.queue("q")
+    assert (altered.capacity_bytes, altered.max_messages, altered.text) == (8192, 2, "")
+    assert (altered.properties, altered.priority) == ({"team": "a"}, True)
+    [item] = [item for item in store.admin.catalog("queue") if item.body["name"] == "q"]
+    assert item.version == 2
+    assert "text" not in item.body
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "work"},
+        {"capacity": 1},
+        {"max_messages": 0},
+        {"priority": 1},
+        {"default_priority": 65536},
+        {"default_priority": True},
+        {"text": 5},
+        {"text": "x" * 1025},
+        {"text": "\ud800"},
+        {"properties": ["a"]},
+        {"properties": {"a": 1}},
+        {"properties": {str(n): "" for n in range(101)}},
+        {"puts": None},
+        {"nonsense": 1},
+    ],
+    ids=str,
+)
+def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
+    """And nothing is changed."""
+    before = store.create_queue("q", kind="topic")
+    with pytest.raises(InvalidArgument):
+        store.alter_queue("q", **wrong)
+    if "kind" not in wrong:
+        with pytest.raises((InvalidArgument, TypeError)):
+            store.create_queue("r", **wrong)
+        with pytest.raises(InvalidArgument):
+            store.admin.create_queues([{"name": "r", **wrong}])
+    assert store.queues() == [before]
+    with pytest.raises(QueueNotFound):
+        store.alter_queue("r", text="")
+
+
+def test_a_long_text_in_any_letters_fits(store: AnyStore) -> None:
+    """A kibibyte of each, which JSON writes at six times the size."""
+    text, properties = "\x01" * 1024, {"\x02" * 10: "\x03" * 1014}
+    made = store.create_queue("q", kind="topic", text=text, properties=properties)
+    assert (made.text, made.properties) == (text, properties)
+    assert store.alter_queue("q", puts=False).text == text
+
+
+def test_limits_change_online(store: AnyStore) -> None:
+    """A larger capacity lets in what was refused; a smaller one keeps what is there."""
+    store.create_queue("q", kind="work", capacity=4096)
+    store.put("q", b"x" * 3000)
+    with pytest.raises(QueueFull):
+        store.put("q", b"x" * 3000)
+    store.alter_queue("q", capacity=8192)
+    store.put("q", b"x" * 3000)
+    store.alter_queue("q", capacity=4096, max_messages=1)
+    with pytest.raises(QueueFull):
+        store.put("q", b"")
+    with store.transaction() as txn:
+        assert len(txn.get_many("q", 10)) == 2
+    store.put("q", b"")
+    with pytest.raises(QueueFull, match="at most 1 messages"):
+        store.put("q", b"")
+    store.alter_queue("q", max_messages=None)
+    store.put("q", b"")
+
+
+def test_a_queue_is_stopped_for_puts(store: AnyStore) -> None:
+    """Gets go on, and what was put before is committed."""
+    store.admin.create_queues([{"name": "q", "kind": "work"}, "other"])
+    txn = store.transaction()
+    txn.put("q", b"before")
+    store.admin.transactions()  # a joined transaction's first put has arrived
+    store.alter_queue("q", puts=False)
+    with pytest.raises(QueueDisabled, match="puts=True"):
+        store.put("q", b"refused")
+    late = store.transaction()
+    with pytest.raises(QueueDisabled):
+        _put_and_commit(late)
+    late.rollback()
+    txn.commit()
+    with store.transaction() as txn:
+        assert txn.get_many("q", 10).payloads() == [b"before"]
+    store.alter_queue("q", puts=True)
+    store.put("q", b"again")
+
+
+def _put_and_commit(txn: Any) -> None:
+    """Where only the owner can tell, the commit does."""
+    txn.put("other", b"")
+    txn.put_many("q", [b"refused"])
+    txn.commit()
+
+
+def test_a_queue_is_stopped_for_gets(store: AnyStore) -> None:
+    """Who waits for a message is told; puts and looking go on."""
+    store.create_queue("q", kind="work")
+    errors: list[BaseException | None] = []
+
+    def wait() -> None:
+        with store.transaction() as txn:
+            try:
+                errors.append(txn.get("q", timeout=120.0))  # type: ignore[arg-type]
+            except QueueDisabled as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    store.alter_queue("q", gets=False)
+    thread.join(120)
+    assert isinstance(errors[0], QueueDisabled)
+    store.put("q", b"m")
+    assert store.browse("q").payloads() == [b"m"]
+    with store.transaction() as txn:
+        for get in (txn.get, txn.get_many, txn.get_arrow):
+            with pytest.raises(QueueDisabled, match="gets=True"):
+                get("q")
+    store.alter_queue("q", gets=True)
+    with store.transaction() as txn:
+        assert txn.get_many("q").payloads() == [b"m"]
+
+
+def test_messages_of_higher_priority_come_first(store: AnyStore) -> None:
+    """Within a priority in commit order; what is rolled back returns to its place."""
+    store.create_queue("q", kind="work", priority=True)
+    for number, priority in enumerate([0, 3, 3, 0, 65535]):
+        store.put("q", b"%d" % number, priority=priority)
+    order = [b"4", b"1", b"2", b"0", b"3"]
+    with store.transaction() as txn:
+        first = txn.get("q")
+        assert first is not None
+        assert (first.payload, first.priority) == (b"4", 65535)
+        assert txn.get_many("q", 2).payloads() == order[1:3]
+        txn.rollback()
+    assert store.browse("q").payloads() == [b"0", b"1", b"2", b"3", b"4"]  # looking: commit order
+    with store.transaction() as txn:
+        assert txn.get_many("q", 10).payloads() == order
+        txn.rollback()
+    store.alter_queue("q", priority=False)
+    with store.transaction() as txn:
+        assert txn.get_many("q", 10).payloads() == sorted(order)
+
+
+def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
+    """A get that waits takes what arrives."""
+    store.create_queue("q", kind="work", priority=True)
+    threading.Timer(0.2, store.put, ("q", b"late"), {"priority": 9}).start()
+    with store.transaction() as txn:
+        message = txn.get("q", timeout=120.0)
+        assert message is not None
+        assert message.priority == 9
+        assert txn.get("q", timeout=0.01) is None

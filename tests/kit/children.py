@@ -1,0 +1,83 @@
+"""Child processes of a test: a snippet of Python each, talked to by lines, ended by their id."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import quire.remote
+from quire.env import OsEnv
+from quire.remote import RemoteStore
+from tests.kit.waiting import SECONDS
+from tests.source_tree import ROOT
+
+
+class Child:
+    """A Python process that runs `code`, with its arguments in `sys.argv[1:]`."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def line(self) -> str:
+        """The next line that it prints; empty if it ends or says nothing for long."""
+        assert self.process.stdout is not None
+        timer = threading.Timer(SECONDS, self.process.kill)
+        timer.start()
+        try:
+            return self.process.stdout.readline().strip()
+        finally:
+            timer.cancel()
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.process.kill()
+        self.process.wait(SECONDS)
+
+    def wait(self) -> int:
+        """Its exit status."""
+        return self.process.wait(SECONDS)
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self.process.poll() is None:
+            self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def child(code: str, *arguments: str) -> Iterator[Child]:
+    """A child for the length of a block."""
+    process = Child(code, *arguments)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def join(path: str) -> RemoteStore:
+    """The store of an owner that runs, for as long as that one lives."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        store = quire.remote.join(OsEnv(), path)
+        if store is not None:
+            return store
+        time.sleep(0.02)
+    raise AssertionError(f"nobody serves {path}")

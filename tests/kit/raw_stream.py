@@ -1,0 +1,127 @@
+"""A connection to an owner on which a test writes what it likes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quire.arguments import Bytes
+from quire.remote.wire.failures import raise_error
+from quire.remote.wire.incoming_frames import Incoming
+from quire.remote.wire.protocol import (
+    ADD,
+    ADD_HEAD,
+    BLOCK,
+    CALL,
+    COMMIT,
+    COMMIT_FRAME,
+    ENTRY,
+    GET,
+    GET_HEAD,
+    GREETING,
+    HEAD,
+    RESULT,
+    Frame,
+    Header,
+    decode_call,
+    encode_call,
+    greeting,
+)
+from quire.remote.wire.sockets import connect
+from quire.remote.wire.urls import place_of
+from tests.kit.waiting import SECONDS
+
+
+class RawStream:
+    """Opened with a correct greeting and hello, unless `hello` is given: bytes to begin with."""
+
+    def __init__(self, url: str, hello: bytes | None = None) -> None:
+        self.socket = connect(place_of(url), SECONDS)
+        self._incoming = Incoming()
+        self._incoming.trust()
+        self.send(good_hello() if hello is None else hello)
+        self.hello: Frame | None = None
+        if hello is None:
+            self.words(GREETING.size)
+            self.hello = self.next()
+
+    @property
+    def epoch(self) -> object:
+        """The owner's, by its hello."""
+        assert self.hello is not None
+        return self.hello.header["epoch"]
+
+    def send(self, data: bytes) -> None:
+        """Write a request, and wait for nothing."""
+        self.socket.sendall(data)
+
+    def words(self, count: int) -> bytes:
+        """So many bytes that are no frame: of the greeting."""
+        found = None
+        while found is None:
+            found = self._incoming.receive_greeting(self.socket, count)
+        return found
+
+    def frame(self) -> Bytes:
+        """The next frame of an answer, its head included. Raises EOFError."""
+        frame = self._incoming.next()
+        while frame is None:
+            frame = self._incoming.receive(self.socket)
+        return frame
+
+    def next(self) -> Frame:
+        """The next one that is a RESULT; one of another kind has an empty header."""
+        data = self.frame()
+        return (
+            decode_call(data) if data[4] == RESULT else Frame({}, [memoryview(data)[HEAD.size :]])
+        )
+
+    def ask(self, data: bytes) -> Frame:
+        """The answer to a request."""
+        self.send(data)
+        return self.next()
+
+    def request(self, op: str, *bodies: bytes, **header: Any) -> Frame:
+        """The answer to a CALL in a transaction; raises what it reports."""
+        answer = self.ask(call({"op": op, "txn": 1, **header}, *bodies))
+        raise_error(answer.header)
+        return answer
+
+    def commit(self, *puts: tuple[str, bytes], txn: int = 1, first: int = 0) -> Frame:
+        """Put blocks and commit, with one write; raises what the answer reports."""
+        answer = self.ask(add(txn, *puts, first=first) + commit(txn, first + len(puts)))
+        raise_error(answer.header)
+        return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        self.socket.close()
+
+
+def good_hello(**more: Any) -> bytes:
+    """What a client begins with."""
+    return greeting() + call({"op": "hello", "role": "work", **more})
+
+
+def call(header: Header, *bodies: bytes, kind: int = CALL) -> bytes:
+    """A CALL, or another frame with a header."""
+    return b"".join(encode_call(kind, header, bodies))
+
+
+def add(txn: int, *puts: tuple[str, bytes], first: int = 0, form: int = BLOCK) -> bytes:
+    """An ADD of blocks."""
+    entries = b"".join(
+        ENTRY.pack(len(queue.encode()), form, len(data)) + queue.encode() + data
+        for queue, data in puts
+    )
+    return ADD_HEAD.pack(ADD_HEAD.size - HEAD.size + len(entries), ADD, txn, first) + entries
+
+
+def commit(txn: int, puts: int, wait: float = float("nan")) -> bytes:
+    """A COMMIT."""
+    return COMMIT_FRAME.pack(COMMIT_FRAME.size - HEAD.size, COMMIT, txn, puts, wait)
+
+
+def get(txn: int, source: str, wait: float = 0.0) -> bytes:
+    """A GET."""
+    name = source.encode()
+    return GET_HEAD.pack(GET_HEAD.size - HEAD.size + len(name), GET, txn, wait) + name

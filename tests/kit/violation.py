@@ -1,0 +1,5 @@
+"""What those raise who compare what was promised with what is there."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
