@@ -25,6 +25,7 @@ COLOURS = {
 }
 INK, PALE = "#27313d", "#d8dee6"
 WINDOW_SECONDS, MOST_WINDOWS = 2.0, 60  # of a rate: wider where a run is long
+LABEL_POINTS, LABEL_SHARE = 15, 0.08  # of a strike's label: its height, and that of the plot's
 EMPTY_SAMPLES = 8  # that are shown before the first message
 
 mpl.rcParams.update(
@@ -63,13 +64,13 @@ def throughput(events: list[Event]) -> str:
         style = {"color": COLOURS[str(name)], "label": str(name), "linestyle": dashes}
         rate.step(steps, np.diff(at_steps, prepend=0) / window, linewidth=1.4, **style)
         total.plot(counts.index, counts[name], linewidth=1.8, **style)
-    for axes in (rate, total):
+    strikes = [event for event in events if event.what == "kill"]
+    for axes, room in ((rate, 1.04 + LABEL_SHARE * len(strikes)), (total, 1.1)):
         axes.set_xlim(0, counts.index[-1])
-        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])  # with room for labels
+        axes.set_ylim(0, room * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    for event in events:
-        if event.what == "kill":
-            _strike(rate, total, event.at - zero, event.details["who"])
+    for row, event in enumerate(strikes):
+        _strike(rate, total, event.at - zero, event.details["who"], row)
     rate.set_ylabel("messages per second")
     total.set_ylabel("messages in all")
     total.set_xlabel("seconds")
@@ -87,14 +88,15 @@ def _samples(events: list[Event]) -> list[Event]:
     return samples[max(0, empty - EMPTY_SAMPLES) :]
 
 
-def _strike(rate: Axes, total: Axes, at: float, who: str) -> None:
+def _strike(rate: Axes, total: Axes, at: float, who: str, row: int) -> None:
+    """A line at that moment. Each label has a row of its own: two may come close together."""
     for axes in (rate, total):
         axes.axvline(at, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
     late = at > rate.get_xlim()[1] / 2
     words = rate.annotate(
         f"SIGKILL: {who}",
         (at, rate.get_ylim()[1]),
-        xytext=(-5 if late else 5, -2),
+        xytext=(-5 if late else 5, -2 - LABEL_POINTS * row),
         textcoords="offset points",
         color=INK,
         ha="right" if late else "left",

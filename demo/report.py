@@ -27,7 +27,8 @@ p { margin: 0 0 12px; color: #566373; }
 section { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 20px 24px;
   margin-top: 18px; }
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
-.flow { overflow-x: auto; } .flow svg { min-width: 1400px; }
+.flow { overflow-x: auto; width: min(100vw - 90px, 1400px); position: relative; left: 50%;
+  transform: translateX(-50%); box-sizing: border-box; } .flow svg { min-width: 1000px; }
 .tiles { display: grid; grid-template-columns: repeat(5, 1fr); gap: 12px; margin-top: 20px; }
 .tile { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
