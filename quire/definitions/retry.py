@@ -1,4 +1,7 @@
-"""Retry policies: how long a message stays hidden after a delivery that failed."""
+"""Retry policies: how long a message stays hidden after a delivery that failed.
+
+What `Workers` wait where neither queue nor worker says it is `quire.workers.RETRY`.
+"""
 
 from __future__ import annotations
 

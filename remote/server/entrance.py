@@ -1,9 +1,9 @@
 """Where a server lets clients in: a socket that listens, and for a store's own one its address.
 
 EN1. The socket and the address of a store are at their paths while its owner serves it. Should
-    somebody remove or replace them (a cleaner of old files), the owner sees it at its next look,
-    twice a second, and makes anew what is gone. Who has joined needs the socket for each further
-    connection, and waits for it (CN6).
+    somebody remove or replace them (a cleaner of old files), the owner sees it at its next look
+    (`StoreServer.look`), twice a second, and makes anew what is gone. Who has joined needs the
+    socket for each further connection, and waits for it (CN6).
 EN2. A server that ends removes only what is its own.
 """
 
