@@ -8,6 +8,7 @@ is kept: `quire.messages.message`, `quire.block`.)
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
@@ -19,6 +20,7 @@ from quire.limits import (
     MAX_CAPACITY_BYTES,
     MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
+    MAX_KEPT,
     MAX_LEDGER_KEY_BYTES,
     MAX_MESSAGE_ID,
     MAX_REASON_BYTES,
@@ -242,8 +244,10 @@ def check_wait(timeout: object) -> float:
 def check_lifetime(timeout: object) -> float | None:
     """How long a transaction may stay open; None: as the store's options say."""
     timeout = seconds_of(timeout)
-    if timeout is None or (_is_number(timeout) and timeout > 0):
-        return timeout
+    if timeout is None:
+        return None
+    if _is_number(timeout) and timeout > 0:
+        return float(timeout) if timeout <= sys.float_info.max else math.inf
     raise InvalidArgument(
         f"timeout {timeout!r:.100}: give seconds above 0, or a timedelta, or None"
     )
@@ -535,9 +539,11 @@ def check_capacity(capacity: object) -> int:
 
 def check_max_kept(max_messages: object) -> int | None:
     """How many messages a queue may hold; None: as many as its capacity admits."""
-    if max_messages is not None and (not is_int(max_messages) or max_messages < 1):
-        raise InvalidArgument(f"max_messages {max_messages!r:.100}: give 1 or more, or None")
-    return max_messages
+    if max_messages is None or (is_int(max_messages) and 1 <= max_messages <= MAX_KEPT):
+        return max_messages
+    raise InvalidArgument(
+        f"max_messages {max_messages!r:.100}: give an int from 1 to {MAX_KEPT}, or None"
+    )
 
 
 def check_type(type: object) -> str | None:

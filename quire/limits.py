@@ -150,7 +150,7 @@ MAX_TEXT_BYTES = 1024
 MAX_PROPERTIES = 100
 MAX_DELIVERIES = 0xFFFF
 MAX_TTL_SECONDS = 100 * 366 * 86400
-MAX_KEPT = 1 << 60  # bytes or messages that a topic keeps when all have read them
+MAX_KEPT = 1 << 60  # messages of a queue; bytes or messages that a topic keeps when all have read
 LET_GO_AT_ONCE = 65_536  # of these, by one commit: their records are looked up under one lock
 LET_GO_PART = (
     64  # of a full topic's capacity: so much gives way at least, not a little for each put

@@ -33,7 +33,7 @@ _FORMS: Final = (
 def check_moment(name: str, value: object) -> int:
     """Microseconds since the epoch (MO1). Raises InvalidArgument."""
     if isinstance(value, datetime):
-        if value.tzinfo is None:
+        if value.utcoffset() is None:
             raise InvalidArgument(
                 f"{name} {value!r:.100} has no time zone: give one, as datetime(..., tzinfo=UTC)"
             )

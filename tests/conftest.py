@@ -8,6 +8,8 @@ A test takes the fixture `rng` (its own generator, from the seed and the test's 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import random
 import secrets
@@ -126,6 +128,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a Spark test that cannot run: a skip would look like success."""
     if item.get_closest_marker("spark") and _java_problem():
         pytest.fail(_java_problem(), pytrace=False)
+
+
+MUCH_BYTES = 256 << 20
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; musl has none
+_kept_bytes = [0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Give back what the stores and simulated machines of earlier tests take, once it is much.
+
+    They refer to each other in circles, and a disk in memory is large: the garbage collector, which
+    counts objects, lets gigabytes of them stand.
+    """
+    with open("/proc/self/statm", "rb") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if resident - _kept_bytes[0] > MUCH_BYTES:
+        gc.collect()
+        if _trim is not None:
+            _trim(0)
+        with open("/proc/self/statm", "rb") as file:
+            _kept_bytes[0] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(scope="session")

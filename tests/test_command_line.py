@@ -182,6 +182,9 @@ def test_messages_are_put_with_headers(quire: Terminal) -> None:
     assert third["deliver_at"] == 7226582400_000_000
     assert third["expires_at"] - third["deliver_at"] == 31 * 86400_000_000
     assert quire("get w") == "x\n"
+    quire("purge w")
+    quire("put w long-ago --deliver-at 5")
+    assert json.loads(quire("browse w --json"))["deliver_at"] == 5_000_000
 
 
 def test_a_put_that_is_repeated_is_known(quire: Terminal) -> None:

@@ -126,7 +126,17 @@ def _messages(given: object) -> list[Message]:
             f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
             "transaction has got"
         )
-    return list(given) if isinstance(given, Messages) else [check_message(each) for each in given]
+    if isinstance(given, Messages):
+        return list(given)
+    found = [check_message(each) for each in given]
+    seen = set()
+    for message in found:
+        if (message.queue, message.id) in seen:
+            raise InvalidArgument(
+                f"message {message.id} of queue {message.queue!r} is given twice: give each once"
+            )
+        seen.add((message.queue, message.id))
+    return found
 
 
 def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:

@@ -79,7 +79,12 @@ def runs_of_shares(
     of them, which is most of the work where they are small.
     """
     default = np.repeat(np.array(defaults), counts) if any(defaults) else 0
-    return [share for run in runs_of_arrow(batch, default) for share in run.split(counts)]
+    shares = [share for run in runs_of_arrow(batch, default) for share in run.split(counts)]
+    for share, own in zip(shares, defaults or [0] * len(counts), strict=False):
+        priorities = share.headers.fixed.get(Column.PRIORITY)
+        if not own and priorities is not None and not priorities.any():
+            del share.headers.fixed[Column.PRIORITY]  # 0 is one only where there is a default
+    return shares
 
 
 def _run_of_array(array: pa.Array, headers: Headers, default_priority: Priorities) -> MessageRun:

@@ -75,12 +75,12 @@ def wait(text: str) -> float | None:
     return None if text == "forever" else seconds(text)
 
 
-def moment(text: str) -> int:
-    """A point in time, in microseconds since 1970: as ISO 8601 has it, or seconds since 1970."""
+def moment(text: str) -> float:
+    """A point in time, in seconds since 1970: as ISO 8601 has it, or seconds since 1970."""
     for read in (float, lambda text: datetime.fromisoformat(text).astimezone().timestamp()):
         with contextlib.suppress(ValueError, OverflowError):
-            found = round(read(text) * 1e6)
-            if found >= 0:
+            found = read(text)
+            if 0 <= found < math.inf:
                 return found
     raise argparse.ArgumentTypeError(
         f"{text!r} is no point in time: give one as 2025-01-31T12:00:00 (your local time), "

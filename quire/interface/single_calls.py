@@ -47,6 +47,7 @@ from quire.errors import (
 )
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.messages.message import SETTABLE, Message
+from quire.messages.message_fields import with_moments
 from quire.messages.message_id import MessageId, PutId
 from quire.messages.payload_writer import PayloadWriter, Source, check_size, pieces_of
 from quire.messages.put_options import MessageOptions
@@ -290,14 +291,16 @@ class DelayedCalls(Namespace):
         delay: Duration | None = None,
     ) -> int | None:
         store: Rescheduling = self._of
+        source = check_name(queue, "queue")
+        times = {"deliver_at": deliver_at, "delay": delay}
+        with_moments(times, lambda: 0)  # refused before anything is looked for
+        due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
         with store.transaction() as txn:
-            source = check_name(queue, "queue")
             message = txn.get_delayed(source, message_id, to_change=True)
             if message is None:
                 return None
             fields = {name: getattr(message, name) for name in SETTABLE}
             fields |= {"attributes": dict(message.attributes)}
-            due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
             fields |= {"deliver_at": due, "delay": delay}
             made = put_again(txn, queue, message, fields)
         return int(made)
@@ -358,6 +361,10 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
         **{name: getattr(found, name) for name in ("type", *options)},
     }
     wanted = {**asked._asdict(), **asked.properties._asdict()}
+    if asked.capacity < found.capacity_bytes <= (found.grow_to or 0):  # it has grown by itself
+        del there["capacity"]
+    if asked.properties.timed is None:  # nobody says it, and the first put with a time may have
+        there.pop("timed", None)
     differing = [
         f"{name} is {there[name]!r}, not {wanted[name]!r}"
         if name != "schema"

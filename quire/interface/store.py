@@ -112,6 +112,7 @@ class Store(Protocol):
         the number of the data file, from 0, that it keeps its blocks in; None: by its name.
         `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that is
         there already, and is as asked for, is fine; of its properties those that are given count.
+        A capacity that has grown (`grow_to`) is as asked for.
 
         Raises QueueExists, which with `exist_ok` tells what differs, InvalidArgument.
         """

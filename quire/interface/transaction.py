@@ -102,12 +102,12 @@ class Transaction(Protocol):
 
         `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
         RecordBatch or Table with a column `payload` and any of the columns of
-        `quire.MESSAGE_SCHEMA` that `put` takes. In a typed queue: a RecordBatch, a Table, a
-        DataFrame of pandas or polars, or a list of mappings, with the queue's columns in any order,
-        and a struct `_meta` of what else `put` takes, if need be. Where a value does not fit, the
-        error names its column. `timeout`: seconds, as for `put`. `request_ids`: one for each
-        payload, as `put` takes it, where they are bytes; those of which a put is known are not put
-        again, and have that one's id in the answer. Raises as `put`.
+        `quire.MESSAGE_SCHEMA` that `put` takes. In a typed queue: a RecordBatch, a Table or a
+        DataFrame of pandas or polars, with the queue's columns in any order, and a struct `_meta`
+        of what else `put` takes, if need be; or a list of mappings, without `_meta`. Where a value
+        does not fit, the error names its column. `timeout`: seconds, as for `put`. `request_ids`:
+        one for each payload, as `put` takes it, where they are bytes; those of which a put is known
+        are not put again, and have that one's id in the answer. Raises as `put`.
         """
 
     def put_stream(
@@ -189,7 +189,8 @@ class Transaction(Protocol):
         """Take messages and put them into another queue, as parts of this transaction; how many.
 
         `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
-        this transaction has got. They keep payload, header and attributes, and get those of a dead
+        this transaction has got, each once (of others, as `browse` shows them, a copy is put, and
+        they stay where they are). They keep payload, header and attributes, and get those of a dead
         letter that tell where they come from (`quire.queue`, `quire.subscription`,
         `quire.deliveries`, `quire.reason`), but where they have them already; so
         `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the

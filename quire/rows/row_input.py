@@ -271,6 +271,11 @@ def _of_mappings(words: str, rows: Sequence[Any]) -> pa.RecordBatch:
         if not isinstance(row, Mapping):
             raise InvalidArgument(f"a row is a mapping of columns, not {type(row).__name__}")
         for name in row:
+            if name == META:
+                raise InvalidArgument(
+                    f"a mapping has no {META!r}: put each such row by `put`, which takes what it "
+                    f"says by name, or give a table that has a column {META!r}"
+                )
             if not isinstance(name, str) or schema.get_field_index(name) < 0:
                 raise InvalidArgument(
                     f"column {name!r:.100} is none of the queue's, which are {words}: drop it, or "

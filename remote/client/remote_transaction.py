@@ -53,6 +53,7 @@ from quire.errors import (
     TransactionError,
 )
 from quire.interface.single_calls import TransactionCalls
+from quire.interface.starts import Start
 from quire.interface.transaction import Payload, Payloads, Transaction
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.messages.message import Message
@@ -89,6 +90,7 @@ from .remote_life import RemoteLife
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
 _GET_STATE: Final = call_of(Transaction.get_value)
+_SEEK: Final = call_of(Transaction.seek)
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -396,7 +398,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     unget = by_row(Transaction.unget)
     reject = by_row(Transaction.reject)
-    seek = by_row(Transaction.seek)
+
+    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
+        check_timeout(timeout)  # it has an end, where the wait for a message need not
+        self.make(_SEEK, _SEEK.given((source, to, timeout), {}))
 
     @call
     def enter(self, key: str, version: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,20 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
 from tests.behaviour.forms import FORMS, AnyStore
+
+
+class Nowhere(tzinfo):
+    """A time zone that does not know how far it is from UTC, so that a datetime has none."""
+
+    def utcoffset(self, when: datetime | None) -> timedelta | None:
+        return None
+
+    def dst(self, when: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, when: datetime | None) -> str | None:
+        return "nowhere"
+
 
 NAN = math.nan
 BLOCK = bytes(encode_one(b"x"))
@@ -61,7 +76,23 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.create_queue("new", capacity=bad),
     ),
     "create_queue max_messages": (
-        COUNTS, lambda store, bad: store.create_queue("new", max_messages=bad)
+        [*COUNTS, 1 << 61, 10**30],
+        lambda store, bad: store.create_queue("new", max_messages=bad),
+    ),
+    "alter_queue max_messages": (
+        [*COUNTS, 1 << 61, 10**30],
+        lambda store, bad: store.alter_queue("work", max_messages=bad),
+    ),
+    "reschedule delay": (
+        [-1, NAN, math.inf, "1", True, []],
+        lambda store, bad: store.delayed.reschedule("work", 99, delay=bad),
+    ),
+    "reschedule deliver_at": (
+        [-1, 5, NAN, "1", True, [], datetime(2030, 1, 1, tzinfo=Nowhere())],
+        lambda store, bad: store.delayed.reschedule("work", 99, deliver_at=bad),
+    ),
+    "reschedule both": (
+        [1.0], lambda store, bad: store.delayed.reschedule("work", 99, delay=bad, deliver_at=2e9)
     ),
     "create_queue data_file": (
         [*FROM_ZERO, 2], lambda store, bad: store.create_queue("new", data_file=bad)
@@ -201,7 +232,7 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         ["", "middle", -1, -1.0, True, None, [], 99],
         lambda txn, bad: txn.seek("work", bad),
     ),
-    "seek timeout": (TIMEOUTS, lambda txn, bad: txn.seek("topic/a", 0, bad)),
+    "seek timeout": ([None, *TIMEOUTS], lambda txn, bad: txn.seek("topic/a", 0, bad)),
     "record key": (KEYS, lambda txn, bad: txn.enter(bad, 1)),
     "record version": (VERSIONS, lambda txn, bad: txn.enter("key", bad)),
     "commit timeout": (TIMEOUTS, lambda txn, bad: txn.commit(timeout=bad)),
@@ -281,6 +312,7 @@ def test_what_is_odd_but_right(both: tuple[Store, AnyStore]) -> None:
         [info] = owner.admin.transactions()
         assert info.seconds_left is None
         txn.rollback()
+        store.transaction(timeout=10**400).rollback()
         with store.transaction(timeout=1e9) as txn:
             txn.enter("k" * MAX_LEDGER_KEY_BYTES, int(store is other))
             txn.commit(timeout=math.inf)

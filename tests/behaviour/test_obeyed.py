@@ -208,6 +208,7 @@ def test_an_expiry_makes_a_work_queue_timed(store: AnyStore, clock: Clock) -> No
     for queue in ("made", "altered"):
         assert store.get(queue) is None
     store.create_queue("made", kind="work", ttl=5, exist_ok=True)
+    store.create_queue("made", kind="work", timed=None, exist_ok=True)  # None asks for nothing
     with pytest.raises(InvalidArgument, match="give timed=True too"):
         store.create_queue("topic", kind="topic", ttl=5)
     with pytest.raises(InvalidArgument, match="max_ttl counts where times do"):

@@ -14,7 +14,7 @@ import quire
 import quire.aio
 from quire.aio import AsyncStore
 from quire.engine import EmbeddedStore as Store
-from quire.errors import InvalidArgument, QueueFull, QuireError, RemoteError
+from quire.errors import InvalidArgument, QueueExists, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
 from quire.remote import RemoteStore
 from tests.behaviour.forms import SEGMENT_BYTES, AnyStore, Clock
@@ -63,6 +63,21 @@ def test_a_queue_grows(store: AnyStore) -> None:
     store.create_queue("n", kind="work", capacity=SMALL, grow_to=1 << 20, max_messages=3)
     assert fill(store, "n") == 3
     assert store.queue("n").capacity_bytes == SMALL
+
+
+def test_a_queue_that_has_grown_may_be_there_already(store: AnyStore) -> None:
+    """A program that makes it at each start finds it as it asks for, though it is larger now."""
+    asked: dict[str, Any] = {"capacity": SMALL, "grow_to": 1 << 20}
+    store.create_queue("q", exist_ok=True, **asked)
+    store.put_many("q", [KIB] * 40)
+    grown = store.queue("q")
+    assert grown.capacity_bytes > SMALL
+    assert store.create_queue("q", exist_ok=True, **asked) == grown
+    with pytest.raises(QueueExists, match="capacity is"):  # of what is asked for it has less
+        store.create_queue("q", exist_ok=True, **{**asked, "capacity": 1 << 21})
+    store.alter_queue("q", grow_to=None)
+    with pytest.raises(QueueExists, match="capacity is"):  # somebody has said so
+        store.create_queue("q", exist_ok=True, capacity=SMALL)
 
 
 def test_a_transaction_has_its_queues_grow(store: AnyStore) -> None:

@@ -409,6 +409,8 @@ def test_messages_are_moved(store: AnyStore) -> None:
         messages = txn.get_many("from", 10)
         assert messages.payloads() == [b"2", b"0", b"1"]
         assert dict(messages[1].attributes) == {"a": "b"}
+        with pytest.raises(InvalidArgument, match="is given twice"):
+            txn.move([messages[1], messages[2], messages[1]], "to")
         assert txn.move(list(messages)[1:], "to") == 2
         assert txn.move([], "to") == 0
         assert txn.move("from", "to") == 0

@@ -33,6 +33,8 @@ def test_rows_are_put_and_got(store: AnyStore) -> None:
     assert info.schema == WORDS == store.queue("q").schema
     store.put("q", {"id": 1, "amount": 2}, priority=7, attributes={"a": "b"})
     table = pa.table({"name": ["x", "y"], "id": [2, 3], "_meta": [{"sender": "me"}, None]})
+    with pytest.raises(InvalidArgument, match="a mapping has no '_meta'"):
+        store.put_many("q", table.to_pylist())
     assert len(store.put_many("q", table)) == 2
     assert len(store.put_many("q", [{"id": 4}, {"id": 5, "amount": 0.5}])) == 2
     [first, *_] = store.browse("q")

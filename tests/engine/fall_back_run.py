@@ -178,10 +178,10 @@ class Run:
         for key in keys:
             txn.enter(key, max(version, 0))
 
-    def _get_state(self, slot: int, name: str, key: str) -> object:
+    def _get_value(self, slot: int, name: str, key: str) -> object:
         return self._txn(slot).get_value(name, key)
 
-    def _set_state(self, slot: int, name: str, key: str, value: bytes | None) -> None:
+    def _set_value(self, slot: int, name: str, key: str, value: bytes | None) -> None:
         self._txn(slot).set_value(name, key, value)
 
     def _seek(self, slot: int, source: str, to: Any) -> None:

@@ -43,7 +43,7 @@ class Spark(PlainSpark):
 @pytest.fixture
 def graph(store: Any, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """Two steps: one that fails with what is no number; one that copies."""
-    monkeypatch.setattr(module, "Work", PlainWork)
+    monkeypatch.setattr(module, "StepWork", PlainWork)
     monkeypatch.setattr(module, "try_out", lambda work: None)
     monkeypatch.setattr(Run, "_thread", lambda run, target: thread(target))
     spark: Any = Spark()
