@@ -23,7 +23,7 @@ from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
 from quire.spark_graphs.graphs import graph as module
 from quire.spark_graphs.graphs import run as run_module
-from tests.kit.limits import Limits
+from tests.kit.limits import limited
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.plain_work import PlainSpark, PlainWork, thread
@@ -219,7 +219,7 @@ def test_how_long_a_run_is_waited_for(graph: Graph) -> None:
 
 
 def test_what_goes_on_when_the_time_is_over(
-    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of Quire's that is a TimeoutError too, with what to do."""
     topic(store, "slow-in")
@@ -231,13 +231,13 @@ def test_what_goes_on_when_the_time_is_over(
 
     graph.step("slow-in", name="slow")(slow)
     store.put("slow-in", b"1")
-    limits(STOP_SECONDS=0.0)
-    run = graph.start()
-    with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
-        run.drain(0.01)
-    with pytest.raises(TimeoutError, match=r"'slow' goes on after .*: stop it again"):
-        run.stop("slow")
-    going_on.set()
+    with limited({"STOP_SECONDS": 0.0}):
+        run = graph.start()
+        with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
+            run.drain(0.01)
+        with pytest.raises(TimeoutError, match=r"'slow' goes on after .*: stop it again"):
+            run.stop("slow")
+        going_on.set()
     monkeypatch.undo()
     run.stop()
     connection.forget(graph.path)

@@ -29,7 +29,7 @@ from quire.spark_graphs.graphs.definition import (
 )
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.reading.partition import QueuePiece
-from tests.kit.limits import Limits
+from tests.kit.limits import Limits, limited
 from tests.kit.waiting import eventually
 from tests.spark.numbered_queues import put_numbers, topic
 from tests.spark.plain_work import runner_of, step
@@ -184,9 +184,7 @@ class Counting(StoreFiles):
         yield from super().find(pieces, attribute)
 
 
-def test_nothing_is_searched_twice(
-    store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
-) -> None:
+def test_nothing_is_searched_twice(store: Any) -> None:
     """Message by message, and where one look does not go through all of it."""
     topic(store, "a")
     looked: Counter[int] = Counter()
@@ -200,20 +198,19 @@ def test_nothing_is_searched_twice(
         assert found.awaited.is_about({"a": (0, number + 1)})
         assert not found.awaited.is_about({"a": (0, number + 2)})
     assert set(looked.values()) == {1}
-    limits(MARKER_LOOK_BYTES=10_000, STEP_PIECES=40)
-    for _ in range(40):
-        store.put_many("a", [b"x" * 500] * 5)
-    mark(store, "1", "a")
-    looks = 0
-    while found.next(store, {"a": 0}, {"a": 221}) is None:
-        looks += 1
-        assert found.awaited is not None
-        assert not found.awaited.is_complete
-    assert looks > 3
-    assert found.next(store, {"a": 0}, {"a": 221}) == {"a": 221}
-    assert max(looked.values()) <= 3  # the rest of a lease, where a look ends in its middle
-    assert found.next(store, {"a": 221}, {"a": 221}) is None
-    monkeypatch.undo()
+    with limited({"MARKER_LOOK_BYTES": 10_000, "STEP_PIECES": 40}):
+        for _ in range(40):
+            store.put_many("a", [b"x" * 500] * 5)
+        mark(store, "1", "a")
+        looks = 0
+        while found.next(store, {"a": 0}, {"a": 221}) is None:
+            looks += 1
+            assert found.awaited is not None
+            assert not found.awaited.is_complete
+        assert looks > 3
+        assert found.next(store, {"a": 0}, {"a": 221}) == {"a": 221}
+        assert max(looked.values()) <= 3  # the rest of a lease, where a look ends in its middle
+        assert found.next(store, {"a": 221}, {"a": 221}) is None
     assert found.next(store, {"a": 7}, {"a": 221}) == {"a": 221}  # a reset: from there on anew
 
 
@@ -250,21 +247,17 @@ def test_a_queue_that_was_made_again_is_refused(store: Any) -> None:
         plan.plan(store, {"a": 0}, {"a": 1})
 
 
-def test_too_many_places_are_refused(
-    store: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits
-) -> None:
+def test_too_many_places_are_refused(store: Any) -> None:
     """What has no limit but markers is not cut elsewhere."""
-
     topic(store, "a")
     for _ in range(30):
         store.put("a", b"x")
     mark(store, "1", "a")
-    limits(MARKER_PIECES=5, FIRST_LOOK_MESSAGES=10)
-    plan = planner(store, UNLIMITED, "a")
-    with pytest.raises(InvalidArgument, match="give the step a `limit`"):
-        plan.plan(store, {"a": 0}, {"a": 31})
-    plan.shrink(3)
-    monkeypatch.undo()
+    with limited({"MARKER_PIECES": 5, "FIRST_LOOK_MESSAGES": 10}):
+        plan = planner(store, UNLIMITED, "a")
+        with pytest.raises(InvalidArgument, match="give the step a `limit`"):
+            plan.plan(store, {"a": 0}, {"a": 31})
+        plan.shrink(3)
     batch = plan.plan(store, {"a": 0}, {"a": 31})
     assert batch is not None
     assert batch.messages == 31
