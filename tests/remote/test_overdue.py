@@ -205,7 +205,7 @@ FORKING = """
 import os, sys, time
 from quire.remote.client.overdue_requests import overdue
 from tests.remote.test_overdue import Requests, threads
-from tests.kit.children import until
+from tests.kit.waiting import eventually
 
 mine = Requests(overdue)
 kept = mine.begin(time.monotonic() + 1000)
