@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
@@ -98,6 +98,7 @@ class PlainStore:
 
     commit_timeout = 0.0
     failed = False
+    fixed_options: ClassVar[dict[str, int]] = {}
 
     def __init__(self, *queues: str) -> None:
         self.content: dict[str, list[Delivered]] = {name: [] for name in queues}
