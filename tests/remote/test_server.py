@@ -421,9 +421,9 @@ def test_what_cannot_be_delivered_is_not_taken(
     with RemoteStore(server.wait_started()) as store:
         with store.transaction() as txn:
             txn.integration.put_block("q", encode_one(b"payload"))
-        for name in ("calls.messages_answers", "calls.read_messages"):
+        for name in ("named_calls.messages_answers", "named_calls.read_messages"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"quire.remote.{name}", fail)
+                patch.setattr(f"quire.remote.wire.{name}", fail)
                 txn = store.transaction()
                 with pytest.raises(StoreCorrupt):
                     txn.get_many("q")
