@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import quire.remote
 from quire.env import OsEnv
@@ -81,3 +82,9 @@ def join(path: str) -> RemoteStore:
             return store
         time.sleep(0.02)
     raise AssertionError(f"nobody serves {path}")
+
+
+def is_stopped(process_id: int) -> bool:
+    """Whether SIGSTOP has come to all its threads: one after another stops."""
+    texts = [file.read_text() for file in Path(f"/proc/{process_id}/task").glob("*/stat")]
+    return {text.rpartition(")")[2].split()[0] for text in texts} == {"T"}

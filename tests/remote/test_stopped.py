@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from quire.remote.client.joining import join
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.wire.named_calls import NAMESPACES
 from tests.kit.actors import OPTIONS, Actor, actor
+from tests.kit.children import is_stopped
 from tests.kit.waiting import SECONDS, eventually
 
 CALL_TIMEOUT = 2.0
@@ -162,18 +162,12 @@ TRANSACTION: Calls = {
 }
 
 
-def _states(process_id: int) -> set[str]:
-    """Of its threads."""
-    texts = [file.read_text() for file in Path(f"/proc/{process_id}/task").glob("*/stat")]
-    return {text.rpartition(")")[2].split()[0] for text in texts}
-
-
 @contextmanager
 def stopped(owner: Actor) -> Iterator[None]:
     """For the length of a block it does nothing."""
     os.kill(owner.process.pid, signal.SIGSTOP)
     try:
-        eventually(lambda: _states(owner.process.pid) == {"T"})  # one thread after another stops
+        eventually(lambda: is_stopped(owner.process.pid))
         yield
     finally:
         os.kill(owner.process.pid, signal.SIGCONT)

@@ -31,7 +31,7 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.actors import OPTIONS, Actor, actor, owner_with_work
-from tests.kit.children import child
+from tests.kit.children import child, is_stopped
 from tests.kit.waiting import SECONDS, eventually
 
 ENDS: dict[str, Callable[[Actor], None]] = {"closes": Actor.end, "is killed": Actor.kill}
@@ -700,6 +700,7 @@ def test_closing_a_store_while_it_is_handed_over(owner: Actor, store: ElectedSto
     """It ends a call that waits, and the lock is free afterwards."""
     store.queues()
     owner.process.send_signal(signal.SIGSTOP)  # it has the store, and answers nobody
+    eventually(lambda: is_stopped(owner.process.pid))
     thread, errors = beside(store.queues)
     break_connection(store)
     time.sleep(0.1)
