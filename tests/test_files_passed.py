@@ -74,7 +74,7 @@ def test_only_files_of_the_project() -> None:
     """Links lead to one file; tests, libraries and made code are none of them."""
     package = Path(quire.__file__).parent
     assert source_of(str(package / "journal" / "journal.py")) == "journal/journal.py"
-    assert source_of(str(package / "message.py")) == "quire/messages/message.py"
+    assert source_of(str(package / "messages" / "message.py")) == "quire/messages/message.py"
     for path in (__file__, threading.__file__, "<string>"):
         assert source_of(path) is None
 
