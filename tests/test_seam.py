@@ -113,8 +113,10 @@ EXCEPTIONS = {
 
 
 def is_the_seam(path: Path) -> bool:
-    """`quire/env/__init__.py` and its implementation on the real machine, `quire/os_*.py`."""
-    return path == Path("quire/env/__init__.py") or path.match("quire/os_*.py")
+    """`quire/env/seam.py`, its package, and its implementation on the real machine."""
+    return path.match("quire/env/*.py") and (
+        path.name in ("__init__.py", "seam.py") or path.name.startswith("os_")
+    )
 
 
 def is_outside_the_engine(path: Path) -> bool:

@@ -14,7 +14,15 @@ from tests.source_tree import ROOT
 
 FOLDERS = tuple(
     f"{ROOT}/{name}/"
-    for folder in ("engine", "journal", "ltds", "writebuffer", "quire/block")
+    for folder in (
+        "engine",
+        "journal",
+        "ltds",
+        "writebuffer",
+        "quire/block",
+        "quire/rows",
+        "quire/batches",
+    )
     for name in (folder, f"quire/{folder}")
 )
 # One in a finaliser Python only shows, with all that it raises on its way: that, and nothing else.
