@@ -26,7 +26,7 @@ class JoinedSteps(Protocol):
     def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
         """Put something into a queue, which `put` is given by its own name."""
 
-    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+    def keep_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks, each into its queue, and tell of them together."""
 
 
@@ -50,7 +50,7 @@ class JoinedTransactionIntegration(Namespace):
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
         for some in _some_at_once(check_blocks(blocks)):
-            made += self._of.put_blocks(some)
+            made += self._of.keep_blocks(some)
         return made
 
     @call

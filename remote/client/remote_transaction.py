@@ -305,7 +305,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._tell_put(queue, None)
             return ids
 
-    def put_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
+    def keep_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks, each into its queue, and tell of them together."""
         made = []
         with self._lock:
