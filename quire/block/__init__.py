@@ -4,7 +4,7 @@ from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
 from .block import Block, StreamedBlock
 from .block_builder import BlockBuilder
-from .encoding import EncodedBlock, run_of_block, with_no_priority
+from .encoding import EncodedBlock, run_of_block
 from .format import HEADER_BYTES
 from .single_block import checked_one, encode_one, encode_streamed, payload_of_one, plain_one
 
@@ -22,5 +22,4 @@ __all__ = [
     "run_of_block",
     "runs_of_shares",
     "to_header_batch",
-    "with_no_priority",
 ]
