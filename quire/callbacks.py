@@ -13,7 +13,8 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from importlib.metadata import entry_points
+from typing import Final, TypeVar, cast
 
 from quire.errors import InvalidArgument
 from quire.loggers import log_failure, logger
@@ -82,4 +83,21 @@ def _kind_of(function: object) -> str | None:
     for is_kind, kind in _KINDS:
         if is_kind(function) or is_kind(method):
             return kind
+    return None
+
+
+def from_entry_point(group: str, what: str, name: str) -> object | None:
+    """What an installed package has under the name, made if it is a class; None: there is none.
+
+    `what`: in words, such as "order". Raises InvalidArgument where it cannot be loaded.
+    """
+    for found in entry_points(group=group, name=name):
+        try:
+            loaded = found.load()
+            return loaded() if isinstance(loaded, type) else cast(object, loaded)
+        except Exception as error:
+            raise InvalidArgument(
+                f"{what} {name!r} cannot be loaded from {found.value} ({error!r}): mend or "
+                "install that package where the store's owner runs, and open the store again"
+            ) from error
     return None

@@ -19,12 +19,11 @@ queue in the same way, until the order is altered or the store is opened again.
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 
-from quire.callbacks import check_function
+from quire.callbacks import check_function, from_entry_point
 from quire.errors import InvalidArgument
 
 from .order import BUILT_IN
@@ -58,15 +57,8 @@ def order_named(name: str) -> OrderCode:
     known = _registered.get(name)
     if known is not None:
         return known
-    for found in entry_points(group=GROUP, name=name):
-        try:
-            loaded = found.load()
-            made = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:
-            raise InvalidArgument(
-                f"order {name!r} cannot be loaded from {found.value} ({error!r}): mend or "
-                "install that package where the store's owner runs, and open the store again"
-            ) from error
+    made = from_entry_point(GROUP, "order", name)
+    if made is not None:
         return _registered.setdefault(name, _checked(name, made))
     raise InvalidArgument(
         f"order {name!r} is not known to the process that owns the store: install the package "

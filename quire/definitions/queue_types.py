@@ -15,10 +15,9 @@ names the type, and keeps what it holds.
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Final, NamedTuple, Protocol
 
-from quire.callbacks import check_function
+from quire.callbacks import check_function, from_entry_point
 from quire.errors import InvalidArgument
 from quire.reports.info import QueueInfo
 
@@ -80,15 +79,8 @@ def type_named(name: str) -> QueueType:
     known = BUILT_IN.get(name) or _registered.get(name)
     if known is not None:
         return known
-    for found in entry_points(group=GROUP, name=name):
-        try:
-            loaded = found.load()
-            made = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:
-            raise InvalidArgument(
-                f"queue type {name!r} cannot be loaded from {found.value} ({error!r}): mend or "
-                "install that package where the store's owner runs, and open the store again"
-            ) from error
+    made = from_entry_point(GROUP, "queue type", name)
+    if made is not None:
         return _registered.setdefault(name, _checked(name, made))
     raise InvalidArgument(
         f"queue type {name!r} is not known to the process that owns the store: install the package "
