@@ -10,6 +10,8 @@ from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.finding.chooser import Chooser
+from quire.engine.finding.waits import Waits
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -63,13 +65,16 @@ def compose(opened: Opened) -> Parts:
         per_queue=options.write_buffer == "per-queue",
     )
     light_bytes = min(buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2)
+    delivery = Delivery(env, opened.reader, committer, state.queues.values())
+    registry = Registry()
     context = Context(
         env=env, options=options, store_id=opened.store_id, ltds_directory=layout.ltds,
         journal=journal, state=state, places=places, reader=opened.reader, sequencer=sequencer,
         overflow=Overflow(places, sequencer, lambda: maintenance.after_discard()),
         write_buffers=buffers, adoptions=adoptions, committer=committer,
-        delivery=Delivery(env, opened.reader, committer, state.queues.values()),
-        registry=Registry(),
+        delivery=delivery,
+        chooser=Chooser(env, delivery, Waits(lambda: registry)),
+        registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
         light_messages=min(buffers.light_messages, options.large_limit_messages),
         make_room=lambda queue, full: room.make(queue, full),

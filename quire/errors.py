@@ -16,6 +16,8 @@
     ├── Conflict                          others have, or had, to do with the same
     │   ├── QueueInUse                          transactions hold the queue, or another reader its subscription
     │   ├── KeyHeld (TransactionError)          a prepared transaction holds the key; try again later
+    │   ├── LockTimeout (TimeoutError)          another transaction has the message that was asked for by its id
+    │   ├── Deadlock (TransactionError)         transactions wait for each other; this one was rolled back
     │   ├── AlreadyCommitted (TransactionError)  the ledger holds this key with this or a later version
     │   ├── StateConflict (TransactionError)    a value of the state that it has read was changed meanwhile
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
@@ -165,6 +167,17 @@ class XidExists(AlreadyExists, TransactionError):
 
 class KeyHeld(Conflict, TransactionError):
     """A prepared transaction holds the key, of the ledger or of a state: try again later."""
+
+
+class LockTimeout(Conflict, TimeoutError):
+    """Another transaction has the message that was asked for by its id, until after the time-out.
+
+    What asked stays as it was: ask again, or wait longer.
+    """
+
+
+class Deadlock(Conflict, TransactionError):
+    """Transactions wait for each other's messages; the one that closed the circle was rolled back."""
 
 
 class StateConflict(Conflict, TransactionError):

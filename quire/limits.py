@@ -527,6 +527,7 @@ PUT_LEVELS = 24
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
 AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
+AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by what it is
 
 # --- errors ---
 

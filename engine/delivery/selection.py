@@ -62,6 +62,7 @@ _COMING: Final = those_of(SCHEDULED, WAITING)
 _REJECTED: Final = those_of(REJECTED)
 _FREE: Final = those_of(UNSEEN, WAITING, SCHEDULED, AVAILABLE, EXPIRED)
 _TAKEN: Final = WAYS[Event.TAKE][IN_FLIGHT]
+_PICKED: Final = WAYS[Event.PICK][IN_FLIGHT]
 _PASSED: Final = WAYS[Event.READ][READ]
 
 
@@ -316,6 +317,21 @@ class Selection:
         self.where.move(position, position + 1, _TAKEN)
         return True
 
+    def is_ready(self, position: int) -> bool:
+        """Whether it is available, as far as it is known; its group may be somebody's."""
+        return position < self.known and self.where.of(position) == AVAILABLE
+
+    def take_chosen(self, position: int, number: int, taker: object) -> bool:
+        """Take what is ready though another may be next; False: others have its group.
+
+        With `unknown` messages its group may be in flight: then it is to be asked again.
+        """
+        groups = self.groups if number else None
+        if groups is not None and (self.unknown or not groups.hold(position, number, taker)):
+            return False
+        self.where.move(position, position + 1, _PICKED)
+        return True
+
     def due_in(self, now_us: int, clock_us: int) -> float:
         """Seconds until the next message that comes later is due; infinite: there is none."""
         due_us = self._scheduled[0][0] - now_us if self._scheduled else math.inf
@@ -459,7 +475,7 @@ class Selection:
                 self.unknown.add(self.known, start)
             self.where.reach(end, done)
         self.unknown.remove(start, end)
-        self.where.move(start, end, WAYS[Event.PICK][IN_FLIGHT])
+        self.where.move(start, end, _PICKED)
 
     @property
     def has_any(self) -> bool:

@@ -14,6 +14,7 @@ class Arrivals:
     def __init__(self, lock: threading.Lock) -> None:
         self._changed = Condition(lock)
         self._callbacks: dict[object, Callable[[], None]] = {}
+        self.changes = 0  # so many were told
 
     def wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:
         """Wait, without holding the lock, until `ready`; False: the time is over."""
@@ -31,6 +32,7 @@ class Arrivals:
 
     def notify_all(self) -> None:
         """Something has changed: threads look again, callbacks are called."""
+        self.changes += 1
         self._changed.notify_all()
         if self._callbacks:
             for key in list(self._callbacks):

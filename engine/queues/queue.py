@@ -255,8 +255,10 @@ class Queue(QueueEffects):
     def _forget(self, read: Read | TakenRow) -> None:
         """What its subscription knew of these positions; others may have what is next now."""
         known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
-        if known is not None and start < end and (known.forget(start, end) or known.is_guarded):
-            self.wake()
+        if known is not None and start < end:
+            is_other = known.forget(start, end)
+            if is_other or known.is_guarded or known.awaited:
+                self.wake()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         subscription = self.subscriptions.get(subscription_id)
@@ -480,6 +482,12 @@ class Queue(QueueEffects):
         if self._arrived is None:
             self._arrived = Arrivals(self.lock)
         return self._arrived.wait_for(ready, timeout)
+
+    def changes(self) -> int:
+        """How often it has changed since somebody asked first; called under the lock."""
+        if self._arrived is None:
+            self._arrived = Arrivals(self.lock)
+        return self._arrived.changes
 
     def when_ready(
         self, subscription: Subscription, callback: Callable[[], None]

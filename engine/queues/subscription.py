@@ -58,6 +58,7 @@ class Subscription:
         "_order",
         "_rule",
         "attempts",
+        "awaited",
         "cursor",
         "delivered",
         "done",
@@ -95,6 +96,7 @@ class Subscription:
         self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
+        self.awaited = 0  # how many wait for what others have of it
         self.removed = False
         self.read_structure = structure
         self.selection: Selection | None = None
@@ -152,7 +154,7 @@ class Subscription:
 
     def _tell_plain(self) -> None:
         self.is_plain = not (
-            self.selection is not None or self.most or self.later or self.is_guarded
+            self.selection is not None or self.most or self.later or self.is_guarded or self.awaited
         )
 
     def _select(self, is_selected: bool) -> None:
@@ -192,6 +194,11 @@ class Subscription:
         """From now on it is to be moved by this one; None: by nobody any more."""
         self.seeker = seeker
         self.is_guarded = self.exclusive or seeker is not None
+        self._tell_plain()
+
+    def await_end(self, more: int) -> None:
+        """So many more wait for what others have of it, and are told when that is read."""
+        self.awaited += more
         self._tell_plain()
 
     def moved(self) -> None:
@@ -398,6 +405,34 @@ class Subscription:
         selection = self.selection
         is_coming = selection is not None and selection.is_scheduled(position)
         return not is_coming and not self.held_in(position, position + 1)
+
+    def is_in_flight(self, position: int) -> bool:
+        """Whether a transaction has it, and it is not read."""
+        if self.selection is not None:
+            return bool(self.selection.in_hand(position, position + 1))
+        held = self.held_in(position, position + 1)
+        return bool(held) and not self.spent.contains(position) and not self._comes(position)
+
+    def _comes(self, position: int) -> bool:
+        """Whether it has failed, and comes later."""
+        return any(start <= position < end for _, start, end in self.later)
+
+    def may_choose(self, position: int) -> bool:
+        """Whether it could be delivered now, be it the next one or not."""
+        if self.selection is not None:
+            return self.selection.is_ready(position)
+        return not self.done.contains(position) and not self.held_in(position, position + 1)
+
+    def take_chosen(self, position: int, group: int, taker: object) -> bool:
+        """Take it, and its group (0: it has none); False: it cannot be delivered now."""
+        if not self.may_choose(position):
+            return False
+        if self.selection is not None:
+            if not self.selection.take_chosen(position, group, taker):
+                return False
+            self.delivered += 1
+            return True
+        return bool(self.take_part(position, position + 1))
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""

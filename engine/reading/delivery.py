@@ -86,7 +86,7 @@ class Delivery:
             runs = self._take(asking, limit, min(timeout, due))
             if runs:
                 if subscription.most:  # no call else, which an interrupt could come before
-                    self._hand_out(queue, subscription, runs)
+                    self.hand_out(queue, subscription, runs)
                 return runs
             if not wanted():
                 return []
@@ -95,7 +95,7 @@ class Delivery:
             if runs is not None and (timeout <= 0 or due == math.inf):
                 return runs
 
-    def _hand_out(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
+    def hand_out(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """Note deliveries before they happen."""
         more = runs[HANDOUT_RUNS:]
         del runs[HANDOUT_RUNS:]
@@ -169,7 +169,7 @@ class Delivery:
                 ):
                     runs.append((position, position + 1, subscription.deliveries(position)))
         if runs and subscription.most:
-            self._hand_out(queue, subscription, runs)
+            self.hand_out(queue, subscription, runs)
         return runs
 
     def _group(self, queue: Queue, position: int) -> int:

@@ -156,14 +156,15 @@ class Columns:
         start = pointer.position
         try:
             for part in reader.deliver(pointer, 1):
-                self._take(part, start)
+                self.take(part, start)
                 start += part.stop - part.start
         except (BlockMoved, StoreCorrupt):  # a checkpoint may have moved it, or it is damaged
             for moved in queue.kept(start, pointer.end_position):
                 if moved.ref != pointer.ref:  # else it is damage
                     self.read(reader, queue, moved)
 
-    def _take(self, part: Delivered, position: int) -> None:
+    def take(self, part: Delivered, position: int) -> None:
+        """What the messages of a part say, whose first has the position."""
         block, rows = part.block, slice(part.start, part.stop)
         fixed = block.headers.fixed
         at = slice(position - self._start, position - self._start + part.stop - part.start)

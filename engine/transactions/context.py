@@ -10,6 +10,7 @@ from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.finding.chooser import Chooser
 from quire.engine.live_state.live_state import State
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Places
@@ -47,6 +48,7 @@ class Context:
     adoptions: Adoptions
     committer: Committer
     delivery: Delivery
+    chooser: Chooser  # of messages by what they are
     registry: Registry
     transaction_timeout: float  # seconds, by default
     light_bytes: int

@@ -81,7 +81,10 @@ class _BlockCursor:
 class Gets:
     """See the module."""
 
-    __slots__ = ("_batch", "_block", "_context", "_is_counted", "passes", "seeks", "taken")
+    __slots__ = (
+        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "passes", "seeks",
+        "taken",
+    )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -89,6 +92,8 @@ class Gets:
         self.passes: list[tuple[Queue, Subscription, int]] = []
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
+        self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
+        self.has_more = False  # it moves or keeps anything
         self._block: _BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
@@ -482,8 +487,31 @@ class Gets:
         state = self._context.state
         return MovesSection(state.durable.queues, state.fold, seeks, strict)
 
+    def keep(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
+        """What was just taken is kept from others until the end, and not read."""
+        self.has_more = True
+        for lo, hi, _ in runs:
+            own = queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, None, 0
+            self.kept.append(own)
+
+    def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
+        """What was just taken is read with the commit, and delivered to nobody."""
+        for lo, hi, _ in runs:
+            self._note(queue, subscription, lo, hi, None, 0)
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message, or keeps it; asked by other threads."""
+        rows = [*self.taken, *self.kept]
+        return any(row[5] is subscription and row[2] <= position < row[3] for row in rows)
+
     def let_go(self) -> None:
-        """What it was to move is others' again; may be called again after an interrupt."""
+        """What it was to move, or has kept, is others' again; may be called again."""
+        while self.kept:
+            _, _, lo, hi, queue, subscription, _, _ = self.kept[-1]
+            with queue.lock:
+                subscription.give_back(lo, hi, counted=False)
+                del self.kept[-1]  # no call in between
+                queue.wake()
         for subscription, (queue, _, _) in list(self.seeks.items()):
             self._context.delivery.let_go(queue, subscription, self)
             self.seeks.pop(subscription, None)
@@ -520,7 +548,7 @@ class Gets:
                     raise
                 del taken[-1]  # no call in between: an interrupt comes before or after both
                 queue.wake()
-        if self.seeks:
+        if self.has_more:
             self.let_go()
 
 

@@ -268,7 +268,7 @@ class TransactionLife:
                 puts.give_ids(change.first_id)
         if (
             (puts is None or puts.is_light)
-            and (gets is None or not gets.seeks)
+            and (gets is None or not gets.has_more)
             and self._values is None
             and self._waits_for is None
         ):  # as most are: there is nothing else to let go of
@@ -376,7 +376,7 @@ class TransactionLife:
             puts.close()
         if gets is not None:
             gets.taken = []
-            if gets.seeks:
+            if gets.has_more:
                 gets.let_go()
         self._context.registry.open.pop(self.id, None)
         if self._values is not None:
@@ -489,9 +489,10 @@ class TransactionLife:
             timeout = check_timeout(timeout)
         with self._lock:
             self._check_open()
-            if self._gets is not None and self._gets.seeks:
+            if self._gets is not None and self._gets.has_more:
                 raise TransactionError(
-                    "a transaction that moves a subscription (seek) cannot be prepared: commit it"
+                    "a transaction that moves a subscription (seek), or keeps a message from "
+                    "others (hold), cannot be prepared: commit it"
                 )
             action = partial(self._prepare, xid)
             try:

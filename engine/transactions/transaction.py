@@ -30,12 +30,19 @@ from quire.arguments import (
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, probe, reentrant
+from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
 from quire.definitions.retry import Retry
-from quire.engine.reading.delivery import DeliveryRequest
+from quire.engine.finding.candidates import Candidate
+from quire.engine.finding.choice import Choice, choice_of
+from quire.engine.finding.chooser import Asking, Purpose
+from quire.engine.finding.described import described
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
-from quire.errors import QueueFull
+from quire.errors import Deadlock, QueueFull
+from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
@@ -45,7 +52,7 @@ from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
-from quire.reports.info import TransactionState
+from quire.reports.info import Description, TransactionState
 from quire.rows.row_input import is_row
 
 from .gets import IN_WHOLE, Gets, message_of
@@ -226,7 +233,16 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     # Reading
 
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
+        if id is not None or where is not None:
+            return first_of(self.get_many(source, 1, timeout, where=where_of(id, where)))
         if timeout != 0.0:
             return self._wait_for_one(source, timeout)
         message = None
@@ -263,9 +279,14 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @giving("_give_back_latest")
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
-        taken = self._take(source, max_messages, timeout)
+        taken = self._take(source, max_messages, timeout, where)
         if not taken:
             queue, _ = self._context.state.source(source)
             return Messages(source.partition("/")[0], (), queue.schema)
@@ -277,7 +298,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return message_of(*taken) if taken else None
 
     def _take(
-        self, source: str, limit: int, timeout: Duration | None
+        self, source: str, limit: int, timeout: Duration | None, where: object = None
     ) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
         check_max_messages(limit)
@@ -291,7 +312,10 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._waits_for = queue
         try:
             asking = DeliveryRequest(queue, subscription, gets, self._is_open)
-            runs = context.delivery.take(asking, limit, seconds)
+            if where is None:
+                runs = context.delivery.take(asking, limit, seconds)
+            else:
+                runs = self._choose(asking, choice_of(queue, where), limit, seconds)
         finally:
             self._waits_for = None
         if not runs:
@@ -305,6 +329,126 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 gets.take_back(queue, subscription, [run[:2] for run in runs])
                 raise
         return (queue.name, parts) if parts else None
+
+    def _choose(
+        self,
+        request: DeliveryRequest,
+        choice: Choice,
+        limit: int,
+        seconds: float,
+        *,
+        purpose: Purpose = Purpose.DELIVER,
+    ) -> DeliveryRuns:
+        """Take messages by what they are. A circle of those who wait ends this one."""
+        asking = Asking(request, choice, self.id, limit, purpose)
+        try:
+            return self._context.chooser.take(asking, seconds)
+        except Deadlock as error:
+            self.end_by(Deadlock, str(error), wait=True)
+            raise
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message; asked by others."""
+        gets = self._gets
+        return gets is not None and gets.has(subscription, position)
+
+    @giving("_give_back_latest")
+    def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
+        asking, choice = self._looking(source, check_key_of(id))
+        remove = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
+        runs = self._waiting(asking.queue, timeout, remove)
+        with self._lock:
+            gets = self._reading()
+            try:
+                self._check_open()
+                gets.note(asking.queue, asking.subscription, runs)
+            except BaseException:
+                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs])
+                raise
+        return bool(runs)
+
+    def read_many(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Messages:
+        if check_flag("hold", hold):
+            return self._hold(source, max_messages, timeout, where)
+        return self._read(source, max_messages, timeout, where)
+
+    @look
+    def _read(self, source: str, limit: int, timeout: Duration | None, where: object) -> Messages:
+        queue, found = self._find(source, limit, timeout, where)
+        return Messages(queue.name, [each.part for each in found], queue.schema)
+
+    @call
+    def _hold(self, source: str, limit: int, timeout: Duration | None, where: object) -> Messages:
+        """Take them, to give them back at the end."""
+        check_max_messages(limit)
+        asking, choice = self._looking(source, where)
+        queue, subscription, _, _ = asking
+        hold = partial(self._choose, asking, choice, limit, purpose=Purpose.KEEP)
+        runs = self._waiting(queue, timeout, hold)
+        with self._lock:
+            try:
+                self._check_open()
+                parts = self._context.delivery.deliver(queue, subscription, runs)
+                self._reading().keep(queue, subscription, runs)
+            except BaseException:
+                self._context.delivery.give_back(queue, subscription, runs)
+                raise
+        return Messages(queue.name, parts, queue.schema)
+
+    @look
+    def describe(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+    ) -> list[Description]:
+        queue, found = self._find(source, max_messages, timeout, where)
+        return [described(queue.name, each) for each in found]
+
+    @look
+    def count(
+        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+    ) -> int:
+        asking, choice = self._looking(source, where)
+        look = partial(self._context.chooser.count, asking, choice)
+        return self._waiting(asking.queue, timeout, look)
+
+    def _find(
+        self, source: str, limit: int, timeout: Duration | None, where: object
+    ) -> tuple[Queue, list[Candidate]]:
+        """Committed messages, for which it may wait; nothing is taken."""
+        check_max_messages(limit)
+        asking, choice = self._looking(source, where)
+        look = partial(self._context.chooser.find, asking, choice, limit)
+        return asking.queue, self._waiting(asking.queue, timeout, look)
+
+    def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
+        with self._lock:
+            self._check_open()
+            gets = self._reading()
+        queue, subscription = self._context.state.source(source)
+        asking = DeliveryRequest(queue, subscription, gets, self._is_open)
+        return asking, choice_of(queue, where)
+
+    def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
+        """Do what may wait so long for others, without holding the lock."""
+        seconds = 0.0 if timeout == 0.0 else check_wait(timeout)
+        if seconds:
+            self._waits_for = queue
+        try:
+            return action(seconds)
+        finally:
+            self._waits_for = None
 
     def _begin_puts(self) -> Puts:
         self._puts = puts = Puts(self._context, self.id, self._large)

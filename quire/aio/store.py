@@ -21,6 +21,8 @@ from quire.calls.deprecated import STORE, with_old_names
 from quire.calls.documented import documented_by
 from quire.errors import StoreClosed
 from quire.interface.consumer import ConsumerOptions
+from quire.interface.finding import MessageKey, Where, first_of, where_of
+from quire.interface.single_calls import lifetime_of
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
 from quire.limits import AIO_THREADS
@@ -171,14 +173,32 @@ class AsyncStore:
             made = await txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(made), made.expires_by)
 
-    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    async def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
+        if id is not None or where is not None:
+            return first_of(await self.get_many(source, 1, timeout, where=where_of(id, where)))
         asked = ConsumerOptions(check_source(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
+        if where is not None:
+            async with self.transaction(lifetime_of(timeout)) as txn:
+                found = await txn.get_many(source, max_messages, timeout, where=where)
+                return await self._pool.run(partial(kept, found))
         number = check_max_messages(max_messages)
         asked = ConsumerOptions(check_source(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterable, Callable
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -15,14 +16,18 @@ from quire.arguments import Bytes, check_max_messages, check_source, check_timeo
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
-from quire.errors import QueueFull
+from quire.errors import LockTimeout, QueueFull
+from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
+from quire.limits import AIO_LOOK_SECONDS
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
+from quire.reports.info import Description
+from quire.selectors import Template
 
 from .coroutines import awaited, awaited_put, told_as
 from .payloads import AsyncPayloadWriter
@@ -114,13 +119,34 @@ class AsyncTransaction:
         )
         return AsyncPayloadWriter(writer, self._step)
 
-    async def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    async def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
+        if id is not None or where is not None:
+            return first_of(await self.get_many(source, 1, timeout, where=where_of(id, where)))
         return await self._get(source, timeout, lambda inner: inner.get(source))
 
     async def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
         limit = check_max_messages(max_messages)
+        if where is not None:
+            return await self._find(
+                timeout,
+                lambda inner, seconds: inner.get_many(source, limit, seconds, where=where),
+                lambda found: self._give_back(found or None),
+                partial(_is_there, source, where),
+            )
         nothing = Messages(check_source(source).partition("/")[0])
 
         def take(inner: Transaction) -> Messages | None:
@@ -148,6 +174,68 @@ class AsyncTransaction:
 
         found = await self._get(source, timeout, take)
         return nothing if found is None else found
+
+    async def read_many(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Messages:
+        return await self._find(
+            timeout,
+            lambda inner, seconds: inner.read_many(
+                source, max_messages, seconds, where=where, hold=hold
+            ),
+        )
+
+    async def read(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Message | None:
+        where = where_of(id, where)
+        return first_of(await self.read_many(source, 1, timeout, where=where, hold=hold))
+
+    async def describe(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+    ) -> list[Description]:
+        return await self._find(
+            timeout,
+            lambda inner, seconds: inner.describe(source, max_messages, seconds, where=where),
+        )
+
+    async def count(
+        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+    ) -> int:
+        return await self._find(
+            timeout, lambda inner, seconds: inner.count(source, seconds, where=where)
+        )
+
+    async def exists(
+        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+    ) -> bool:
+        return bool(await self.describe(source, 1, timeout, where=where))
+
+    async def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
+        return await self._find(
+            timeout,
+            lambda inner, seconds: inner.remove(source, id, seconds),
+            lambda removed: self._give_back(removed or None),
+        )
+
+    attributes = awaited(Transaction.attributes)
 
     async def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
@@ -213,6 +301,32 @@ class AsyncTransaction:
         holder = self if check_source(source) in self._sources else None
         return await self._lines.take(source, seconds, look, self._is_over, holder)
 
+    async def _find(
+        self,
+        timeout: Duration | None,
+        look: Callable[[Transaction, float], R],
+        undo: Callable[[R], object] | None = None,
+        may_come: Callable[[Transaction], bool] = lambda _: True,
+    ) -> R:
+        """What is found by what it is; one that waits does so in a thread, a while at a time.
+
+        `may_come`: asked where nothing is found, whether it is worth while to wait.
+        """
+        end = self._loop.time() + check_wait(timeout)
+        seconds = 0.0
+        while True:
+            try:
+                async with self._room if seconds else nullcontext():
+                    found = await self._call(partial(_look, look, seconds), undo)
+                if found or found is False or self._loop.time() >= end:
+                    return found
+                if not await self._call(may_come):
+                    return found
+            except LockTimeout:
+                if self._loop.time() >= end:
+                    raise
+            seconds = min(max(end - self._loop.time(), 0.0), AIO_LOOK_SECONDS)
+
     def _give_back(self, taken: object) -> None:
         if taken is not None:
             self._inner.unget()
@@ -277,6 +391,15 @@ async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | No
     """For what was raised: who is cancelled does not wait for a stopped owner."""
     hurry = _is_cancelled(why)
     await transaction._call(lambda inner: inner.rollback(), surely=True, hurry=hurry)
+
+
+def _is_there(source: str, where: Where, inner: Transaction) -> bool:
+    """Whether a message that is asked for by its id may still be got."""
+    return isinstance(where, str | Template) or inner.exists(source, where=where)
+
+
+def _look(look: Callable[[Transaction, float], R], seconds: float, inner: Transaction) -> R:
+    return look(inner, seconds)
 
 
 def _is_cancelled(kind: type[BaseException] | None) -> bool:

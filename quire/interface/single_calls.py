@@ -53,9 +53,10 @@ from quire.messages.payload_writer import PayloadWriter, Source, check_size, pie
 from quire.messages.put_options import MessageOptions
 from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration, Moment, check_moment
-from quire.reports.info import Lease, QueueInfo, SubscriptionInfo
+from quire.reports.info import Description, Lease, QueueInfo, SubscriptionInfo
 
 from .consumer import Consumer, ConsumerOptions
+from .finding import MessageKey, Where, check_key_of, first_of, where_of
 from .integration import Integration, TransactionIntegration
 from .namespaces import Admin, Cron, Delayed, Prepared, States
 from .redriving import redrive
@@ -201,16 +202,28 @@ class SingleCalls:
             message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
         return PutId.of(int(message_id), message_id.expires_by)
 
-    def get(self: Store, source: str, timeout: Duration | None = 0.0) -> Message | None:
-        with self.transaction(_lifetime(timeout)) as txn:
-            message = txn.get(source, timeout)
+    def get(
+        self: Store,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
+        with self.transaction(lifetime_of(timeout)) as txn:
+            message = txn.get(source, timeout, id=id, where=where)
             return message.whole() if isinstance(message, StreamedMessage) else message
 
     def get_many(
-        self: Store, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self: Store,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
-        with self.transaction(_lifetime(timeout)) as txn:
-            return with_payloads(txn.get_many(source, max_messages, timeout))
+        with self.transaction(lifetime_of(timeout)) as txn:
+            return with_payloads(txn.get_many(source, max_messages, timeout, where=where))
 
     @overload
     def consume(
@@ -343,7 +356,7 @@ def _put_once(
             return [PutId.of(int(one), one.expires_by) for one in ids]
 
 
-def _lifetime(timeout: Duration | None) -> float | None:
+def lifetime_of(timeout: Duration | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
     return None if timeout == 0.0 else math.inf
 
@@ -416,6 +429,30 @@ class TransactionCalls:
         self: Transaction, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def read(
+        self: Transaction,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Message | None:
+        return first_of(self.read_many(source, 1, timeout, where=where_of(id, where), hold=hold))
+
+    def attributes(self: Transaction, source: str, id: MessageKey) -> Description | None:
+        found = self.describe(source, 1, where=check_key_of(id))
+        return found[0] if found else None
+
+    def exists(
+        self: Transaction,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+    ) -> bool:
+        return bool(self.describe(source, 1, timeout, where=where))
 
     def put_writer(
         self: Streaming,

@@ -18,6 +18,7 @@ from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
 
 from .consumer import Consumer
+from .finding import MessageKey, Where
 from .integration import Integration
 from .namespaces import Admin, Cron, Delayed, Prepared, States
 from .starts import Start
@@ -269,7 +270,14 @@ class Store(Protocol):
         changes meanwhile, as the source was read: begin again.
         """
 
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
         Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
@@ -283,7 +291,12 @@ class Store(Protocol):
         """
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 

@@ -17,7 +17,9 @@ from quire.messages.message_id import MessageId, MessageIds
 from quire.messages.payload_writer import PayloadWriter, Source
 from quire.messages.put_options import MessageOptions, PutOptions
 from quire.moments import Duration
+from quire.reports.info import Description
 
+from .finding import MessageKey, Where
 from .integration import TransactionIntegration
 from .starts import Start
 
@@ -158,21 +160,43 @@ class Transaction(Protocol):
 
     # Getting
 
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
-        `source`: "queue" for a work queue, "queue/subscription" for a topic. Raises QueueNotFound,
-        SubscriptionNotFound, StoreCorrupt (it stays where it is), InvalidArgument.
+        `source`: "queue" for a work queue, "queue/subscription" for a topic. `id`: take that very
+        message, wherever it stands. `where`: the first, in the order of delivery, that a selector
+        (a text, docs/selectors.md) or a `Template` holds for.
+
+        By `id` None is returned where the message is not there, was read, or is not due yet. Where
+        another transaction has it, that one's end is waited for up to `timeout` seconds; then
+        LockTimeout is raised, and this one stays open. Deadlock is raised at once where the other
+        one waits, itself or by way of others, for a message of this one, which is rolled back.
+
+        Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt (it stays where it is),
+        InvalidArgument, InvalidSelector.
         """
 
     @step(waits=True)
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
         """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
         (None: for ever).
 
-        A lazy sequence of `Message`, empty if none came. Raises as `get`.
+        A lazy sequence of `Message`, empty if none came. `where`: as for `get`; of an id that
+        message alone. Raises as `get`.
         """
 
     def get_arrow(
@@ -183,6 +207,80 @@ class Transaction(Protocol):
         Waits up to `timeout` seconds as `get` does, for ever with None. Raises as `get`, and
         InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above
         1 GiB: get that, and read it by its `open`.
+        """
+
+    # Looking
+
+    @step(waits=True)
+    def read_many(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Messages:
+        """Look at up to `max_messages`, the first in the order of delivery, and take nothing.
+
+        All that is committed and not read counts, also what another transaction has, and what is
+        not due yet; so what is seen may be gone the moment after. `where`: as for `get`; None: all.
+        Waits up to `timeout` seconds for the first (None: for ever). `hold`: only what could be got
+        now, and nobody else gets it until this transaction ends; it stays in the queue. A
+        transaction that holds anything cannot be prepared.
+
+        Raises as `get`; LockTimeout and Deadlock with `hold` only.
+        """
+
+    def read(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+        hold: bool = False,
+    ) -> Message | None:
+        """Look at one message, by its `id` or the first that `where` holds for; see `read_many`.
+
+        None: there is none.
+        """
+
+    @step(waits=True)
+    def describe(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+    ) -> list[Description]:
+        """Header and attributes of messages, without their payloads; as `read_many`."""
+
+    def attributes(self, source: str, id: MessageKey) -> Description | None:
+        """Header and attributes of one message, by its id; None: it is not there, or was read."""
+
+    @step(waits=True)
+    def count(
+        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+    ) -> int:
+        """How many messages `where` holds for, counted as `read_many` sees them.
+
+        Waits up to `timeout` seconds for the first. Raises as `get`.
+        """
+
+    def exists(
+        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+    ) -> bool:
+        """Whether there is any message that `where` holds for; as `count`."""
+
+    @step(waits=True)
+    def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
+        """Take a message away by its id, without looking at it; whether it was there.
+
+        With the commit it counts as read. On a topic this subscription alone does not get it.
+        What another transaction has is waited for, and raises LockTimeout and Deadlock, as in
+        `get`.
         """
 
     def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:

@@ -156,6 +156,26 @@ class TransactionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Description:
+    """A message without its payload: its header and its attributes, as a `Message` has them."""
+
+    id: int
+    queue: str
+    position: int  # in its queue, from 0
+    size: int  # of the payload, in bytes
+    priority: int = 0
+    group: int = 0
+    time: int = 0  # of its commit, microseconds since the epoch, as the other times
+    sender: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+    expires_at: int | None = None
+    deliver_at: int | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueRecord:
     """A record of a queue that no checkpoint has sealed, in words."""
 

@@ -52,6 +52,7 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
+from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start
 from quire.interface.transaction import Payload, Payloads, Transaction
@@ -362,8 +363,20 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             if self._state is _OPEN and self._channel is not None:
                 self._request(ABANDON, {"stream": number})
 
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
+        if id is not None or where is not None:
+            return first_of(self.get_many(source, 1, timeout, where=where_of(id, where)))
+        return self._get(source, timeout)
+
     @giving("_roll_back_whole")
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def _get(self, source: str, timeout: Duration | None) -> Message | None:
         name, wait = check_source(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
@@ -385,6 +398,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
     get_many = by_row(Transaction.get_many)
+    read_many = by_row(Transaction.read_many)
+    describe = by_row(Transaction.describe)
+    count = by_row(Transaction.count)
+    remove = by_row(Transaction.remove)
     get_delayed = by_row(Transaction.get_delayed)
 
     def _roll_back_whole(self) -> None:

@@ -55,6 +55,7 @@ from quire.errors import (
     StoreClosed,
     TransactionNotFound,
 )
+from quire.interface.finding import MessageKey, Where
 from quire.interface.starts import Start, check_starts
 from quire.interface.store import Store
 from quire.interface.transaction import Payload, Payloads, Transaction
@@ -216,15 +217,29 @@ class ElectedStore(MadeStore):
             lambda store: store.put_many(queue, rows, timeout=timeout, request_ids=known)
         )
 
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
-        return self.once(lambda store: store.get(source, _left(until)))
+        return self.once(lambda store: store.get(source, _left(until), id=id, where=where))
 
     def get_many(
-        self, source: str, max_messages: int = 1000, timeout: Duration | None = 0.0
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
     ) -> Messages:
         until = time.monotonic() + check_wait(timeout)
-        return self.once(lambda store: store.get_many(source, max_messages, _left(until)))
+        return self.once(
+            lambda store: store.get_many(source, max_messages, _left(until), where=where)
+        )
 
     # The store as a whole
 

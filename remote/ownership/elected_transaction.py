@@ -50,6 +50,7 @@ from quire.errors import (
     TransactionClosed,
     TransactionNotFound,
 )
+from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Prepared
 from quire.interface.single_calls import Namespace, TransactionCalls
@@ -219,13 +220,24 @@ class ElectedTransaction(TransactionCalls):
 
     # Getting
 
-    def get(self, source: str, timeout: Duration | None = 0.0) -> Message | None:
+    def get(
+        self,
+        source: str,
+        timeout: Duration | None = 0.0,
+        *,
+        id: MessageKey | None = None,
+        where: Where | None = None,
+    ) -> Message | None:
         try:
-            return self._inner.get(source, timeout)
+            return self._inner.get(source, timeout, id=id, where=where)
         except _ENDED as error:
             self._end(error)
 
     get_many = passed(Transaction.get_many)
+    read_many = passed(Transaction.read_many)
+    describe = passed(Transaction.describe)
+    count = passed(Transaction.count)
+    remove = passed(Transaction.remove)
     get_delayed = passed(Transaction.get_delayed)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)

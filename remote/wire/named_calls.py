@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow, calls_of, change
-from quire.errors import QueueInUse, RemoteError
+from quire.errors import LockTimeout, QueueInUse, RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
 from quire.interface.redriving import Redrives
@@ -111,9 +111,9 @@ def answer_step(
     seconds = given.pop("timeout", 0.0) if call.facts.waits else 0.0
     try:
         found = step(**given)
-        if seconds == 0.0 or not isinstance(found, Messages) or found:
+        if seconds == 0.0 or found or found is False:
             return found
-    except QueueInUse:
+    except (QueueInUse, LockTimeout):
         if seconds == 0.0:
             raise
     with waiting():

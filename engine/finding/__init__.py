@@ -1,0 +1,1 @@
+"""Messages by what they are: their id, or a condition; waiting for one that others have."""

@@ -1,0 +1,40 @@
+"""Which messages somebody asks for, where it is not simply the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quire.engine.queues.queue import Queue
+from quire.errors import InvalidArgument
+from quire.interface.finding import check_key_of
+from quire.messages.message_id import MessageId
+from quire.selectors import Condition, Template, condition
+
+
+class Choice(NamedTuple):
+    """One message, by its id, or those for which a condition holds; neither: all."""
+
+    message_id: int | None = None
+    condition: Condition | None = None
+
+
+ALL = Choice()
+
+
+def choice_of(queue: Queue, where: object) -> Choice:
+    """What `where` means in a queue. Raises InvalidArgument, InvalidSelector.
+
+    A template comes from a client as the mapping of its fields.
+    """
+    if where is None:
+        return ALL
+    if isinstance(where, (int, MessageId)):
+        return Choice(message_id=check_key_of(where))
+    if isinstance(where, Mapping):
+        where = Template(**where)
+    if not isinstance(where, (str, Template)):
+        raise InvalidArgument(
+            f"where {where!r:.100}: give a selector (a str), a quire.Template, or a message's id"
+        )
+    return Choice(condition=condition(where, queue.schema))

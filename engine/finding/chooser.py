@@ -1,0 +1,210 @@
+"""Taking messages by what they are: by id or by a condition, and waiting for them.
+
+- CH1: who asks by id for a message that another transaction has waits for that one to end, up to
+  the time-out, and no longer than until it is read. A circle of those who wait is refused (WA1).
+- CH2: what is taken so is in flight as what is taken by its position: given back it is looked at
+  again, and stands at its place. Its ordered group is the taker's, as with any delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns, moving
+from quire.env import Env
+from quire.errors import LockTimeout
+
+from .candidates import Candidate, candidates, count
+from .choice import Choice
+from .waits import Place, Waits
+
+Found = list[Candidate]
+R = TypeVar("R")
+
+
+class Purpose(Enum):
+    """What messages are taken for."""
+
+    DELIVER = "their taker handles them: a delivery, of their ordered groups, too"
+    KEEP = "others are not to get them for a while"
+    REMOVE = "nobody is to get them: their groups do not count, nor when they are due"
+
+
+class Asking(NamedTuple):
+    """Who asks, and for what."""
+
+    request: DeliveryRequest
+    choice: Choice
+    transaction_id: int
+    most: int
+    purpose: Purpose = Purpose.DELIVER
+
+
+class Tried(NamedTuple):
+    """What came of it."""
+
+    runs: DeliveryRuns
+    is_gone: bool = False  # the one message that was asked for will never come
+    held: int | None = None  # its position, where another transaction has it
+
+
+@dataclass(eq=False)
+class Chooser:
+    """See the module. Thread-safe."""
+
+    _env: Env
+    _delivery: Delivery
+    _waits: Waits
+
+    def take(self, asking: Asking, timeout: float) -> DeliveryRuns:
+        """The first messages for which the choice holds, now in flight; none: there are none.
+
+        Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (CH1); TransactionError
+        to the taker that is to move the subscription.
+        """
+        queue, subscription, taker, wanted = asking.request
+        if subscription.seeker is taker:
+            raise moving(queue, subscription)
+        deadline = self._env.monotonic() + timeout
+        while True:
+            with queue.lock:
+                seen = queue.changes()
+            due = self._delivery.look(queue, subscription)
+            runs, is_gone, held = self._try(asking)
+            left = deadline - self._env.monotonic()
+            if runs or is_gone or not wanted():
+                return runs
+            if left <= 0:
+                if held is not None:
+                    raise self._locked(queue, subscription, held)
+                return []
+            self._wait(asking, held, seen, min(left, due))
+
+    def _try(self, asking: Asking) -> Tried:
+        """What may be taken now, or why nothing may."""
+        queue, subscription, taker, _ = asking.request
+        by_id = asking.choice.message_id is not None
+
+        def free(positions: list[int]) -> list[int]:
+            with queue.lock:
+                return [each for each in positions if subscription.may_choose(each)]
+
+        runs: DeliveryRuns = []
+        while True:
+            found = candidates(
+                self._delivery, queue, subscription, asking.choice, asking.most,
+                list if by_id else free,
+            )  # fmt: skip
+            try:
+                with queue.lock:
+                    queue.check_there(subscription)
+                    if not subscription.is_guarded or subscription.admits(taker):
+                        for each in found:
+                            self._take(subscription, each, taker, asking.purpose, runs)
+            except BaseException:
+                self._delivery.give_back(queue, subscription, runs)
+                raise
+            if runs:
+                if subscription.most and asking.purpose is Purpose.DELIVER:
+                    self._delivery.hand_out(queue, subscription, runs)
+                return Tried(runs)
+            if by_id:
+                return Tried(runs, not found, self._held(queue, subscription, found))
+            with queue.lock:
+                if not found or any(subscription.may_choose(each.position) for each in found):
+                    return Tried(runs)  # their group, or the subscription, is somebody else's
+            # others were faster
+
+    def _take(
+        self,
+        subscription: Subscription,
+        found: Candidate,
+        taker: object,
+        purpose: Purpose,
+        runs: DeliveryRuns,
+    ) -> None:
+        position = found.position
+        if purpose is Purpose.REMOVE:
+            if subscription.held_in(position, position + 1):
+                return
+            is_taken = bool(subscription.take_part(position, position + 1))
+        else:
+            is_taken = subscription.take_chosen(position, found.group, taker)
+        if is_taken:
+            runs.append((position, position + 1, subscription.deliveries(position)))
+
+    def _held(self, queue: Queue, subscription: Subscription, found: list[Candidate]) -> int | None:
+        """The position of the one message that is there, but not to be had, if it is in flight."""
+        for each in found:
+            with queue.lock:
+                if subscription.is_in_flight(each.position):
+                    return each.position
+        return None
+
+    def _wait(self, asking: Asking, held: int | None, seen: int, seconds: float) -> None:
+        """Until the queue changes; for what another one has until that one ends, too."""
+        queue, subscription, _, wanted = asking.request
+        block = nullcontext() if held is None else self._waits.wait(
+            asking.transaction_id, Place(subscription, held), self._told(queue, asking)
+        )  # fmt: skip
+        with block, queue.lock:
+            subscription.await_end(1)
+            try:
+                queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
+            finally:
+                subscription.await_end(-1)
+
+    def _wait_for_change(self, request: DeliveryRequest, seen: int, seconds: float) -> None:
+        queue, _, _, wanted = request
+        with queue.lock:
+            queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
+
+    def _told(self, queue: Queue, asking: Asking) -> str:
+        return f"message {asking.choice.message_id} of queue {queue.name!r}"
+
+    def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
+        holder = self._waits.holder(Place(subscription, position))
+        who = "a prepared transaction" if holder is None else f"transaction {holder}"
+        return LockTimeout(
+            f"the message at position {position} of queue {queue.name!r} is in flight in {who}: "
+            "ask again once that has ended, or wait longer with timeout= "
+            "(store.admin.transactions() lists those that are open)"
+        )
+
+    def find(self, request: DeliveryRequest, choice: Choice, most: int, timeout: float) -> Found:
+        """Up to `most` committed messages for which it holds, whoever has them; nothing is taken.
+
+        Waits up to `timeout` seconds for the first.
+        """
+        queue, subscription, _, _ = request
+
+        def look() -> Found:
+            return candidates(self._delivery, queue, subscription, choice, most, list)
+
+        return self._look(request, look, timeout)
+
+    def count(self, request: DeliveryRequest, choice: Choice, timeout: float) -> int:
+        """For how many committed messages it holds. Waits up to `timeout` seconds for one."""
+        queue, subscription, _, _ = request
+        return self._look(
+            request, lambda: count(self._delivery, queue, subscription, choice), timeout
+        )
+
+    def _look(self, request: DeliveryRequest, look: Callable[[], R], timeout: float) -> R:
+        queue, subscription, _, wanted = request
+        deadline = self._env.monotonic() + timeout
+        while True:
+            with queue.lock:
+                queue.check_there(subscription)
+                seen = queue.changes()
+            found = look()
+            left = deadline - self._env.monotonic()
+            if found or left <= 0 or not wanted():
+                return found
+            self._wait_for_change(request, seen, left)

@@ -1,0 +1,261 @@
+"""Messages by their ids: taken, looked at, held, removed; and waiting for one that others have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from quire.errors import (
+    Deadlock,
+    InvalidArgument,
+    LockTimeout,
+    TransactionClosed,
+    TransactionError,
+)
+from tests.kit.waiting import eventually
+
+from .forms import AnyStore
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "by priority": {"priority": True},
+    "by an attribute": {"order": {"attribute": "rank", "numeric": True}},
+    "timed": {"timed": True},
+    "grouped": {"grouped": True},
+    "counted": {"max_deliveries": 5, "dead_letter": "dead"},
+    "volatile": {"type": "volatile"},
+}
+
+
+def filled(store: AnyStore, kind: str, count: int = 6) -> list[int]:
+    """A queue `q` with messages "0", "1", ...; their ids."""
+    store.create_queue("dead")
+    store.create_queue("q", **QUEUES[kind])
+    group = {"group_key": "a"} if kind == "grouped" else {}
+    return [store.put("q", b"%d" % n, **group) for n in range(count)]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_message_is_taken_wherever_it_stands(store: AnyStore, kind: str) -> None:
+    """By its id; once. A rollback puts it back at its place."""
+    ids = filled(store, kind)
+    with store.transaction() as txn:
+        got = txn.get("q", id=ids[3])
+        assert got is not None
+        assert (got.payload, got.id) == (b"3", ids[3])
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.get_many("q").payloads() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        txn.rollback()
+    taken = store.get("q", id=ids[4])
+    assert taken is not None
+    assert taken.payload == b"4"
+    assert store.get("q", id=ids[4]) is None
+    assert store.get("q", id=ids[5] + 1000) is None
+    assert store.get_many("q").payloads() == [b"0", b"1", b"2", b"3", b"5"]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_look_takes_nothing(store: AnyStore, kind: str) -> None:
+    """`read` and `attributes` see what is committed, whoever has it; what is read is gone."""
+    ids = filled(store, kind)
+    with store.transaction() as other, store.transaction() as txn:
+        assert other.get("q", id=ids[2]) is not None
+        seen = txn.read("q", id=ids[2])
+        assert seen is not None
+        assert seen.payload == b"2"
+        described = txn.attributes("q", ids[2])
+        assert described is not None
+        assert (described.id, described.size, described.queue) == (ids[2], 1, "q")
+        assert txn.count("q") == 6
+        assert txn.exists("q", where=ids[2])
+        other.commit()
+        assert txn.read("q", id=ids[2]) is None
+        assert txn.attributes("q", ids[2]) is None
+        assert txn.count("q") == 5
+        assert [each.id for each in txn.describe("q", 2)] == ids[:2]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_message_is_removed(store: AnyStore, kind: str) -> None:
+    """With the commit, and it tells whether it was there."""
+    ids = filled(store, kind)
+    with store.transaction() as txn:
+        assert txn.remove("q", ids[1])
+        assert not txn.remove("q", ids[5] + 1000)
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.remove("q", ids[1])
+    with store.transaction() as txn:
+        assert not txn.remove("q", ids[1])
+    assert store.get_many("q").payloads() == [b"0", b"2", b"3", b"4", b"5"]
+
+
+def test_what_is_not_due_yet_is_removed_but_not_got(store: AnyStore) -> None:
+    """A get is a delivery, for which it is too early."""
+    store.create_queue("q", timed=True)
+    later = store.put("q", b"later", delay=3600)
+    with store.transaction() as txn:
+        assert txn.get("q", id=later) is None
+        seen = txn.read("q", id=later)
+        assert seen is not None
+        assert seen.payload == b"later"
+        assert txn.remove("q", later)
+    assert store.queue("q").messages == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "by priority", "grouped"])
+def test_what_is_held_stays_and_is_nobody_elses(store: AnyStore, kind: str) -> None:
+    """Until the transaction ends; then it is there again, and was not delivered."""
+    ids = filled(store, kind, 3)
+    with store.transaction() as txn:
+        held = txn.read("q", id=ids[0], hold=True)
+        assert held is not None
+        assert held.payload == b"0"
+        with store.transaction() as other:
+            assert b"0" not in other.get_many("q").payloads()
+            with pytest.raises(LockTimeout):
+                other.get("q", id=ids[0])
+            other.rollback()
+        with pytest.raises(TransactionError, match="hold"):
+            txn.prepare("x")
+        txn.put("dead", b"beside")
+    with store.transaction() as txn:
+        got = txn.get("q")
+        assert got is not None
+        assert (got.payload, got.delivery_count) == (b"0", 1)
+    assert store.queue("dead").messages == 1
+
+
+def test_what_another_one_has_is_waited_for(store: AnyStore) -> None:
+    """Until that one ends; LockTimeout leaves the transaction as it was."""
+    ids = filled(store, "plain")
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[0]) is not None
+        with store.transaction() as other:
+            with pytest.raises(LockTimeout, match="transaction"):
+                other.get("q", id=ids[0], timeout=0.02)
+            with pytest.raises(LockTimeout):
+                other.remove("q", ids[0])
+            assert other.state == "open"
+            assert other.get("q", id=ids[1]) is not None
+    assert store.get_many("q").payloads() == [b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback"])
+def test_the_end_of_who_has_it_is_told_to_who_waits(store: AnyStore, ending: str) -> None:
+    """A rollback hands it over; after a commit there is nothing to wait for."""
+    ids = filled(store, "plain")
+    found: list[object] = []
+    with store.transaction() as txn, store.transaction() as other:
+        assert txn.get("q", id=ids[0]) is not None
+        waiter = threading.Thread(
+            target=lambda: found.append(other.get("q", id=ids[0], timeout=60))
+        )
+        waiter.start()
+        time.sleep(0.05)
+        getattr(txn, ending)()
+        waiter.join(30)
+        assert not waiter.is_alive()
+        [got] = found
+        assert (got is None) == (ending == "commit")
+
+
+def test_a_message_that_comes_is_waited_for(store: AnyStore) -> None:
+    """`read` and `count` wait for the first, too."""
+    store.create_queue("q")
+    with store.transaction() as txn:
+        assert txn.read("q", timeout=0.01) is None
+        assert txn.count("q", timeout=0.01) == 0
+        found: list[object] = []
+        waiter = threading.Thread(target=lambda: found.append(txn.read("q", timeout=60)))
+        waiter.start()
+        time.sleep(0.05)
+        store.put("q", b"new")
+        waiter.join(30)
+        [got] = found
+        assert got is not None
+
+
+def test_who_closes_a_circle_of_those_who_wait_is_rolled_back(store: AnyStore) -> None:
+    """At once; so the others go on."""
+    ids = filled(store, "plain", 2)
+    first, second = store.transaction(), store.transaction()
+    assert first.get("q", id=ids[0]) is not None
+    assert second.get("q", id=ids[1]) is not None
+    found: list[object] = []
+    waiter = threading.Thread(target=lambda: found.append(first.get("q", id=ids[1], timeout=60)))
+    waiter.start()
+
+    def is_refused() -> bool:
+        try:
+            second.get("q", id=ids[0], timeout=0.05)
+        except LockTimeout:  # the first one does not wait yet
+            return False
+        except Deadlock:
+            return True
+        raise AssertionError("nobody can have got it")
+
+    eventually(is_refused)
+    waiter.join(30)
+    [got] = found
+    assert got is not None
+    assert second.state == "rolled back"
+    with pytest.raises((Deadlock, TransactionClosed)):
+        second.put("q", b"x")
+    first.commit()
+    assert store.queue("q").messages == 0
+
+
+def test_a_circle_of_three(store: AnyStore) -> None:
+    """The one that waits last is told by way of whom it would wait for itself."""
+    ids = filled(store, "plain", 3)
+    txns = [store.transaction() for _ in range(3)]
+    for txn, id in zip(txns, ids, strict=True):
+        assert txn.get("q", id=id) is not None
+    ends: list[object] = []
+
+    def wait(n: int) -> None:
+        try:
+            ends.append(txns[n].get("q", id=ids[(n + 1) % 3], timeout=60))
+            txns[n].commit()
+        except Deadlock as error:
+            ends.append(error)
+
+    waiters = [threading.Thread(target=wait, args=(n,)) for n in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    for waiter in waiters:
+        waiter.join(30)
+    assert sum(isinstance(end, Deadlock) for end in ends) == 1
+    assert len(ends) == 3
+
+
+def test_of_a_topic_each_subscription_has_its_own(store: AnyStore) -> None:
+    """What one has taken, removed or holds is there for another."""
+    store.create_queue("t", kind="topic")
+    store.subscribe("t", "a")
+    store.subscribe("t", "b")
+    ids = [store.put("t", b"%d" % n) for n in range(3)]
+    with store.transaction() as txn:
+        assert txn.get("t/a", id=ids[1]) is not None
+        assert txn.remove("t/a", ids[2])
+        assert txn.get("t/b", id=ids[1]) is not None
+    assert store.get_many("t/a").payloads() == [b"0"]
+    assert store.get_many("t/b").payloads() == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("bad", [0, -1, "x", 2.5, True, 1 << 70])
+def test_what_is_no_id_is_refused(store: AnyStore, bad: Any) -> None:
+    """With the same words in each form."""
+    store.create_queue("q")
+    with store.transaction() as txn:
+        with pytest.raises(InvalidArgument, match="message id"):
+            txn.get("q", id=bad)
+        with pytest.raises(InvalidArgument, match="message id"):
+            txn.remove("q", bad)
+        with pytest.raises(InvalidArgument, match="give one of them"):
+            txn.get("q", id=1, where=1)
