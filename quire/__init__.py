@@ -20,6 +20,7 @@
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
 | keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
 | have messages in another order than that of commits | `QueueOptions.order`, `register_order` |
+| choose messages by what they say | `Template` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
 | read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
@@ -47,6 +48,7 @@ from quire.errors import (
     DiskFull,
     InputChanged,
     InvalidArgument,
+    InvalidSelector,
     KeyHeld,
     NobodyReads,
     NoRoom,
@@ -111,11 +113,13 @@ from quire.reports.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from quire.selectors.template import ANY, Template
 from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"  # of the release
 
 __all__ = [
+    "ANY",
     "HEADER_SCHEMA",
     "MESSAGE_SCHEMA",
     "Admin",
@@ -135,6 +139,7 @@ __all__ = [
     "InputChanged",
     "Integration",
     "InvalidArgument",
+    "InvalidSelector",
     "KeyHeld",
     "Lease",
     "Message",
@@ -197,6 +202,7 @@ __all__ = [
     "SubscriptionExists",
     "SubscriptionInfo",
     "SubscriptionNotFound",
+    "Template",
     "Transaction",
     "TransactionAborted",
     "TransactionClosed",

@@ -2,6 +2,7 @@
 
     QuireError
     ├── InvalidArgument (ValueError)      an argument, name, size or option that cannot be used
+    │   └── InvalidSelector                     a selector or template that the messages cannot be asked by
     ├── NotFound                          what is asked for by a name or number is not there
     │   ├── QueueNotFound (KeyError)            no queue of that name
     │   ├── SubscriptionNotFound (KeyError)     no subscription of that name on the queue
@@ -83,6 +84,10 @@ class QuireError(Exception):
 
 class InvalidArgument(QuireError, ValueError):
     """An argument, name, size or option that cannot be used."""
+
+
+class InvalidSelector(InvalidArgument):
+    """A selector that cannot be read, or a template or selector that does not fit the queue."""
 
 
 class NotFound(QuireError):

@@ -166,6 +166,16 @@ def _binary(
     return pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
 
 
+def text_array(text: Strings) -> pa.Array:
+    """The strings as an array; it refers to their bytes."""
+    return _binary(pa.string(), text.valid, text.offsets, text.data, copy=False)
+
+
+def binary_array(offsets: NDArray[np.int32], data: Buffer) -> pa.Array:
+    """Rows of bytes as an array; it refers to the bytes."""
+    return _binary(pa.binary(), None, offsets, data, copy=False)
+
+
 def _string(text: Strings | None, count: int) -> pa.Array:
     if text is None:
         return _NO_STRINGS.rows(count)

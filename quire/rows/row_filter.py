@@ -263,6 +263,17 @@ def _shown(value: Any) -> str:
     return repr(value)[:100]
 
 
+def moment(word: str, text: str) -> Day | Instant:
+    """What is written after `date` or `timestamp`. Raises InvalidArgument."""
+    try:
+        if word == "date":
+            return Day(pa.scalar(text).cast(pa.date32()).value)
+        stamp = pa.timestamp("us", "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else None)
+        return Instant(pa.scalar(text).cast(stamp).value)
+    except pa.ArrowException:
+        raise InvalidArgument(f"where: {word} {text!r:.100} is none") from None
+
+
 class _Reader:
     """Reads a condition, one token after another."""
 
@@ -384,16 +395,7 @@ class _Reader:
             return word == "true"
         if kind != "word" or word not in ("date", "timestamp") or self._peek()[0] != "text":
             self._fail(text)
-        return self._time(word, self._value())
-
-    def _time(self, word: str, text: str) -> Day | Instant:
-        try:
-            if word == "date":
-                return Day(pa.scalar(text).cast(pa.date32()).value)
-            stamp = pa.timestamp("us", "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else None)
-            return Instant(pa.scalar(text).cast(stamp).value)
-        except pa.ArrowException:
-            raise InvalidArgument(f"where: {word} {text!r:.100} is none") from None
+        return moment(word, self._value())
 
     def _peek(self) -> tuple[str, str]:
         if self._at >= len(self._tokens):

@@ -1,0 +1,197 @@
+"""A block's columns as conditions look at them: numbers as numpy has them, texts as Arrow has them.
+
+What no message of the block has is not there at all: None for texts, one number for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from quire.block import Block, StreamedBlock
+from quire.block.arrow import binary_array, text_array
+from quire.block.format import ABSENT_TIME, COLUMN_NAMES
+from quire.block.header_columns import Attributes
+from quire.rows.row_block import RowBlock
+
+from .numbers import Flags, Numbers, number_of
+
+_COLUMNS = {name: bit for bit, name in COLUMN_NAMES.items()}
+_TIMES = ("expires_at", "deliver_at")
+
+
+class Truths(NamedTuple):
+    """Of each message whether something is true, and whether it is false; neither: it is unknown.
+
+    What is the same for all is there once, without a length.
+    """
+
+    true: Flags
+    false: Flags
+
+    @classmethod
+    def where(cls, true: Flags, known: Flags) -> Truths:
+        """True or false where it is known."""
+        if known is np.True_:
+            return cls(true, ~true)
+        return cls(true & known, ~true & known)
+
+    @classmethod
+    def of_array(cls, flags: pa.Array) -> Truths:
+        """Null is unknown."""
+        true = flags.fill_null(False).to_numpy(zero_copy_only=False)
+        if not flags.null_count:
+            return cls(true, ~true)
+        known = flags.is_valid().to_numpy(zero_copy_only=False)
+        return cls(true, ~true & known)
+
+
+UNKNOWN = Truths(np.False_, np.False_)
+
+
+class BlockColumns:
+    """The messages from `start` to `stop` of a block. Each column is made when it is asked for."""
+
+    __slots__ = ("_block", "_first_id", "_made", "_start", "_stop", "_time_us", "count")
+
+    def __init__(self, block: Block, start: int, stop: int, first_id: int, time_us: int) -> None:
+        self._block, self._start, self._stop = block, start, stop
+        self._first_id, self._time_us = first_id, time_us
+        self._made: dict[tuple[str, str], Any] = {}
+        self.count = stop - start
+
+    def number(self, name: str) -> Numbers:
+        """A header column of numbers."""
+        block = self._block
+        if name == "id":
+            return Numbers.of_exact(block.ids(self._first_id, self._start, self._stop))
+        if name == "time":
+            if not block.columns & _COLUMNS["time"]:
+                return Numbers.of_exact(self._time_us)
+            return Numbers.of_exact(block.times(self._time_us, self._start, self._stop))
+        column = _COLUMNS[name]
+        if not block.columns & column:
+            return Numbers.of_number(None if name in _TIMES else 0)
+        values = block.headers.fixed[column][self._start : self._stop].astype(np.int64)
+        return Numbers.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
+
+    def text(self, name: str) -> pa.Array | None:
+        """A header column of texts."""
+        if not self._block.columns & _COLUMNS[name]:
+            return None
+        return self._once("header", name, self._text)
+
+    def attribute(self, key: str) -> pa.Array | None:
+        """The values of an attribute; null where a message does not have it."""
+        if not self._block.columns & _COLUMNS["attributes"]:
+            return None
+        return self._once("attribute", key, self._attribute)
+
+    def payload_text(self) -> pa.Array | None:
+        """Payloads that are UTF-8; null where they are not, or are streams."""
+        return self._once("payload", "text", lambda _: self._payload_text())
+
+    def payload(self) -> pa.Array | None:
+        """Payloads; null where they are streams."""
+        if isinstance(self._block, (StreamedBlock, RowBlock)):
+            return None
+        offsets = self._block.offsets[self._start : self._stop + 1]
+        return binary_array(offsets, self._block.payload)
+
+    def row_column(self, name: str) -> pa.Array:
+        """A column of rows; null throughout where the block is older than the column."""
+        return row_column(self._block.rows, name).slice(self._start, self.count)
+
+    def _once(self, source: str, name: str, make: Callable[[str], Any]) -> Any:
+        key = source, name
+        if key not in self._made:
+            self._made[key] = make(name)
+        return self._made[key]
+
+    def _text(self, name: str) -> pa.Array:
+        strings = self._block.headers.strings[_COLUMNS[name]]
+        return text_array(strings.slice(self._start, self._stop))
+
+    def _attribute(self, key: str) -> pa.Array | None:
+        attributes = self._block.headers.attributes
+        assert attributes is not None
+        if self.count != self._block.count:
+            attributes = attributes.slice(self._start, self._stop)
+        return attribute_array(attributes, key, self.count)
+
+    def _payload_text(self) -> pa.Array | None:
+        payload = self.payload()
+        if payload is None:
+            return None
+        try:
+            return payload.cast(pa.string())  # which checks it
+        except pa.ArrowInvalid:
+            return pa.array([text_of(each) for each in payload.to_pylist()], pa.string())
+
+
+def row_column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of rows, whose schema may not have it yet."""
+    index = rows.schema.get_field_index(name)
+    return pa.nulls(rows.num_rows) if index < 0 else rows.column(index)
+
+
+def text_of(payload: bytes) -> str | None:
+    """The payload as text; None: it is none."""
+    try:
+        return str(payload, "utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def attribute_array(attributes: Attributes, key: str, count: int) -> pa.Array | None:
+    """Of each message the value of the attribute, or null; None: no message has it."""
+    import pyarrow.compute as pc
+
+    is_key = pc.equal(text_array(attributes.keys), key)
+    pairs = np.flatnonzero(is_key.to_numpy(zero_copy_only=False))
+    if not len(pairs):
+        return None
+    values = text_array(attributes.values)
+    places = np.full(count, -1, np.int64)
+    places[np.repeat(np.arange(count), np.diff(attributes.starts))[pairs]] = pairs
+    return values.take(
+        pa.Array.from_buffers(
+            pa.int64(),
+            count,
+            [pa.py_buffer(np.packbits(places >= 0, bitorder="little")), pa.py_buffer(places)],
+        )
+    )
+
+
+def by_distinct(texts: pa.Array, make: Callable[[str], Any]) -> tuple[NDArray[np.int64], list[Any]]:
+    """What is made of each distinct text, and by message its place there; the last is of null."""
+    encoded = texts.dictionary_encode()
+    made = [make(text) for text in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(made)).to_numpy(zero_copy_only=False)
+    return places, [*made, None]
+
+
+def numbers_of(texts: pa.Array | None) -> Numbers:
+    """Texts that are numbers, as numbers."""
+    if texts is None:
+        return Numbers.of_number(None)
+    places, made = by_distinct(texts, number_of)
+    is_exact = np.array([isinstance(each, int) for each in made])
+    exact = np.array([each if isinstance(each, int) else 0 for each in made], np.int64)
+    doubles = np.array([0.0 if each is None else float(each) for each in made], np.float64)
+    known = np.array([each is not None for each in made])
+    return Numbers(exact[places], doubles[places], is_exact[places], known[places])
+
+
+def truths_of(texts: pa.Array | None, make: Callable[[str], bool | None]) -> Truths:
+    """What is true, false or unknown of each text; of null it is unknown."""
+    if texts is None:
+        return UNKNOWN
+    places, made = by_distinct(texts, make)
+    true = np.array([each is True for each in made])
+    false = np.array([each is False for each in made])
+    return Truths(true[places], false[places])

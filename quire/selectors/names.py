@@ -1,0 +1,73 @@
+"""What a selector's names stand for.
+
+| name | what it is |
+|---|---|
+| `JMSPriority`, `JMS_Quire_Group` | `priority`, `group`: numbers |
+| `JMSMessageID` | `id`: a number |
+| `JMSTimestamp`, `JMSExpiration`, `JMSDeliveryTime` | `time`, `expires_at`, `deliver_at` in milliseconds since 1970, UTC, cut off; of the last two null where there is none |
+| `JMSCorrelationID`, `JMSReplyTo`, `JMSType`, `JMSXUserID` | `correlation_id`, `reply_to`, `content_type`, `sender`: texts |
+| `JMSXGroupID` | `group_key`: a text |
+| `JMSDeliveryMode` | 'PERSISTENT', in volatile queues 'NON_PERSISTENT' |
+| `payload` | of queues of bytes the payload, where it is UTF-8 |
+| any other | in typed queues a column of that name; else the attribute |
+
+A name in double quotes is a column or an attribute, whatever it is.
+"""  # noqa: E501 - rows of a table
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from quire.messages.message import GROUP_KEY
+
+from .values import Attribute, Header, Kind, PayloadText, RowColumn, Value
+
+_MS: Final = 1000  # microseconds
+_HEADER: Final[dict[str, Value]] = {
+    "JMSPriority": Header("priority", Kind.NUMBER),
+    "JMS_Quire_Group": Header("group", Kind.NUMBER),
+    "JMSMessageID": Header("id", Kind.NUMBER),
+    "JMSTimestamp": Header("time", Kind.NUMBER, _MS),
+    "JMSExpiration": Header("expires_at", Kind.NUMBER, _MS),
+    "JMSDeliveryTime": Header("deliver_at", Kind.NUMBER, _MS),
+    "JMSCorrelationID": Header("correlation_id", Kind.TEXT),
+    "JMSReplyTo": Header("reply_to", Kind.TEXT),
+    "JMSType": Header("content_type", Kind.TEXT),
+    "JMSXUserID": Header("sender", Kind.TEXT),
+    "JMSXGroupID": Attribute(GROUP_KEY),
+}
+DELIVERY_MODE: Final = "JMSDeliveryMode"
+HEADER_NAMES: Final = (*_HEADER, DELIVERY_MODE)
+PAYLOAD: Final = "payload"
+
+
+def header_named(name: str) -> Value | None:
+    """The field of the header; None: there is none of that name."""
+    return _HEADER.get(name)
+
+
+def named(name: str, schema: pa.Schema | None, *, is_quoted: bool = False) -> Value:
+    """A column, the payload or an attribute."""
+    if schema is not None and (index := schema.get_field_index(name)) >= 0:
+        return RowColumn(name, kind_of(schema.field(index).type))
+    if name == PAYLOAD and schema is None and not is_quoted:
+        return PayloadText()
+    return Attribute(name)
+
+
+def kind_of(type_: pa.DataType) -> Kind:
+    """What values of a column can be compared with."""
+    types = pa.types
+    kinds = (
+        (types.is_integer, Kind.NUMBER),
+        (types.is_floating, Kind.NUMBER),
+        (types.is_decimal, Kind.NUMBER),
+        (types.is_string, Kind.TEXT),
+        (types.is_boolean, Kind.BOOLEAN),
+        (types.is_timestamp, Kind.TIME),
+        (types.is_date, Kind.DATE),
+        (types.is_binary, Kind.BYTES),
+    )
+    return next((kind for is_one, kind in kinds if is_one(type_)), Kind.NESTED)

@@ -1,0 +1,235 @@
+"""From a selector's tree to a condition: what its names stand for, and whether kinds fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import pyarrow as pa
+
+from quire.errors import InvalidArgument
+from quire.rows import row_filter
+
+from .grammar import parse, wrong
+from .like_pattern import LikePattern
+from .names import DELIVERY_MODE, HEADER_NAMES, header_named, named
+from .numbers import number_written
+from .truths import All, Among, Compared, Constant, IsThere, IsTrue, Like, Not, OfRow, OneOf, Truth
+from .values import (
+    Arithmetic,
+    AsBoolean,
+    AsNumber,
+    Attribute,
+    Kind,
+    Literal,
+    PayloadText,
+    RowColumn,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from .grammar import Parsed
+
+_TURNED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_NAMES: Final = ("NAME", "QUOTED")
+
+
+def read_selector(text: str, schema: pa.Schema | None, *, is_volatile: bool = False) -> Truth:
+    """The condition. Raises InvalidSelector, with line and column."""
+    if not text.strip(" \t\f\r\n"):
+        return Constant(True)
+    return _Reading(text, schema, is_volatile=is_volatile).truth(parse(text))
+
+
+class _Reading:
+    """Of one selector."""
+
+    def __init__(self, text: str, schema: pa.Schema | None, *, is_volatile: bool) -> None:
+        self._text, self._schema, self._is_volatile = text, schema, is_volatile
+
+    def truth(self, node: Parsed) -> Truth:
+        """What stands where a condition has to."""
+        kind, parts = _kind_of(node), _parts_of(node)
+        if kind in ("TRUE", "FALSE"):
+            return Constant(kind == "TRUE")
+        if kind in _NAMES:
+            return IsTrue(self._boolean(self._value(node), node))
+        if kind in ("any", "all"):
+            made = [self.truth(part) for part in parts]
+            return OneOf(made) if kind == "any" else All(made)
+        if kind == "negated":
+            return Not(self.truth(parts[1]))
+        if kind == "compared":
+            left, sign, right = parts
+            return self._compared(str(sign), self._value(left), self._value(right), node)
+        if kind not in ("between", "among", "like", "null"):
+            self._fail(node, "a value stands where a condition may stand: compare it")
+        made = getattr(self, f"_{kind}")(node, parts[0], parts[2:])
+        return Not(made) if parts[1] is not None else made
+
+    def _between(self, node: Parsed, place: Parsed, ends: Sequence[Parsed]) -> Truth:
+        value, least, greatest = map(self._value, (place, *ends))
+        return All(
+            [self._compared(">=", value, least, node), self._compared("<=", value, greatest, node)]
+        )
+
+    def _among(self, node: Parsed, place: Parsed, items: Sequence[Parsed]) -> Truth:
+        value, literals = self._named(place, "IN"), [self._value(item) for item in items]
+        texts = [each.value for each in literals if isinstance(each, Literal)]
+        if (
+            not isinstance(value, RowColumn)
+            and value.kind is Kind.TEXT
+            and all(isinstance(each, str) for each in texts)
+        ):
+            return Among(value, frozenset(texts))
+        return OneOf([self._compared("=", value, literal, node) for literal in literals])
+
+    def _like(self, node: Parsed, place: Parsed, texts: Sequence[Parsed]) -> Truth:
+        value = self._named(place, "LIKE")
+        if value.kind is not Kind.TEXT:
+            self._fail(node, f"LIKE is for texts, and this is a {value.kind.value}")
+        pattern, escape = (None if each is None else _unquoted(str(each)) for each in texts)
+        if escape is not None and len(escape) != 1:
+            self._fail(texts[1], "ESCAPE needs one character")
+        try:
+            return Like(value, LikePattern(str(pattern), escape))
+        except ValueError as error:
+            self._fail(texts[0], f"in the pattern {error}: it may stand before _, % and itself")
+
+    def _null(self, node: Parsed, place: Parsed, nothing: Sequence[Parsed]) -> Truth:
+        value = self._named(place, "IS NULL")
+        if isinstance(value, RowColumn):
+            return OfRow(row_filter.Null(value.name, is_null=True))
+        return Not(IsThere(value))
+
+    def _compared(self, sign: str, left: Value, right: Value, node: Parsed) -> Truth:
+        left, right = self._alike(sign, left, right)
+        kind = left.kind
+        if kind is not right.kind:
+            self._fail(node, f"a {kind.value} is compared with a {right.kind.value}")
+        if kind in (Kind.TEXT, Kind.BOOLEAN) and sign not in ("=", "<>"):
+            self._fail(node, f"a {kind.value} can be compared by = and <>, not by {sign}")
+        if isinstance(right, RowColumn) and isinstance(left, Literal):
+            left, right, sign = right, left, _TURNED[sign]
+        if isinstance(left, RowColumn) and isinstance(right, Literal):
+            return self._of_row(sign, left, right, node)
+        if kind not in (Kind.TEXT, Kind.BOOLEAN, Kind.NUMBER):
+            self._fail(node, f"a {kind.value} can be compared with what is written only")
+        return Compared(sign, left, right)
+
+    def _alike(self, sign: str, left: Value, right: Value) -> tuple[Value, Value]:
+        """Texts that may be read as something else, as what they are compared with."""
+        pair = [left, right]
+        for index, other in ((0, right), (1, left)):
+            if isinstance(pair[index], (Attribute, PayloadText)):
+                if other.kind is Kind.NUMBER or (_is_text(other) and sign not in ("=", "<>")):
+                    pair[index] = AsNumber(pair[index])
+                elif other.kind is Kind.BOOLEAN:
+                    pair[index] = AsBoolean(pair[index])
+        return pair[0], pair[1]
+
+    def _of_row(self, sign: str, column: RowColumn, literal: Literal, node: Parsed) -> Truth:
+        assert self._schema is not None
+        type_ = self._schema.field(column.name).type
+        compared = row_filter.Compared(column.name, sign, literal.value)
+        try:
+            bound = row_filter.bound(compared, {column.name: type_})
+            bound.mask(lambda name: pa.nulls(0, type_))
+        except (InvalidArgument, pa.ArrowException) as error:
+            self._fail(node, f"the column is {type_}, and cannot be compared so ({error})")
+        return OfRow(bound)
+
+    def _value(self, node: Parsed) -> Value:
+        """What stands where a value has to."""
+        kind, parts = _kind_of(node), _parts_of(node)
+        if kind == "arithmetic":
+            left, sign, right = parts
+            return Arithmetic(str(sign), self._number(left), self._number(right))
+        if kind == "signed":
+            sign, of = parts
+            if _kind_of(of) == "NUMBER":
+                return self._literal(of, str(sign))
+            number = self._number(of)
+            return number if sign == "+" else Arithmetic("*", Literal(Kind.NUMBER, -1), number)
+        if kind in _NAMES:
+            return self._named(node, "")
+        if kind not in ("TEXT", "NUMBER", "TIME", "TRUE", "FALSE"):
+            self._fail(node, "a condition stands where a value may stand")
+        return self._literal(node)
+
+    def _number(self, node: Parsed) -> Value:
+        value = self._value(node)
+        if isinstance(value, (Attribute, PayloadText)):
+            return AsNumber(value)
+        if value.kind is not Kind.NUMBER:
+            self._fail(node, f"a {value.kind.value} stands where a number may stand")
+        return value
+
+    def _boolean(self, value: Value, node: Parsed) -> Value:
+        if isinstance(value, (Attribute, PayloadText)):
+            return AsBoolean(value)
+        if value.kind is not Kind.BOOLEAN:
+            self._fail(node, f"a {value.kind.value} stands where a condition may stand: compare it")
+        return value
+
+    def _named(self, node: Parsed, what: str) -> Value:
+        kind = _kind_of(node)
+        if kind not in _NAMES:
+            self._fail(node, f"{what} is for a name alone")
+        name = str(node)
+        if kind == "QUOTED":
+            return named(name[1:-1].replace('""', '"'), self._schema, is_quoted=True)
+        if name == DELIVERY_MODE:
+            return Literal(Kind.TEXT, "NON_PERSISTENT" if self._is_volatile else "PERSISTENT")
+        if name.startswith("JMS"):
+            field = header_named(name)
+            if field is None:
+                self._fail(node, f"there is no {name}: there are {', '.join(HEADER_NAMES)}")
+            return field
+        return named(name, self._schema)
+
+    def _literal(self, node: Parsed, sign: str = "") -> Literal:
+        kind, text = _kind_of(node), str(node)
+        if kind == "TEXT":
+            return Literal(Kind.TEXT, _unquoted(text))
+        if kind == "NUMBER":
+            try:
+                return Literal(Kind.NUMBER, number_written(text, sign))
+            except ValueError as error:
+                self._fail(node, str(error))
+        if kind != "TIME":
+            return Literal(Kind.BOOLEAN, kind == "TRUE")
+        word = text[: text.index("'")].strip().lower()
+        try:
+            moment = row_filter.moment(word, _unquoted(text[text.index("'") :]))
+        except InvalidArgument as error:
+            self._fail(node, str(error))
+        return Literal(Kind.DATE if word == "date" else Kind.TIME, moment)
+
+    def _fail(self, node: Parsed, what: str) -> NoReturn:
+        line, column = _place_of(node)
+        raise wrong(self._text, what, line, column)
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, (Attribute, PayloadText))
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
+
+
+def _kind_of(node: Parsed) -> str:
+    """The rule of a tree, the terminal of a token."""
+    if node is None:
+        return ""
+    return str(node.type if hasattr(node, "type") else node.data)
+
+
+def _parts_of(node: Parsed) -> Sequence[Parsed]:
+    return getattr(node, "children", ())
+
+
+def _place_of(node: Parsed) -> tuple[int, int]:
+    where = getattr(node, "meta", node)
+    return getattr(where, "line", 0), getattr(where, "column", 0)

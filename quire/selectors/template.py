@@ -1,0 +1,118 @@
+"""A template: a message-shaped value that asks for the messages that look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+from quire.errors import InvalidArgument
+from quire.messages.message import GROUP_KEY
+from quire.messages.message_fields import Fields, check_payload
+from quire.moments import Moment, check_moment
+
+
+class Presence(Enum):
+    """What a template asks of a field besides values."""
+
+    ANY = "any"
+
+    def __repr__(self) -> str:
+        return "quire.ANY"
+
+
+ANY: Final = Presence.ANY
+"""In a template: the field is there, whatever its value is."""
+
+HEADER_FIELDS: Final = (
+    "priority",
+    "group",
+    "sender",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+    "expires_at",
+    "deliver_at",
+)
+"""The fields of a template that are columns of every block."""
+_TIMES: Final = ("expires_at", "deliver_at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """The messages that are asked for: those whose fields are equal to all that are set here.
+
+    A field that is None is not asked. `quire.ANY` asks that it is there, with any value. Of
+    attributes and columns the named ones are asked, whatever others a message has. What is not set
+    at all asks for every message. Raises InvalidArgument, as a put does, for what no message can
+    have.
+    """
+
+    payload: bytes | Presence | None = None
+    """All of its bytes; of queues of bytes."""
+    priority: int | Presence | None = None
+    """0 is one, too, which messages have of which their puts said none; so ANY is always there."""
+    group: int | Presence | None = None
+    """As `priority`."""
+    sender: str | Presence | None = None
+    """Who has put it."""
+    correlation_id: str | Presence | None = None
+    """As its put set it."""
+    reply_to: str | Presence | None = None
+    """As its put set it."""
+    content_type: str | Presence | None = None
+    """As its put set it."""
+    expires_at: Moment | Presence | None = None
+    """Until when it is to be handed out, to the microsecond."""
+    deliver_at: Moment | Presence | None = None
+    """From when on it is handed out, to the microsecond."""
+    group_key: str | Presence | None = None
+    """Of its ordered group."""
+    attributes: Mapping[str, str | Presence] = field(default_factory=dict)
+    """Pairs that are in the message's."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Values by column, of typed queues; None is not asked here, too."""
+
+    def __post_init__(self) -> None:
+        keep = object.__setattr__
+        for name in ("attributes", "columns"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+                raise InvalidArgument(f"{name} {given!r:.100}: give a mapping of texts to values")
+            keep(self, name, MappingProxyType(dict(given)))
+        for name in _TIMES:
+            given = getattr(self, name)
+            if given is not None and given is not ANY:
+                keep(self, name, check_moment(name, given))
+        if self.payload is not None and self.payload is not ANY:
+            keep(self, "payload", check_payload(self.payload))
+        told = {name: getattr(self, name) for name in (*HEADER_FIELDS, "group_key")}
+        told = {name: value for name, value in told.items() if value not in (None, ANY)}
+        pairs = {key: "" if value is ANY else value for key, value in self.attributes.items()}
+        Fields(**told, attributes=pairs or None)
+        if self.group_key is not None and GROUP_KEY in self.attributes:
+            raise InvalidArgument(
+                f"group_key and the attribute {GROUP_KEY!r} say the same: give one of them"
+            )
+
+    def __hash__(self) -> int:
+        return hash((self.payload, self.correlation_id, *self.attributes, *self.columns))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.plain(),)
+
+    def plain(self) -> dict[str, Any]:
+        """What is set, by name; as keyword arguments it makes the template again."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in ("attributes", "columns"):
+            given[name] = dict(given[name])
+            if not given[name]:
+                del given[name]
+        return given
+
+
+def _made(given: dict[str, Any]) -> Template:
+    return Template(**given)

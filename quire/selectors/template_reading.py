@@ -1,0 +1,81 @@
+"""From a template to a condition: of the same parts that a selector is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from quire.errors import InvalidSelector
+from quire.messages.message import GROUP_KEY
+from quire.rows import row_filter
+
+from .names import kind_of
+from .template import ANY, HEADER_FIELDS, Template
+from .truths import All, Compared, IsThere, Not, OfRow, Truth
+from .values import Attribute, Header, Kind, Literal, Payload, Value
+
+_TEXTS = ("sender", "correlation_id", "reply_to", "content_type")
+
+
+def read_template(template: Template, schema: pa.Schema | None) -> Truth:
+    """The condition. Raises InvalidSelector, naming the field that the queue cannot have."""
+    parts = list(_parts(template))
+    if template.payload is not None:
+        if schema is not None:
+            raise InvalidSelector(
+                "the template asks for a payload, and the queue holds rows: give columns"
+            )
+        parts.append(_asked(Payload(), template.payload))
+    asked = {name: value for name, value in template.columns.items() if value is not None}
+    if asked and schema is None:
+        raise InvalidSelector(
+            f"the template asks for columns ({', '.join(asked)}), and the queue holds bytes: give "
+            "attributes or the payload"
+        )
+    parts += [_of_column(schema, name, value) for name, value in asked.items()]
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def _parts(template: Template) -> Iterator[Truth]:
+    """Of the header."""
+    for name in HEADER_FIELDS:
+        given = getattr(template, name)
+        if given is not None:
+            yield _asked(Header(name, Kind.TEXT if name in _TEXTS else Kind.NUMBER), given)
+    if template.group_key is not None:
+        yield _asked(Attribute(GROUP_KEY), template.group_key)
+    for name, given in template.attributes.items():
+        if given is not None:
+            yield _asked(Attribute(name), given)
+
+
+def _asked(value: Value, given: Any) -> Truth:
+    return IsThere(value) if given is ANY else Compared("=", value, Literal(value.kind, given))
+
+
+def _of_column(schema: pa.Schema, name: str, given: Any) -> Truth:
+    index = schema.get_field_index(name)
+    if index < 0:
+        raise InvalidSelector(
+            f"the template asks for column {name!r}; there are {', '.join(schema.names)}"
+        )
+    if given is ANY:
+        return Not(OfRow(row_filter.Null(name, is_null=True)))
+    type_ = schema.field(index).type
+    kind = kind_of(type_)
+    try:
+        if kind is Kind.NESTED or (isinstance(given, bool) and kind is not Kind.BOOLEAN):
+            raise TypeError("of other types, and of nested ones, only quire.ANY can be asked")
+        scalar = pa.scalar(given, type_)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidSelector(
+            f"the template asks for column {name!r} of type {type_} to be {given!r:.100}: {error}"
+        ) from None
+    plain = given
+    if kind is Kind.DATE:
+        plain = row_filter.Day(scalar.value)
+    elif kind is Kind.TIME:
+        plain = row_filter.Instant(scalar.value)
+    return OfRow(row_filter.Compared(name, "=", plain, scalar))

@@ -1,0 +1,229 @@
+"""What conditions compare: literals, what a message says, and what is reckoned of these.
+
+Each value can be had of one message, and of the messages of a block at once: of texts an array (or
+None: none has one), of numbers `Numbers`, of booleans `Truths`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from quire.messages.message import Message
+from quire.messages.streamed_message import StreamedMessage
+
+from .block_columns import BlockColumns, Truths, numbers_of, row_column, text_of, truths_of
+from .numbers import Number, Numbers, arithmetic, arithmetic_of, number_of
+
+
+class Kind(Enum):
+    """What is compared with one another: values of one kind."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    TIME = "time"
+    DATE = "date"
+    BYTES = "bytes"
+    NESTED = "list, map or struct"
+
+
+class Value(Protocol):
+    """A value of a condition."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it can be compared with."""
+
+    def of(self, message: Message) -> Any:
+        """Of one message; None: it has none."""
+
+    def column(self, columns: BlockColumns) -> Any:
+        """Of many messages."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """One that is written in the selector, or asked by the template."""
+
+    kind: Kind
+    value: Any
+
+    def of(self, message: Message) -> Any:
+        """The same for all."""
+        return self.value
+
+    def column(self, columns: BlockColumns) -> Any:
+        """The same for all: of texts and bytes one scalar."""
+        if self.kind is Kind.NUMBER:
+            return Numbers.of_number(self.value)
+        if self.kind is Kind.BOOLEAN:
+            return Truths(np.bool_(self.value), np.bool_(not self.value))
+        return pa.scalar(self.value)
+
+
+@dataclass(frozen=True)
+class Header:
+    """A field of the header, under its name as a message has it."""
+
+    name: str
+    kind: Kind
+    divisor: int = 1  # 1000: microseconds are seen as milliseconds
+
+    def of(self, message: Message) -> Any:
+        """As the message has it."""
+        value = getattr(message, self.name)
+        return value // self.divisor if self.divisor > 1 and value is not None else value
+
+    def column(self, columns: BlockColumns) -> Any:
+        """As the block has it."""
+        if self.kind is Kind.TEXT:
+            return columns.text(self.name)
+        numbers = columns.number(self.name)
+        if self.divisor == 1:
+            return numbers
+        return numbers._replace(exact=numbers.exact // self.divisor)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A text that is read as a number or a boolean where it is compared with one."""
+
+    name: str
+    kind: ClassVar[Kind] = Kind.TEXT
+
+    def of(self, message: Message) -> str | None:
+        """None where the message does not have it."""
+        return message.attributes.get(self.name)
+
+    def column(self, columns: BlockColumns) -> pa.Array | None:
+        """Null where a message does not have it."""
+        return columns.attribute(self.name)
+
+
+@dataclass(frozen=True)
+class PayloadText:
+    """The payload as text, which is read as an attribute is. Streams, and other bytes, are none."""
+
+    kind: ClassVar[Kind] = Kind.TEXT
+
+    def of(self, message: Message) -> str | None:
+        """None where it is no text."""
+        return None if isinstance(message, StreamedMessage) else text_of(message.payload)
+
+    def column(self, columns: BlockColumns) -> pa.Array | None:
+        """Null where it is no text."""
+        return columns.payload_text()
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The payload as it is; of streams none."""
+
+    kind: ClassVar[Kind] = Kind.BYTES
+
+    def of(self, message: Message) -> bytes | None:
+        """None of a stream."""
+        return None if isinstance(message, StreamedMessage) else message.payload
+
+    def column(self, columns: BlockColumns) -> pa.Array | None:
+        """None of streams."""
+        return columns.payload()
+
+
+@dataclass(frozen=True)
+class RowColumn:
+    """A column of a typed queue."""
+
+    name: str
+    kind: Kind
+
+    def of(self, message: Message) -> Any:
+        """As Python has it; a decimal as a double."""
+        value = row_column(message.row, self.name)[0].as_py()  # type: ignore[attr-defined]
+        if isinstance(value, Decimal):
+            return float(value)
+        return value
+
+    def column(self, columns: BlockColumns) -> Any:
+        """As the block has it."""
+        array = columns.row_column(self.name)
+        if self.kind is Kind.BOOLEAN:
+            return Truths.of_array(array.cast(pa.bool_()))
+        return row_numbers(array) if self.kind is Kind.NUMBER else array
+
+
+def row_numbers(array: pa.Array) -> Numbers:
+    """A column of integers as exact numbers, one of others as doubles."""
+    if pa.types.is_null(array.type):
+        return Numbers.of_number(None)
+    known = np.True_
+    if array.null_count:
+        known = array.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(array.type):
+        values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return Numbers.of_exact(values, known)
+    doubles = array.cast(pa.float64()).fill_null(0.0)
+    return Numbers.of_approximate(doubles.to_numpy(zero_copy_only=False), known)
+
+
+@dataclass(frozen=True)
+class AsNumber:
+    """A text read as a number."""
+
+    text: Value
+    kind: ClassVar[Kind] = Kind.NUMBER
+
+    def of(self, message: Message) -> Number | None:
+        """None where it is none."""
+        text = self.text.of(message)
+        return None if text is None else number_of(text)
+
+    def column(self, columns: BlockColumns) -> Numbers:
+        """Not known where it is none."""
+        return numbers_of(self.text.column(columns))
+
+
+@dataclass(frozen=True)
+class AsBoolean:
+    """A text read as true or false."""
+
+    text: Value
+    kind: ClassVar[Kind] = Kind.BOOLEAN
+
+    def of(self, message: Message) -> bool | None:
+        """None where it is neither."""
+        text = self.text.of(message)
+        return None if text is None else boolean_of(text)
+
+    def column(self, columns: BlockColumns) -> Truths:
+        """Unknown where it is neither."""
+        return truths_of(self.text.column(columns), boolean_of)
+
+
+def boolean_of(text: str) -> bool | None:
+    """True or false as a text says it, in capital or small letters."""
+    return {"true": True, "false": False}.get(text.lower()) if len(text) <= 5 else None
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Two numbers with + - * or / between them."""
+
+    sign: str
+    left: Value
+    right: Value
+    kind: ClassVar[Kind] = Kind.NUMBER
+
+    def of(self, message: Message) -> Number | None:
+        """None where it has no value (SN1)."""
+        return arithmetic_of(self.sign, self.left.of(message), self.right.of(message))
+
+    def column(self, columns: BlockColumns) -> Numbers:
+        """Not known where it has no value (SN1)."""
+        return arithmetic(self.sign, self.left.column(columns), self.right.column(columns))
