@@ -92,7 +92,14 @@ def _rows(part: Delivered, choice: Choice) -> NDArray[np.int64]:
     """The rows of a part for which the condition holds, counted from its first."""
     if choice.condition is None:
         return np.arange(part.stop - part.start)
-    return np.flatnonzero(choice.condition.rows(part))
+    chosen = choice.condition.rows(
+        part.block,
+        first_id=part.first_id,
+        time_us=part.time_us,
+        start=part.start,
+        stop=part.stop,
+    )
+    return np.flatnonzero(chosen)
 
 
 def _ranges(

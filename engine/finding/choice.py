@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Final, NamedTuple
 
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
 from quire.interface.finding import check_key_of
 from quire.messages.message_id import MessageId
-from quire.selectors import Condition, Template, condition
+from quire.selectors.condition import Condition, condition
+from quire.selectors.template import Template
+
+_FIELDS: Final = {each.name for each in fields(Template)}
 
 
 class Choice(NamedTuple):
@@ -31,10 +35,10 @@ def choice_of(queue: Queue, where: object) -> Choice:
         return ALL
     if isinstance(where, (int, MessageId)):
         return Choice(message_id=check_key_of(where))
-    if isinstance(where, Mapping):
+    if isinstance(where, Mapping) and where.keys() <= _FIELDS:
         where = Template(**where)
     if not isinstance(where, (str, Template)):
         raise InvalidArgument(
             f"where {where!r:.100}: give a selector (a str), a quire.Template, or a message's id"
         )
-    return Choice(condition=condition(where, queue.schema))
+    return Choice(condition=condition(where, queue.schema, is_volatile=queue.is_volatile))

@@ -27,7 +27,7 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
 from quire.reports.info import Description
-from quire.selectors import Template
+from quire.selectors.template import Template
 
 from .coroutines import awaited, awaited_put, told_as
 from .payloads import AsyncPayloadWriter

@@ -9,7 +9,7 @@ from quire.batches.delivered_messages import Messages
 from quire.errors import InvalidArgument
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
-from quire.selectors import Template
+from quire.selectors.template import Template
 
 MessageKey: TypeAlias = int | MessageId
 """The id of a message, as its put returned it."""

@@ -24,6 +24,7 @@ from quire.interface.starts import check_start
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.remote.limits import LOOK_CHARACTERS, SPAN_LEVELS
+from quire.selectors.template import ANY, Template
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
 _SPAN: Final = 4  # of time, in microseconds
 _INT: Final = 5  # of more than 64 bits, in decimal digits
+_PRESENT: Final = 6  # in a template: with any value
 _US: Final = timedelta(microseconds=1)
 
 
@@ -77,6 +79,8 @@ def _extended(code: int, data: memoryview) -> Any:
         return str(data, "utf-8", "surrogatepass")
     if code == _INT:
         return int(str(data, "ascii"))
+    if code == _PRESENT:
+        return ANY
     if code == _SPAN:
         return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
     raise ValueError(f"a value of kind {code} is none")
@@ -124,6 +128,10 @@ def _ready(value: Any, levels: int) -> Any:
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
         return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
+    if value is ANY:
+        return msgspec.msgpack.Ext(_PRESENT, b"")
+    if isinstance(value, Template):
+        value = value.plain()
     if levels and isinstance(value, Mapping):
         return {key: _ready(each, levels - 1) for key, each in value.items()}
     if levels and isinstance(value, list):
