@@ -107,9 +107,10 @@ class EmbeddedStore(StoreLife, SingleCalls):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        asked = asked_form(exclusive, durable)
+        asked = asked_form(exclusive, durable, where)
         return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call

@@ -172,6 +172,7 @@ PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 ROWS_LOOKED_UP = 257  # offsets of payloads of a block that is read one by one, at a time
 BYTES_LOOKED_UP = 65_536  # of these payloads, that are copied at once
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
+MAX_SUBSCRIPTION_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 6 * MAX_TEXT_BYTES  # with its selector
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = (
     MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES + MAX_SCHEMA_BYTES
@@ -257,6 +258,7 @@ assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
 assert MAX_STATE_VALUE_BYTES * 2 < MAX_STATE_CHANGE_BYTES < MAX_STATE_NAME_BYTES < MAX_STATE_BYTES
 assert MAX_CATALOG_ENTRY_BYTES < MAX_SCHEDULE_ENTRY_BYTES < GROUP_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_SUBSCRIPTION_ENTRY_BYTES < GROUP_BYTES
 assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 

@@ -17,8 +17,9 @@ from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
-from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry
+from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.selectors.condition import condition
 
 
 def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
@@ -246,12 +247,18 @@ def topic_named(state: State, name: str) -> Queue:
     return queue
 
 
-def check_form(queue: str, subscription: Subscription, asked: Mapping[str, bool]) -> None:
+def check_where(queue: Queue, where: object) -> None:
+    """A selector fits the queue. Raises InvalidSelector."""
+    if isinstance(where, str):
+        condition(where, queue.schema, is_volatile=queue.is_volatile)
+
+
+def check_form(queue: str, subscription: Subscription, asked: Mapping[str, object]) -> None:
     """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
     name = subscription.name
-    there = {"exclusive": subscription.exclusive, "durable": subscription.durable}
+    there = {name: getattr(subscription, name) for name in SubscriptionForm._fields}
     differing = [
-        f"{option} is {there[option]}, not {wanted}"
+        f"{option} is {there[option]!r}, not {wanted!r}"
         for option, wanted in asked.items()
         if there[option] != wanted
     ]

@@ -331,7 +331,7 @@ class Definitions:
         return released
 
     def subscribe(
-        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool]
+        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool | str]
     ) -> list[int]:
         """Make subscriptions, by queue and name; where there is one already, it stays as it is.
 
@@ -343,6 +343,7 @@ class Definitions:
         all_there = SubscriptionExists("all of them are there already")
         for (queue, subscription), start in starts.items():
             target = definition_checks.topic_named(state, queue)
+            definition_checks.check_where(target, asked.get("where"))
             if start != "earliest" and subscription not in target.named:
                 begin = target.end_position if start == "latest" else int(start)
                 target.releases.check_beginning(begin)

@@ -38,6 +38,7 @@ from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
+from quire.selectors.condition import Condition, condition
 
 from .read_structure import ReadStructure
 
@@ -81,6 +82,8 @@ class Subscription:
         "selection",
         "spent",
         "subscription_id",
+        "wanted",
+        "where",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +112,8 @@ class Subscription:
         self.later: list[tuple[int, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
-        self.exclusive, self.durable = durable.exclusive, durable.durable
+        self.exclusive, self.durable, self.where = durable.exclusive, durable.durable, durable.where
+        self.wanted: Condition | None = None  # what it asks for; None: everything
         self.holder: object = None  # who took of it last, where it is exclusive (U6)
         self.seeker: object = None  # who is to move it (U6)
         self.is_guarded = self.exclusive  # not everybody may take of it
@@ -134,9 +138,12 @@ class Subscription:
 
     # Rules, and who may take (U6)
 
-    def obey(self, properties: Properties) -> None:
+    def obey(self, properties: Properties, *, is_volatile: bool = False) -> None:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
         rule = properties.selected_by
+        if self.where is not None:  # of an older queue's block its columns may be others by now
+            self.wanted = condition(self.where, properties.schema, is_volatile=is_volatile)
+            rule = *rule, self.where, properties.schema
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)
             self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
@@ -356,10 +363,21 @@ class Subscription:
         self.delivered += run[1] - run[0]
         return *run, is_expired
 
+    def take_unwanted(self, limit: int) -> tuple[int, int] | None:
+        """The first run of what it does not ask for, now in flight, to count as read."""
+        if self.selection is None or self.seeker is not None:
+            return None
+        run = self.selection.take_unwanted(limit)
+        if run is not None:
+            self.delivered += run[1] - run[0]
+        return run
+
     @property
     def has_gone(self) -> bool:
-        """Whether there is anything spent or expired."""
-        return bool(self.spent) or bool(self.expired)
+        """Whether there is anything spent, expired or not asked for."""
+        selection = self.selection
+        is_unwanted = selection is not None and bool(selection.unwanted)
+        return is_unwanted or bool(self.spent) or bool(self.expired)
 
     # What is taken by its position
 

@@ -245,11 +245,14 @@ class Gets:
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
     ) -> tuple[int, list[tuple[Message, str]]]:
-        """Take what is spent or expired: how many, and those that are to be kept.
+        """Take what is spent, expired or not asked for: how many, and those that are to be kept.
 
         Of these `most` at once, and with each, why nobody else gets it any more.
         """
         self._is_counted = False
+        passed = self._unwanted(queue, subscription, EXPIRED_AT_ONCE)
+        if passed:
+            return passed, []
         with queue.lock:
             if subscription.expired and not queue.config.properties.keep_expired:
                 most = EXPIRED_AT_ONCE
@@ -273,6 +276,22 @@ class Gets:
         elif len(messages) != len(why):  # some were read past meanwhile: which is not known
             why = [TOO_OFTEN] * len(messages)
         return end - start, list(zip(messages, why, strict=True))
+
+    def _unwanted(self, queue: Queue, subscription: Subscription, most: int) -> int:
+        """Take what the subscription does not ask for: how many, at most so many."""
+        left = most
+        for _ in range(PURGED_RUNS - len(self.taken)):
+            with queue.lock:
+                run = subscription.take_unwanted(left) if left else None
+            if run is None:
+                break
+            try:
+                self._note(queue, subscription, *run, None, 0)
+            except BaseException:
+                self.take_back(queue, subscription, [run])
+                raise
+            left -= run[1] - run[0]
+        return most - left
 
     def _expired(self, queue: Queue, subscription: Subscription, most: int) -> int:
         """Take more that has expired and is not kept: how many, at most so many."""

@@ -164,9 +164,10 @@ class SingleCalls:
         start: Start = "earliest",
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
-        return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable, where)[0]
 
     def put_many(
         self: Store,

@@ -156,11 +156,12 @@ class Store(Protocol):
         start: Start = "earliest",
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> SubscriptionInfo:
         """Make a subscription of a topic, durably; one that is there already stays as it is.
 
-        So it may be asked for again and again. Of one that is there, `exclusive` and `durable` must
-        be as asked for, where they are given; `start` only says where a new one begins.
+        So it may be asked for again and again. Of one that is there, `exclusive`, `durable` and
+        `where` must be as asked for, where given; `start` only says where a new one begins.
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
         int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
@@ -179,9 +180,13 @@ class Store(Protocol):
         it. What an owner that was killed leaves behind of its own is removed a minute after the
         next opening.
 
+        `where`: a selector (docs/selectors.md), up to 1 KiB; what it does not hold for counts as
+        read by this subscription, and is no delivery. So that takes no room for long; until then it
+        is `pending`. It stays as it was made, too.
+
         Raises QueueNotFound, SubscriptionExists (one is there, and not as asked for: it tells what
-        differs), InvalidArgument (a work queue; a position that is not there yet), PositionLost (a
-        message that is not kept).
+        differs), InvalidSelector, InvalidArgument (a work queue; a position that is not there yet),
+        PositionLost (a message that is not kept).
         """
 
     @change

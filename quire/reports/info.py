@@ -121,6 +121,7 @@ class SubscriptionInfo:
     # them in their sequence.
     delayed: int = 0
     exclusive: bool = False  # one transaction at a time has messages of it
+    where: str | None = None  # the selector of what it asks for; None: all
     durable: bool = True  # else it ends with its client
     gaps: int = 0  # messages handed out though one before them in their sequence was missing
 

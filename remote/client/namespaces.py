@@ -41,6 +41,7 @@ class Elsewhere(Makes, Protocol):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration.subscribe_many`: what is not durable ends with the store object."""
 
@@ -105,9 +106,10 @@ class MadeIntegration(Made, IntegrationCalls):
         starts: Mapping[str, Start],
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         given = starts_given(subscription, starts)
-        return self._of.make_subscriptions(subscription, given, exclusive, durable)
+        return self._of.make_subscriptions(subscription, given, exclusive, durable, where)
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._of.await_source(source, callback)

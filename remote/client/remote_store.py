@@ -148,11 +148,12 @@ class RemoteStore(MadeStore):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable hangs on a channel of its own."""
         given: Header = {
             "subscription": subscription, "starts": starts, "exclusive": exclusive,
-            "durable": durable,
+            "durable": durable, "where": where,
         }  # fmt: skip
         ask = self._hold if durable is False else self._frames
         infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, given))

@@ -44,6 +44,7 @@ class HoldingStore(Protocol):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """`subscribe_many`, held by this client."""
 
