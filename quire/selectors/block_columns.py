@@ -16,6 +16,7 @@ from quire.block import Block, StreamedBlock
 from quire.block.arrow import binary_array, text_array
 from quire.block.format import ABSENT_TIME, COLUMN_NAMES
 from quire.block.header_columns import Attributes
+from quire.definitions.row_schema import nulls
 from quire.rows.row_block import RowBlock
 
 from .numbers import Flags, Numbers, number_of
@@ -102,9 +103,9 @@ class BlockColumns:
         offsets = self._block.offsets[self._start : self._stop + 1]
         return binary_array(offsets, self._block.payload)
 
-    def row_column(self, name: str) -> pa.Array:
+    def row_column(self, name: str, type_: pa.DataType) -> pa.Array:
         """A column of rows; null throughout where the block is older than the column."""
-        return row_column(self._block.rows, name).slice(self._start, self.count)
+        return row_column(self._block.rows, name, type_).slice(self._start, self.count)
 
     def _once(self, source: str, name: str, make: Callable[[str], Any]) -> Any:
         key = source, name
@@ -133,10 +134,10 @@ class BlockColumns:
             return pa.array([text_of(each) for each in payload.to_pylist()], pa.string())
 
 
-def row_column(rows: pa.RecordBatch, name: str) -> pa.Array:
+def row_column(rows: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
     """A column of rows, whose schema may not have it yet."""
     index = rows.schema.get_field_index(name)
-    return pa.nulls(rows.num_rows) if index < 0 else rows.column(index)
+    return nulls(rows.num_rows, type_) if index < 0 else rows.column(index)
 
 
 def text_of(payload: bytes) -> str | None:

@@ -142,26 +142,25 @@ class RowColumn:
 
     name: str
     kind: Kind
+    type: pa.DataType
 
     def of(self, message: Message) -> Any:
         """As Python has it; a decimal as a double."""
-        value = row_column(message.row, self.name)[0].as_py()  # type: ignore[attr-defined]
+        value = row_column(message.row, self.name, self.type)[0].as_py()  # type: ignore[attr-defined]
         if isinstance(value, Decimal):
             return float(value)
         return value
 
     def column(self, columns: BlockColumns) -> Any:
         """As the block has it."""
-        array = columns.row_column(self.name)
+        array = columns.row_column(self.name, self.type)
         if self.kind is Kind.BOOLEAN:
-            return Truths.of_array(array.cast(pa.bool_()))
+            return Truths.of_array(array)
         return row_numbers(array) if self.kind is Kind.NUMBER else array
 
 
 def row_numbers(array: pa.Array) -> Numbers:
     """A column of integers as exact numbers, one of others as doubles."""
-    if pa.types.is_null(array.type):
-        return Numbers.of_number(None)
     known = np.True_
     if array.null_count:
         known = array.is_valid().to_numpy(zero_copy_only=False)
