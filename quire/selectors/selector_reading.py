@@ -55,8 +55,8 @@ class _Reading:
         if kind in _NAMES:
             return IsTrue(self._boolean(self._value(node), node))
         if kind in ("any", "all"):
-            made = [self.truth(part) for part in parts]
-            return OneOf(made) if kind == "any" else All(made)
+            joined = [self.truth(part) for part in parts]
+            return OneOf(joined) if kind == "any" else All(joined)
         if kind == "negated":
             return Not(self.truth(parts[1]))
         if kind == "compared":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -60,6 +61,10 @@ class Literal:
 
     def column(self, columns: BlockColumns) -> Any:
         """The same for all: of texts and bytes one scalar."""
+        return self._for_all
+
+    @cached_property
+    def _for_all(self) -> Any:
         if self.kind is Kind.NUMBER:
             return Numbers.of_number(self.value)
         if self.kind is Kind.BOOLEAN:

@@ -95,12 +95,9 @@ def test_exact_numbers_are_right_or_have_no_value(sign: str, left: int, right: i
     if sign == "/" and right == 0:
         assert found is None
         return
-    whole = {
-        "+": operator.add,
-        "-": operator.sub,
-        "*": operator.mul,
-        "/": lambda a, b: math.trunc(Fraction(a, b)),
-    }[sign](left, right)
+    quotient = math.trunc(Fraction(left, right or 1))
+    wholes = {"+": left + right, "-": left - right, "*": left * right, "/": quotient}
+    whole = wholes[sign]
     assert found == (whole if LEAST <= whole <= GREATEST else None)
 
 
