@@ -9,10 +9,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.selectors.block_columns import numbers_of
 from quire.selectors.numbers import (
     GREATEST,
     LEAST,
@@ -145,3 +147,19 @@ def test_any_text_is_a_number_or_none(text: str) -> None:
     number_of(text)
     with suppress(ValueError):
         number_written(text)
+
+
+plain = st.one_of(
+    st.integers(-(10**19), 10**19).map(str),
+    st.text("0123456789-+./: e", max_size=20),
+    st.none(),
+)
+
+
+@given(st.lists(plain, max_size=12), st.integers(0, 3))
+def test_a_column_of_texts_is_read_as_each_of_them(texts: list[str | None], start: int) -> None:
+    """Digits at once and others one by one; also of a part of an array."""
+    rest = texts[start:]
+    found = told(numbers_of(pa.array(texts, pa.string())[start:]), len(rest))
+    expected = [None if text is None else number_of(text) for text in rest]
+    assert all(map(same, found, expected)), (found, expected)

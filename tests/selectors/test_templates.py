@@ -34,7 +34,7 @@ def test_a_field_that_is_set_is_equal(name: str) -> None:
     value = {**FULL, "payload": b"hello"}[name]
     assert chosen(BLOCK, quire.Template(**{name: value})) == [True, *NOBODY[1:]]
     longer = {str: "x", bytes: b"x", int: 1}
-    other = {**value, "size": "6"} if name == "attributes" else value + longer[type(value)]
+    other: Any = {**value, "size": "6"} if name == "attributes" else value + longer[type(value)]
     assert chosen(BLOCK, quire.Template(**{name: other})) == NOBODY
 
 
