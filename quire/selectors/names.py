@@ -51,7 +51,8 @@ def header_named(name: str) -> Value | None:
 def named(name: str, schema: pa.Schema | None, *, is_quoted: bool = False) -> Value:
     """A column, the payload or an attribute."""
     if schema is not None and (index := schema.get_field_index(name)) >= 0:
-        return RowColumn(name, kind_of(schema.field(index).type))
+        type_ = schema.field(index).type
+        return RowColumn(name, kind_of(type_), type_)
     if name == PAYLOAD and schema is None and not is_quoted:
         return PayloadText()
     return Attribute(name)

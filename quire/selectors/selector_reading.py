@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
@@ -55,17 +55,18 @@ class _Reading:
         if kind in _NAMES:
             return IsTrue(self._boolean(self._value(node), node))
         if kind in ("any", "all"):
-            made = [self.truth(part) for part in parts]
-            return OneOf(made) if kind == "any" else All(made)
+            joined = [self.truth(part) for part in parts]
+            return OneOf(joined) if kind == "any" else All(joined)
         if kind == "negated":
             return Not(self.truth(parts[1]))
         if kind == "compared":
             left, sign, right = parts
             return self._compared(str(sign), self._value(left), self._value(right), node)
-        if kind not in ("between", "among", "like", "null"):
+        if kind not in self._tests:
             self._fail(node, "a value stands where a condition may stand: compare it")
-        made = getattr(self, f"_{kind}")(node, parts[0], parts[2:])
-        return Not(made) if parts[1] is not None else made
+        place, is_not, *others = parts
+        made = self._tests[kind](self, node, place, others)
+        return made if is_not is None else Not(made)
 
     def _between(self, node: Parsed, place: Parsed, ends: Sequence[Parsed]) -> Truth:
         value, least, greatest = map(self._value, (place, *ends))
@@ -77,7 +78,7 @@ class _Reading:
         value, literals = self._named(place, "IN"), [self._value(item) for item in items]
         texts = [each.value for each in literals if isinstance(each, Literal)]
         if (
-            not isinstance(value, RowColumn)
+            not isinstance(value, (RowColumn, Literal))
             and value.kind is Kind.TEXT
             and all(isinstance(each, str) for each in texts)
         ):
@@ -92,15 +93,23 @@ class _Reading:
         if escape is not None and len(escape) != 1:
             self._fail(texts[1], "ESCAPE needs one character")
         try:
-            return Like(value, LikePattern(str(pattern), escape))
+            like = Like(value, LikePattern(str(pattern), escape))
         except ValueError as error:
             self._fail(texts[0], f"in the pattern {error}: it may stand before _, % and itself")
+        return Constant(like.pattern.is_like(value.value)) if isinstance(value, Literal) else like
 
     def _null(self, node: Parsed, place: Parsed, nothing: Sequence[Parsed]) -> Truth:
         value = self._named(place, "IS NULL")
         if isinstance(value, RowColumn):
-            return OfRow(row_filter.Null(value.name, is_null=True))
-        return Not(IsThere(value))
+            return OfRow(row_filter.Null(value.name, is_null=True), value.type)
+        return Constant(False) if isinstance(value, Literal) else Not(IsThere(value))
+
+    _tests: Final[Mapping[str, Callable[[_Reading, Parsed, Parsed, Sequence[Parsed]], Truth]]] = {
+        "between": _between,
+        "among": _among,
+        "like": _like,
+        "null": _null,
+    }
 
     def _compared(self, sign: str, left: Value, right: Value, node: Parsed) -> Truth:
         left, right = self._alike(sign, left, right)
@@ -129,15 +138,14 @@ class _Reading:
         return pair[0], pair[1]
 
     def _of_row(self, sign: str, column: RowColumn, literal: Literal, node: Parsed) -> Truth:
-        assert self._schema is not None
-        type_ = self._schema.field(column.name).type
+        type_ = column.type
         compared = row_filter.Compared(column.name, sign, literal.value)
         try:
             bound = row_filter.bound(compared, {column.name: type_})
             bound.mask(lambda name: pa.nulls(0, type_))
         except (InvalidArgument, pa.ArrowException) as error:
             self._fail(node, f"the column is {type_}, and cannot be compared so ({error})")
-        return OfRow(bound)
+        return OfRow(bound, type_)
 
     def _value(self, node: Parsed) -> Value:
         """What stands where a value has to."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import InvalidSelector
+from quire.definitions.row_schema import words_of
+from quire.errors import InvalidArgument, InvalidSelector
 from quire.messages.message import GROUP_KEY
 from quire.rows import row_filter
+from quire.rows.row_input import one_row
 
 from .names import kind_of
 from .template import ANY, HEADER_FIELDS, Template
@@ -61,21 +63,21 @@ def _of_column(schema: pa.Schema, name: str, given: Any) -> Truth:
         raise InvalidSelector(
             f"the template asks for column {name!r}; there are {', '.join(schema.names)}"
         )
-    if given is ANY:
-        return Not(OfRow(row_filter.Null(name, is_null=True)))
     type_ = schema.field(index).type
+    if given is ANY:
+        return Not(OfRow(row_filter.Null(name, is_null=True), type_))
     kind = kind_of(type_)
     try:
         if kind is Kind.NESTED or (isinstance(given, bool) and kind is not Kind.BOOLEAN):
-            raise TypeError("of other types, and of nested ones, only quire.ANY can be asked")
-        scalar = pa.scalar(given, type_)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidSelector(
-            f"the template asks for column {name!r} of type {type_} to be {given!r:.100}: {error}"
-        ) from None
+            raise InvalidArgument("of nested types, and of truth values, ask for quire.ANY")
+        scalar = one_row(words_of(pa.schema([pa.field(name, type_)])), {name: given}, None).batch[
+            0
+        ][0]
+    except InvalidArgument as error:
+        raise InvalidSelector(f"the template asks for column {name!r}: {error}") from None
     plain = given
     if kind is Kind.DATE:
         plain = row_filter.Day(scalar.value)
     elif kind is Kind.TIME:
         plain = row_filter.Instant(scalar.value)
-    return OfRow(row_filter.Compared(name, "=", plain, scalar))
+    return OfRow(row_filter.Compared(name, "=", plain, scalar), type_)

@@ -98,13 +98,16 @@ class OfRow:
     """A condition on one column of a typed queue: see `quire.rows.row_filter`."""
 
     condition: RowCondition
+    type: pa.DataType  # of the column
 
     def of(self, message: Message) -> bool | None:
         rows = message.row  # type: ignore[attr-defined]
-        return self.condition.mask(lambda name: row_column(rows, name))[0].as_py()  # type: ignore[no-any-return]
+        return self.condition.mask(lambda name: row_column(rows, name, self.type))[0].as_py()  # type: ignore[no-any-return]
 
     def rows(self, columns: BlockColumns) -> Truths:
-        return Truths.of_array(self.condition.mask(columns.row_column))
+        return Truths.of_array(
+            self.condition.mask(lambda name: columns.row_column(name, self.type))
+        )
 
 
 @dataclass(frozen=True)

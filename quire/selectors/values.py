@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -60,6 +61,10 @@ class Literal:
 
     def column(self, columns: BlockColumns) -> Any:
         """The same for all: of texts and bytes one scalar."""
+        return self._for_all
+
+    @cached_property
+    def _for_all(self) -> Any:
         if self.kind is Kind.NUMBER:
             return Numbers.of_number(self.value)
         if self.kind is Kind.BOOLEAN:
@@ -142,26 +147,25 @@ class RowColumn:
 
     name: str
     kind: Kind
+    type: pa.DataType
 
     def of(self, message: Message) -> Any:
         """As Python has it; a decimal as a double."""
-        value = row_column(message.row, self.name)[0].as_py()  # type: ignore[attr-defined]
+        value = row_column(message.row, self.name, self.type)[0].as_py()  # type: ignore[attr-defined]
         if isinstance(value, Decimal):
             return float(value)
         return value
 
     def column(self, columns: BlockColumns) -> Any:
         """As the block has it."""
-        array = columns.row_column(self.name)
+        array = columns.row_column(self.name, self.type)
         if self.kind is Kind.BOOLEAN:
-            return Truths.of_array(array.cast(pa.bool_()))
+            return Truths.of_array(array)
         return row_numbers(array) if self.kind is Kind.NUMBER else array
 
 
 def row_numbers(array: pa.Array) -> Numbers:
     """A column of integers as exact numbers, one of others as doubles."""
-    if pa.types.is_null(array.type):
-        return Numbers.of_number(None)
     known = np.True_
     if array.null_count:
         known = array.is_valid().to_numpy(zero_copy_only=False)
