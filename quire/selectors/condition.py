@@ -20,7 +20,7 @@ from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
 from quire.messages.message import Message
 
-from .analysis import Place, Reaches, equalities, may, needs_payload
+from .analysis import FieldPlace, Reaches, equalities, may, needs_payload
 from .block_columns import BlockColumns
 from .selector_reading import read_selector
 from .template import Template
@@ -34,7 +34,7 @@ ALONE: Final = 8
 """Up to so many messages of a block are looked at one by one, which is faster (measured)."""
 
 
-class Condition:
+class MessageCondition:
     """What a selector or a template asks of a queue's messages. It is never changed.
 
     `needs_payload`: whether payloads are looked at. `equalities`: what every chosen message has,
@@ -47,7 +47,7 @@ class Condition:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self.needs_payload = needs_payload(truth)
-        self.equalities: Mapping[Place, Any] = MappingProxyType(equalities(truth))
+        self.equalities: Mapping[FieldPlace, Any] = MappingProxyType(equalities(truth))
 
     def rows(
         self, block: Block, *, first_id: int, time_us: int, start: int = 0, stop: int | None = None
@@ -78,7 +78,9 @@ class Condition:
         return may(self._truth, reaches, count)
 
 
-def condition(where: Where, schema: str | None = None, *, is_volatile: bool = False) -> Condition:
+def condition(
+    where: Where, schema: str | None = None, *, is_volatile: bool = False
+) -> MessageCondition:
     """What a selector or a template asks of the messages of a queue.
 
     `schema`: the words of a typed queue's; None for queues of bytes. Raises InvalidSelector, of a
@@ -88,10 +90,12 @@ def condition(where: Where, schema: str | None = None, *, is_volatile: bool = Fa
         return _of_selector(where, schema, is_volatile=is_volatile)
     if not isinstance(where, Template):
         raise InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")
-    return Condition(read_template(where, None if schema is None else schema_of_words(schema)))
+    return MessageCondition(
+        read_template(where, None if schema is None else schema_of_words(schema))
+    )
 
 
 @lru_cache(maxsize=256)
-def _of_selector(text: str, schema: str | None, *, is_volatile: bool) -> Condition:
+def _of_selector(text: str, schema: str | None, *, is_volatile: bool) -> MessageCondition:
     words = None if schema is None else schema_of_words(schema)
-    return Condition(read_selector(text, words, is_volatile=is_volatile))
+    return MessageCondition(read_selector(text, words, is_volatile=is_volatile))
