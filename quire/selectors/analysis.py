@@ -1,6 +1,6 @@
 """What is known of a condition before any message is looked at.
 
-- SC3: a block may be left out by how far its columns reach only if nothing in it can be true.
+- TV3: a block may be left out by how far its columns reach only if nothing in it can be true.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def equalities(truth: Truth) -> dict[FieldPlace, Any]:
 
 
 def may(truth: Truth, reaches: Reaches, count: int) -> bool:
-    """Whether it may be true of any of so many rows, whose columns reach so far (SC3)."""
+    """Whether it may be true of any of so many rows, whose columns reach so far (TV3)."""
     if isinstance(truth, OfRow):
         return truth.condition.may(reaches, count)
     if isinstance(truth, All):

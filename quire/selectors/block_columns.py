@@ -17,13 +17,13 @@ from quire.block.arrow import binary_array, text_array
 from quire.block.format import ABSENT_TIME, COLUMN_NAMES
 from quire.block.header_columns import Attributes
 from quire.definitions.row_schema import nulls
+from quire.limits import PLAIN_NUMBER_DIGITS
 from quire.rows.row_block import RowBlock
 
 from .numbers import Flags, NumberColumn, number_of
 
 _COLUMNS = {name: bit for bit, name in COLUMN_NAMES.items()}
 _TIMES = ("expires_at", "deliver_at")
-_MOST_DIGITS = 18  # which 64 bits hold in any case
 
 
 class Truths(NamedTuple):
@@ -216,7 +216,7 @@ def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_
         return np.zeros(count, np.int64), np.zeros(count, np.bool_)
     total = np.zeros(count, np.int64)
     is_minus = characters[np.minimum(offsets[:-1], len(characters) - 1)] == ord("-")
-    is_plain = (sizes > is_minus) & (sizes - is_minus <= _MOST_DIGITS)
+    is_plain = (sizes > is_minus) & (sizes - is_minus <= PLAIN_NUMBER_DIGITS)
     if validity is not None:
         is_plain &= _flags(validity, texts)
     longest = int(sizes[is_plain].max(initial=0))

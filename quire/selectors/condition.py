@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from quire.block import Block
 from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
+from quire.limits import ASKED_ONE_BY_ONE
 from quire.messages.message import Message
 
 from .analysis import FieldPlace, Reaches, equalities, may, needs_payload
@@ -29,9 +30,6 @@ from .truths import Truth
 
 Where: TypeAlias = str | Template
 """A selector or a template."""
-
-ALONE: Final = 8
-"""Up to so many messages of a block are looked at one by one, which is faster (measured)."""
 
 
 class MessageCondition:
@@ -58,7 +56,7 @@ class MessageCondition:
         packed has its own. Raises StoreCorrupt, as looking at the block does.
         """
         stop = block.count if stop is None else stop
-        if stop - start <= ALONE:
+        if stop - start <= ASKED_ONE_BY_ONE:
             chosen = np.zeros(stop - start, np.bool_)
             for row in range(start, stop):
                 message = block.message(
@@ -74,7 +72,7 @@ class MessageCondition:
         return self._truth.of(message) is True
 
     def may(self, reaches: Reaches, count: int) -> bool:
-        """Whether any of a block's rows may be chosen, by how far its columns reach (SC3)."""
+        """Whether any of a block's rows may be chosen, by how far its columns reach (TV3)."""
         return may(self._truth, reaches, count)
 
 

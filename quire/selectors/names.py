@@ -24,14 +24,13 @@ from quire.messages.message import GROUP_KEY
 
 from .values import Attribute, HeaderField, PayloadText, RowColumn, Value, ValueKind
 
-_MS: Final = 1000  # microseconds
 _HEADER: Final[dict[str, Value]] = {
     "JMSPriority": HeaderField("priority", ValueKind.NUMBER),
     "JMS_Quire_Group": HeaderField("group", ValueKind.NUMBER),
     "JMSMessageID": HeaderField("id", ValueKind.NUMBER),
-    "JMSTimestamp": HeaderField("time", ValueKind.NUMBER, _MS),
-    "JMSExpiration": HeaderField("expires_at", ValueKind.NUMBER, _MS),
-    "JMSDeliveryTime": HeaderField("deliver_at", ValueKind.NUMBER, _MS),
+    "JMSTimestamp": HeaderField("time", ValueKind.NUMBER, 1000),
+    "JMSExpiration": HeaderField("expires_at", ValueKind.NUMBER, 1000),
+    "JMSDeliveryTime": HeaderField("deliver_at", ValueKind.NUMBER, 1000),
     "JMSCorrelationID": HeaderField("correlation_id", ValueKind.TEXT),
     "JMSReplyTo": HeaderField("reply_to", ValueKind.TEXT),
     "JMSType": HeaderField("content_type", ValueKind.TEXT),

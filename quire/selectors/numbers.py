@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.limits import MAX_NUMBER_CHARACTERS
+
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
 _TEXT: Final = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
@@ -27,14 +29,13 @@ _EXACT_FORMS: Final = (
 _APPROXIMATE_FORM: Final = re.compile(
     r"((?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eEdDfF]))(?:[eE][+-]?[0-9]+)?)[dDfF]?"
 )
-_LONGEST: Final = 400  # characters; what no double of one value needs is no number
 
 Number = int | float
 
 
 def number_of(text: str) -> Number | None:
     """The number that a text is, in decimal digits; None: it is none."""
-    if len(text) > _LONGEST:
+    if len(text) > MAX_NUMBER_CHARACTERS:
         return None
     found = _TEXT.fullmatch(text)
     if found is None:

@@ -1,8 +1,8 @@
 """Conditions: what is true, false or unknown of messages, as SQL's logic of three values has it.
 
-- SC1: what is compared with something unknown is unknown. NOT leaves it so; AND is false if a part
+- TV1: what is compared with something unknown is unknown. NOT leaves it so; AND is false if a part
   is false, OR is true if a part is true, else both are unknown if a part is.
-- SC2: of one message alone and of the messages of a block at once the same is true.
+- TV2: of one message alone and of the messages of a block at once the same is true.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def same(one: Number | None, other: Number | None) -> bool:
 def test_columns_are_reckoned_as_single_numbers(
     sign: str, given: list[tuple[Number | None, Number | None]]
 ) -> None:
-    """With one number for all on either side, too."""
+    """With one number for all on either side, too (SN2)."""
     left, right = zip(*given, strict=True)
     expected = [arithmetic_of(sign, *pair) for pair in given]
     found = told(arithmetic(sign, column_of(left), column_of(right)), len(given))
