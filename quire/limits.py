@@ -72,6 +72,14 @@ MAX_SCHEMA_DEPTH = 16
 MAX_FILTER_BYTES = 16 << 10
 MAX_FILTER_DEPTH = 64
 
+# Of a selector. A text that is read as a number has no more characters than the longest double that
+# is written out (some 330). Of those of up to 18 digits, which 64 bits hold in any case, many are
+# read at once. Up to so many messages of a block are asked one by one: for fewer than some 20,
+# arrays cost more (measured: decision 27).
+MAX_NUMBER_CHARACTERS = 400
+PLAIN_NUMBER_DIGITS = 18
+ASKED_ONE_BY_ONE = 8
+
 # From this length on a block is read into memory that is mapped for it, in huge pages of this size.
 # Below it the C library keeps what was freed at hand, which is faster; from it on it maps memory
 # itself, in small pages, for each allocation (measured: decision 22).

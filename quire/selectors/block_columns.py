@@ -17,13 +17,13 @@ from quire.block.arrow import binary_array, text_array
 from quire.block.format import ABSENT_TIME, COLUMN_NAMES
 from quire.block.header_columns import Attributes
 from quire.definitions.row_schema import nulls
+from quire.limits import PLAIN_NUMBER_DIGITS
 from quire.rows.row_block import RowBlock
 
-from .numbers import Flags, Numbers, number_of
+from .numbers import Flags, NumberColumn, number_of
 
 _COLUMNS = {name: bit for bit, name in COLUMN_NAMES.items()}
 _TIMES = ("expires_at", "deliver_at")
-_MOST_DIGITS = 18  # which 64 bits hold in any case
 
 
 class Truths(NamedTuple):
@@ -72,20 +72,20 @@ class BlockColumns:
         self._made: dict[tuple[str, str], Any] = {}
         self.count = stop - start
 
-    def number(self, name: str) -> Numbers:
+    def number(self, name: str) -> NumberColumn:
         """A header column of numbers."""
         block = self._block
         if name == "id":
-            return Numbers.of_exact(block.ids(self._first_id, self._start, self._stop))
+            return NumberColumn.of_exact(block.ids(self._first_id, self._start, self._stop))
         if name == "time":
             if not block.columns & _COLUMNS["time"]:
-                return Numbers.of_exact(self._time_us)
-            return Numbers.of_exact(block.times(self._time_us, self._start, self._stop))
+                return NumberColumn.of_exact(self._time_us)
+            return NumberColumn.of_exact(block.times(self._time_us, self._start, self._stop))
         column = _COLUMNS[name]
         if not block.columns & column:
-            return Numbers.of_number(None if name in _TIMES else 0)
+            return NumberColumn.of_number(None if name in _TIMES else 0)
         values = block.headers.fixed[column][self._start : self._stop].astype(np.int64)
-        return Numbers.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
+        return NumberColumn.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
 
     def text(self, name: str) -> pa.Array | None:
         """A header column of texts."""
@@ -185,13 +185,13 @@ def by_distinct(texts: pa.Array, make: Callable[[str], Any]) -> tuple[NDArray[np
     return places, [*made, None]
 
 
-def numbers_of(texts: pa.Array | None) -> Numbers:
+def numbers_of(texts: pa.Array | None) -> NumberColumn:
     """Texts that are numbers, as numbers."""
     if texts is None:
-        return Numbers.of_number(None)
+        return NumberColumn.of_number(None)
     exact, is_plain = _plain_numbers(texts)
     if is_plain.all():
-        return Numbers.of_exact(exact)
+        return NumberColumn.of_exact(exact)
     places, made = by_distinct(texts.filter(pa.array(~is_plain)), number_of)
     others = np.flatnonzero(~is_plain)
     is_exact, known = is_plain.copy(), is_plain.copy()
@@ -201,7 +201,7 @@ def numbers_of(texts: pa.Array | None) -> Numbers:
     doubles[others] = np.array([0.0 if each is None else float(each) for each in made])[places]
     is_exact[others] = np.array([isinstance(each, int) for each in made])[places]
     known[others] = np.array([each is not None for each in made])[places]
-    return Numbers(exact, doubles, is_exact, known)
+    return NumberColumn(exact, doubles, is_exact, known)
 
 
 def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -216,7 +216,7 @@ def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_
         return np.zeros(count, np.int64), np.zeros(count, np.bool_)
     total = np.zeros(count, np.int64)
     is_minus = characters[np.minimum(offsets[:-1], len(characters) - 1)] == ord("-")
-    is_plain = (sizes > is_minus) & (sizes - is_minus <= _MOST_DIGITS)
+    is_plain = (sizes > is_minus) & (sizes - is_minus <= PLAIN_NUMBER_DIGITS)
     if validity is not None:
         is_plain &= _flags(validity, texts)
     longest = int(sizes[is_plain].max(initial=0))

@@ -301,7 +301,7 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 
 @given(conditions, st.lists(messages, min_size=1, max_size=20))
 def test_a_condition_is_what_the_model_says(tree: Tree, given: list[Given]) -> None:
-    """Of messages alone, in slices and in whole blocks, of few messages and of more."""
+    """Of messages alone, in slices and in whole blocks, of few messages and of more (TV1, TV2)."""
     text = written(tree)
     models = [Model(*message, FIRST_ID + row) for row, message in enumerate(given)]
     expected = [model.truth(tree) for model in models]

@@ -18,7 +18,7 @@ from quire.selectors.block_columns import numbers_of
 from quire.selectors.numbers import (
     GREATEST,
     LEAST,
-    Numbers,
+    NumberColumn,
     arithmetic,
     arithmetic_of,
     is_related,
@@ -40,20 +40,20 @@ pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
 exact_pairs = st.lists(st.tuples(exact, exact), min_size=1, max_size=12)
 
 
-def column_of(values: tuple[Number | None, ...]) -> Numbers:
+def column_of(values: tuple[Number | None, ...]) -> NumberColumn:
     """As a block has them; where all are of one kind, the other one is not there."""
     is_exact = np.array([isinstance(each, int) for each in values])
     known = np.array([each is not None for each in values])
     integers = np.array([each if isinstance(each, int) else 0 for each in values], np.int64)
     doubles = np.array([0.0 if each is None else float(each) for each in values], np.float64)
     if is_exact.all():
-        return Numbers.of_exact(integers)
+        return NumberColumn.of_exact(integers)
     if not (is_exact & known).any():
-        return Numbers.of_approximate(doubles, known)
-    return Numbers(integers, doubles, is_exact, known)
+        return NumberColumn.of_approximate(doubles, known)
+    return NumberColumn(integers, doubles, is_exact, known)
 
 
-def told(column: Numbers, count: int) -> list[Number | None]:
+def told(column: NumberColumn, count: int) -> list[Number | None]:
     """The numbers of a column, each as Python has it."""
     found: list[Number | None] = []
     for row in range(count):
@@ -80,12 +80,12 @@ def same(one: Number | None, other: Number | None) -> bool:
 def test_columns_are_reckoned_as_single_numbers(
     sign: str, given: list[tuple[Number | None, Number | None]]
 ) -> None:
-    """With one number for all on either side, too."""
+    """With one number for all on either side, too (SN2)."""
     left, right = zip(*given, strict=True)
     expected = [arithmetic_of(sign, *pair) for pair in given]
     found = told(arithmetic(sign, column_of(left), column_of(right)), len(given))
     assert all(map(same, found, expected)), (found, expected)
-    first = told(arithmetic(sign, Numbers.of_number(left[0]), column_of(right)), len(given))
+    first = told(arithmetic(sign, NumberColumn.of_number(left[0]), column_of(right)), len(given))
     assert all(map(same, first, [arithmetic_of(sign, left[0], each) for each in right]))
 
 
