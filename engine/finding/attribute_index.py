@@ -115,7 +115,9 @@ def _values(part: Delivered, place: Place) -> pa.Array | None:
     columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)
     if source == "attribute":
         return columns.attribute(name)
-    return columns.text(name) if source == "header" else columns.row_column(name)
+    if source == "header":
+        return columns.text(name)
+    return columns.row_column(name, pa.string())  # the type is for blocks without the column
 
 
 def hashes_of(values: pa.Array) -> tuple[_Hashes, NDArray[np.int64]]:

@@ -38,7 +38,7 @@ from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
-from quire.selectors.condition import Condition, condition
+from quire.selectors.condition import MessageCondition, condition
 
 from .read_structure import ReadStructure
 
@@ -113,7 +113,7 @@ class Subscription:
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.exclusive, self.durable, self.where = durable.exclusive, durable.durable, durable.where
-        self.wanted: Condition | None = None  # what it asks for; None: everything
+        self.wanted: MessageCondition | None = None  # what it asks for; None: everything
         self.holder: object = None  # who took of it last, where it is exclusive (U6)
         self.seeker: object = None  # who is to move it (U6)
         self.is_guarded = self.exclusive  # not everybody may take of it

@@ -36,7 +36,7 @@ from quire.limits import (
     ORDERED_AT_ONCE,
 )
 from quire.messages.message import GROUP_KEY
-from quire.selectors.condition import Condition
+from quire.selectors.condition import MessageCondition
 
 from .block_reader import BlockMoved, BlockReader
 from .ranks import attribute_ranks, code_ranks, sequence_links
@@ -123,7 +123,7 @@ class Columns:
     """What the headers of messages at [start, end) say, as far as the queue's properties ask."""
 
     def __init__(
-        self, start: int, end: int, properties: Properties, wanted: Condition | None = None
+        self, start: int, end: int, properties: Properties, wanted: MessageCondition | None = None
     ) -> None:
         """`wanted`: what the subscription asks for, if that is not everything."""
         self._start = start

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 from weakref import ref
 
+from quire.engine.queues.subscription import Subscription
 from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.reports.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
@@ -42,8 +43,15 @@ class OpenTransaction(BufferUser, Protocol):
     put_timeout: float | None  # seconds that its user lets puts wait
 
     @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
     def state(self) -> str:
         """As of a transaction."""
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message."""
 
     def info(self) -> TransactionInfo:
         """What is told of it."""

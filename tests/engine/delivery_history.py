@@ -150,8 +150,9 @@ class History:
             return
         # As long as the clock has been set back it is that of the latest commit before.
         there = self.store.browse(self.name, self.messages, 1)  # or nobody asks for it
-        time_us = there[0].time if there else self.store._context.state.last_time_us
-        assert time_us >= self.machine.env.now_us()
+        now_us, last_us = self.machine.env.now_us(), self.store._context.state.last_time_us
+        time_us = there[0].time if there else max(now_us, last_us)
+        assert time_us >= now_us
         for one in told:
             one.time_us = time_us
             for model in self.models.values():
