@@ -202,8 +202,10 @@ class Definitions:
                         "made: make another queue, and move the messages"
                     )
             check_grows(queue.name, before.schema, after.schema)
+            capacity = changes.get("capacity", queue.config.capacity)
+            kind = check_kind(queue.config.kind)
             definition_checks.check_queue(
-                state, NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
+                state, NewQueue(queue.name, kind, capacity, properties=after),
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = definition_checks.entry_of(state, queue)

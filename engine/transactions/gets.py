@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
@@ -386,17 +387,39 @@ class Gets:
             "got: reject what it got, once"
         )
 
+    def check_got(self, messages: Sequence[Message]) -> None:
+        """Raises InvalidArgument where one of these was not got, or is given back already."""
+        names = {taken[4].name for taken in self.taken}
+        left = {(m.queue if m.queue in names else "", m.id): m for m in messages}  # "": renamed
+        wanted = np.unique(np.array([m.id for m in messages], np.int64))
+        for taken in self.taken:
+            for _, ids in self._ids(taken):
+                for message_id in np.intersect1d(ids, wanted).tolist():
+                    for name in (taken[4].name, ""):
+                        left.pop((name, message_id), None)
+        for message in left.values():
+            raise InvalidArgument(
+                f"message {message.id} of queue {message.queue!r} is none that this transaction "
+                "has got, and would stay where it is: get it first, or put a copy (with its "
+                "payload, and what of its header is wanted)"
+            )
+
     def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""
+        for start, ids in self._ids(taken):
+            if ids[0] <= message_id <= ids[-1]:
+                found = int(np.searchsorted(ids, message_id))
+                return start + found if ids[found] == message_id else -1
+        return -1
+
+    def _ids(self, taken: TakenRow) -> Iterator[tuple[int, Sequence[int] | NDArray[np.int64]]]:
+        """The ids of what was taken, ascending, and the position where each part begins."""
         _, _, lo, hi, queue, _, record, epoch = taken
         if record is not None and epoch == queue.epoch:
-            return lo if record[1] == message_id else -1
+            yield lo, [record[1]]
+            return
         for start, part in self._context.delivery.parts(queue, lo, hi):
-            ids = part.block.ids(part.first_id, part.start, part.stop)
-            if ids[0] <= message_id <= ids[-1]:
-                found = np.searchsorted(ids, message_id)
-                return start + int(found) if ids[found] == message_id else -1
-        return -1
+            yield start, part.block.ids(part.first_id, part.start, part.stop)
 
     def _note(
         self,

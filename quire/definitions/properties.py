@@ -53,7 +53,11 @@ NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueOptions(TypedDict, total=False):
-    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is."""
+    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is.
+
+    What would have no effect in the queue is refused when it is set (InvalidArgument, which says
+    what it needs).
+    """
 
     text: str
     """What the queue is for, in words; up to 1 KiB in UTF-8."""
@@ -67,9 +71,9 @@ class QueueOptions(TypedDict, total=False):
     priority: bool
     """True says `order="priority"`; False says "commit", if it was True."""
     default_priority: int
-    """The priority that messages get which are put without one: 0 to 65535, in a queue that is read
-    by priority. A put says it for good: a message keeps the number that was the default when its
-    transaction first put to the queue."""
+    """The priority that messages get which are put without one: 0 to 65535, only in a queue that is
+    read by priority. A put says it for good: a message keeps the number that was the default when
+    its transaction first put to the queue."""
     puts: bool
     """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
     gets: bool
@@ -97,7 +101,8 @@ class QueueOptions(TypedDict, total=False):
     keep_expired: bool
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
-    """The queue that takes what was delivered `max_deliveries` times and never read for good."""
+    """The queue that takes what was delivered `max_deliveries` times and never read for good, what
+    has expired (`keep_expired`), or what gives way (`overflow`): with one of these three."""
     keep_seconds: Duration | None
     """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
     that follow hold together: a message goes when all have read it and one of them lets it go."""
@@ -114,7 +119,8 @@ class QueueOptions(TypedDict, total=False):
     (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
     `dead_letter`. These two not with `keep_forever`."""
     grow_to: int | None
-    """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
+    """Bytes up to which the capacity is enlarged, durably, before any of that is done; more than
+    the `capacity`."""
     max_message_bytes: int | None
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
@@ -305,6 +311,19 @@ _BESIDE: Final = ("kind", "capacity", "max_messages", "data_file")  # what else 
 def priority_of_puts(order: object, default_priority: int) -> int:
     """What messages get that are put without a priority, in a queue of this order."""
     return default_priority if order == PRIORITY or by_code(order) else 0
+
+
+def check_waits(queue: str, overflow: str, seconds: float) -> None:
+    """A put may say how long it waits for room where its queue has puts wait.
+
+    Raises InvalidArgument.
+    """
+    if seconds and overflow != WAIT:
+        raise InvalidArgument(
+            f"queue {queue!r} has no put wait for room (overflow={overflow!r}), so that timeout "
+            f"would have no effect: alter_queue({queue!r}, overflow='wait') has puts wait, or put "
+            "without"
+        )
 
 
 def read_properties(body: Mapping[str, Any]) -> Properties:

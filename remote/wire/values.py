@@ -110,7 +110,7 @@ def read(kind: type[T], value: object) -> T:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RemoteError(f"the owner's answer cannot be read: {error}") from None
+        raise RemoteError(f"what the other side sent cannot be read: {error}") from None
 
 
 def ready(arguments: Mapping[str, object]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -312,6 +313,32 @@ def test_a_put_waits_so_long(store: AnyStore) -> None:
     for wrong in (-1, "1", float("nan")):
         with pytest.raises(InvalidArgument):
             store.put("q", b"", timeout=wrong)  # type: ignore[arg-type]
+
+
+def test_a_put_waits_only_where_its_queue_says_so(store: AnyStore) -> None:
+    """A `timeout` is refused elsewhere, where it would have no effect; 0 waits nowhere."""
+    store.create_queue("dead")
+    store.create_queue("fails", kind="work", max_messages=1)
+    store.create_queue("gives_way", kind="work", max_messages=1, overflow="drop_oldest")
+    ways: list[Callable[[str, float], object]] = [
+        lambda queue, seconds: store.put(queue, b"m", timeout=seconds),
+        lambda queue, seconds: store.put_many(queue, [b"m"], timeout=seconds),
+        lambda queue, seconds: store.put_stream(queue, b"m" * 9, timeout=seconds),
+    ]
+    for queue in ("fails", "gives_way"):
+        for way in ways:
+            with pytest.raises(InvalidArgument, match=f"alter_queue\\('{queue}', overflow='wait'"):
+                way(queue, 5)
+        with store.transaction() as txn:
+            with pytest.raises(InvalidArgument, match="timeout would have no effect"):
+                txn.put(queue, b"m", timeout=5)
+            txn.put(queue, b"other")
+    assert [store.queue(name).messages for name in ("fails", "gives_way")] == [1, 1]
+    assert store.alter_queue("fails", overflow="wait", max_messages=9).messages == 1
+    for way in ways:
+        way("fails", 5)
+        way("gives_way", 0)
+    assert [store.queue(name).messages for name in ("fails", "gives_way")] == [4, 1]
 
 
 def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:

@@ -18,7 +18,9 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
         "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
     )
     assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
-    plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
+    plain, other = store.admin.create_queues(
+        ["plain", {"name": "r", "order": "priority", "default_priority": 7}]
+    )
     assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
     assert other.default_priority == 7
     altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
@@ -179,3 +181,44 @@ def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
         assert message is not None
         assert message.priority == 9
         assert txn.get("q", timeout=0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "useless", "needed"),
+    [
+        ("work", {"default_priority": 5}, {"order": "priority"}),
+        ("work", {"dead_letter": "dead"}, {"max_deliveries": 3}),
+        ("work", {"dead_letter": "dead"}, {"keep_expired": True}),
+        ("work", {"dead_letter": "dead"}, {"overflow": "dead_letter"}),
+        ("topic", {"keep_expired": True, "dead_letter": "dead"}, {"timed": True}),
+        ("work", {"grow_to": 8192}, {"capacity": 4096}),
+        ("topic", {"keep_seconds": 5.0}, {"keep_forever": False}),
+        ("topic", {"keep_bytes": 5}, {"keep_forever": False}),
+        ("topic", {"keep_messages": 5}, {"keep_forever": False}),
+        ("work", {"max_stream_bytes": 5}, {"schema": None}),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    store: AnyStore, kind: str, useless: dict[str, Any], needed: dict[str, Any]
+) -> None:
+    """With what it needs, at the making and after; with that it is taken, and stays idle later."""
+    store.create_queue("dead")
+    without: dict[str, Any] = {
+        "order": "commit", "max_deliveries": None, "overflow": "fail", "timed": False,
+        "keep_expired": False, "capacity": 8192, "keep_forever": True, "schema": "id bigint",
+    }  # fmt: skip
+    [(option, value)] = [*useless.items()][:1]
+    lacking = {name: without[name] for name in needed}
+    refused = pytest.raises(InvalidArgument, match=f"{option} {value!r} would have no effect")
+    with refused:
+        store.create_queue("q", kind=kind, **useless, **lacking)  # type: ignore[arg-type]
+    plain = store.create_queue("q", kind=kind, **lacking)  # type: ignore[arg-type]
+    with refused:
+        store.alter_queue("q", **useless)
+    assert store.queue("q") == plain
+    if option == "max_stream_bytes":  # a queue gets no schema later, and loses none
+        return
+    store.alter_queue("q", **useless, **needed)
+    store.alter_queue("q", **lacking)
+    idle = store.alter_queue("q", text="words", **useless)
+    assert {name: getattr(idle, name) for name in useless} == useless

@@ -124,7 +124,8 @@ def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
     txn.commit()
     store.put("q", b"8")
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8]
-    store.alter_queue("q", default_priority=7, priority=False)
+    store.alter_queue("q", default_priority=7)
+    store.alter_queue("q", priority=False)
     store.put("q", b"9")  # a queue that is not read by priority grants none
     store.alter_queue("q", priority=True)
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8, 9]

@@ -36,7 +36,7 @@ def make(store: Store) -> None:
         [
             {"name": "dead", "kind": "work"},
             {"name": "p", "kind": "work"},
-            {"name": "v", "kind": "work", "type": "volatile", "dead_letter": "dead"},
+            {"name": "v", "type": "volatile", "max_deliveries": 9, "dead_letter": "dead"},
             {"name": "t", "kind": "topic", "type": "volatile"},
             {"name": "gone", "kind": "work", "type": "volatile", "persistent": False},
         ]
