@@ -190,7 +190,7 @@ class Definitions:
             queue = state.queue(name)
             before = queue.config.properties
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
-            after = before.altered(properties)
+            after = before._replace(**properties)
             if not {"timed", "ttl", "max_ttl"}.isdisjoint(properties):
                 after = definition_checks.with_times(queue.name, queue.config.kind, after)
             if state.names.get(after.dead_letter or "") is queue:  # by its name or an alias

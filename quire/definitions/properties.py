@@ -68,8 +68,6 @@ class QueueOptions(TypedDict, total=False):
     "priority": of higher priority first. A mapping: by an attribute (`AttributeOrder`), or by the
     sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
     (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
-    priority: bool
-    """True says `order="priority"`; False says "commit", if it was True."""
     default_priority: int
     """The priority that messages get which are put without one: 0 to 65535, only in a queue that is
     read by priority. A put says it for good: a message keeps the number that was the default when
@@ -169,7 +167,6 @@ class Properties(NamedTuple):
     text: str = ""
     properties: Mapping[str, str] = NO_PROPERTIES
     order: str | Mapping[str, Any] = COMMIT
-    priority: bool = False  # whether that is "priority"
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
@@ -291,17 +288,7 @@ class Properties(NamedTuple):
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
         pairs = zip(self._fields, self, DEFAULT, strict=True)
-        body = {name: value for name, value, usual in pairs if value != usual}
-        if self.priority:
-            del body["order"]  # which says the same
-        return body
-
-    def altered(self, changes: Mapping[str, Any]) -> Properties:
-        """With changes, as `check_properties` returns them."""
-        after = self._replace(**changes)
-        if after.order == PRIORITY and not after.priority:
-            return after._replace(order=COMMIT)
-        return after
+        return {name: value for name, value, usual in pairs if value != usual}
 
 
 DEFAULT: Final = Properties()
@@ -329,6 +316,8 @@ def check_waits(queue: str, overflow: str, seconds: float) -> None:
 def read_properties(body: Mapping[str, Any]) -> Properties:
     """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
     given = {name: body[name] for name in Properties._fields if name in body}
+    if body.get("priority"):  # as stores said it before
+        given["order"] = PRIORITY
     try:
         return Properties(**check_properties(given)) if given else DEFAULT
     except InvalidArgument as error:
@@ -346,15 +335,6 @@ def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
                 f"{did_you_mean(name, (*_CHECKS, *_BESIDE))}: there are {', '.join(_CHECKS)}"
             )
         checked[name] = check(name, value)
-    if "order" in checked:
-        is_first = checked["order"] == PRIORITY
-        if checked.setdefault("priority", is_first) != is_first:
-            raise InvalidArgument(
-                f"order {checked['order']!r:.100} and priority {checked['priority']!r} contradict "
-                "each other: give one of them"
-            )
-    elif checked.get("priority"):
-        checked["order"] = PRIORITY
     return checked
 
 
@@ -515,7 +495,6 @@ _CHECKS: Final = {
     "text": _text,
     "properties": _words,
     "order": _order,
-    "priority": _flag,
     "default_priority": _priority,
     "puts": _flag,
     "gets": _flag,

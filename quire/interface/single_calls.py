@@ -35,7 +35,7 @@ from quire.arguments import (
 from quire.batches.delivered_messages import Messages, with_payloads
 from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
-from quire.calls.deprecated import STORE, TRANSACTION, with_old_names
+from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.definitions.row_schema import first_difference
@@ -126,6 +126,7 @@ class SingleCalls:
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
 
+    @with_old_options
     def create_queue(
         self: Store,
         name: str,

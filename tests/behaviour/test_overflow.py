@@ -367,7 +367,7 @@ def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
 
 
 ORDERS: dict[str, dict[str, Any]] = {
-    "priority": {"priority": True},
+    "priority": {"order": "priority"},
     "timed": {"timed": True},
     "grouped": {"grouped": True},
     "attribute": {"order": {"attribute": "due", "numeric": True}, "grouped": True},
@@ -381,7 +381,7 @@ def put_all_ways(store: AnyStore, queue: str, first: int, after: int) -> None:
         attributes = {"due": str(-number), "seq": str(number + 1)}
         header: dict[str, Any] = {"attributes": attributes}
         info = store.queue(queue)
-        header |= {"priority": number} if info.priority else {}
+        header |= {"priority": number} if info.order == "priority" else {}
         header |= {"group_key": str(number % 2)} if info.grouped else {}
         header |= {"deliver_at": 1.0} if info.timed else {}
         store.put(queue, b"%d" % number, **header)
@@ -415,7 +415,7 @@ def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:
 
 def test_what_is_held_in_another_order_stays(store: AnyStore, clock: Clock) -> None:
     """In flight, prepared, rejected with a delay: others give way; what comes back is in order."""
-    options: dict[str, Any] = {"priority": True, "grouped": True}
+    options: dict[str, Any] = {"order": "priority", "grouped": True}
     store.create_queue("q", kind="work", max_messages=5, overflow="drop_oldest", **options)
     for number in range(5):
         store.put("q", b"%d" % number, priority=5 - number)

@@ -58,7 +58,7 @@ def test_names_of_queues(store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"priority": True}, {"timed": True}, {"grouped": True}], ids=str
+    "options", [{"order": "priority"}, {"timed": True}, {"grouped": True}], ids=str
 )
 def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> None:
     """What was looked at already, what was not, and what is not due."""

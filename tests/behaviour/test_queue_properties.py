@@ -15,9 +15,9 @@ from tests.behaviour.forms import AnyStore
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
     made = store.create_queue(
-        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
+        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, order="priority"
     )
-    assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
+    assert (made.text, made.properties, made.order) == ("orders, ümlaut", {"team": "a"}, "priority")
     plain, other = store.admin.create_queues(
         ["plain", {"name": "r", "order": "priority", "default_priority": 7}]
     )
@@ -26,7 +26,7 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
     assert altered == store.queue("q")
     assert (altered.capacity_bytes, altered.max_messages, altered.text) == (8192, 2, "")
-    assert (altered.properties, altered.priority) == ({"team": "a"}, True)
+    assert (altered.properties, altered.order) == ({"team": "a"}, "priority")
     [item] = [item for item in store.admin.catalog("queue") if item.body["name"] == "q"]
     assert item.version == 2
     assert "text" not in item.body
@@ -153,7 +153,7 @@ def test_a_queue_is_stopped_for_gets(store: AnyStore) -> None:
 
 def test_messages_of_higher_priority_come_first(store: AnyStore) -> None:
     """Within a priority in commit order; what is rolled back returns to its place."""
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     for number, priority in enumerate([0, 3, 3, 0, 65535]):
         store.put("q", b"%d" % number, priority=priority)
     order = [b"4", b"1", b"2", b"0", b"3"]
@@ -167,14 +167,14 @@ def test_messages_of_higher_priority_come_first(store: AnyStore) -> None:
     with store.transaction() as txn:
         assert txn.get_many("q", 10).payloads() == order
         txn.rollback()
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     with store.transaction() as txn:
         assert txn.get_many("q", 10).payloads() == sorted(order)
 
 
 def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
     """A get that waits takes what arrives."""
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     threading.Timer(0.2, store.put, ("q", b"late"), {"priority": 9}).start()
     with store.transaction() as txn:
         message = txn.get("q", timeout=120.0)

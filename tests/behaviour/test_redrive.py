@@ -132,7 +132,7 @@ def test_what_is_read_between_the_looks_is_not_put(store: AnyStore, dead: str) -
 @pytest.mark.parametrize(
     "options",
     [
-        {"priority": True},
+        {"order": "priority"},
         {"grouped": True},
         {"order": {"attribute": "key"}},
         {"timed": True},

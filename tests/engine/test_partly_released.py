@@ -75,7 +75,7 @@ def test_it_is_what_the_set_says(rng: random.Random) -> None:
     assert len(partly) == 0
 
 
-ORDERS: list[dict[str, Any]] = [{"priority": True}, {"order": {"attribute": "key"}}]
+ORDERS: list[dict[str, Any]] = [{"order": "priority"}, {"order": {"attribute": "key"}}]
 
 
 @pytest.mark.parametrize("properties", ORDERS)
