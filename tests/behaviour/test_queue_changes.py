@@ -65,7 +65,7 @@ def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> No
     store.create_queue("q", kind="work", **options)
     for number in range(10):
         header = {"priority": number, "deliver_at": 1.0 if number % 2 else 1 << 55}
-        asked = {"priority": "priority", "timed": "deliver_at"}
+        asked = {"order": "priority", "timed": "deliver_at"}
         obeyed = [asked[option] for option in options if option in asked]
         store.put("q", b"%d" % number, **{name: header[name] for name in obeyed})  # type: ignore[arg-type]
     txn = store.transaction()
