@@ -20,6 +20,7 @@ from quire.arguments import (
     split_source,
 )
 from quire.batches.delivered_messages import Messages
+from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
@@ -56,11 +57,12 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     # Queues
 
+    @with_old_options
     @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)
         queue = self._definitions.alter(name, check_changes(changes))
-        if "order" in changes or "priority" in changes:
+        if "order" in changes:
             look_for_orders([queue])
         return self._info(queue)
 

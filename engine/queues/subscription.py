@@ -375,8 +375,7 @@ class Subscription:
     @property
     def has_gone(self) -> bool:
         """Whether there is anything spent, expired or not asked for."""
-        selection = self.selection
-        is_unwanted = selection is not None and bool(selection.unwanted)
+        is_unwanted = self.selection is not None and bool(self.selection.unwanted)
         return is_unwanted or bool(self.spent) or bool(self.expired)
 
     # What is taken by its position
@@ -396,7 +395,7 @@ class Subscription:
         hidden = IntervalSet.from_list(later)
         try:
             for held in (self.returned, self.spent, hidden):
-                while most and runs and (run := _pop_below(held, most, end)):
+                while most and runs and (run := held.pop_first(most, end)):
                     taken += (run,)
                     most, runs = most - (run[1] - run[0]), runs - 1
             while most and runs and (run := self._take_new(most, end)):
@@ -428,12 +427,9 @@ class Subscription:
         """Whether a transaction has it, and it is not read."""
         if self.selection is not None:
             return bool(self.selection.in_hand(position, position + 1))
-        held = self.held_in(position, position + 1)
-        return bool(held) and not self.spent.contains(position) and not self._comes(position)
-
-    def _comes(self, position: int) -> bool:
-        """Whether it has failed, and comes later."""
-        return any(start <= position < end for _, start, end in self.later)
+        comes = any(start <= position < end for _, start, end in self.later)
+        is_held = bool(self.held_in(position, position + 1))
+        return is_held and not (comes or self.spent.contains(position))
 
     def may_choose(self, position: int) -> bool:
         """Whether it could be delivered now, be it the next one or not."""
@@ -602,13 +598,3 @@ class Subscription:
                 is_any = True
         self._tell_plain()
         return is_any
-
-
-def _pop_below(held: IntervalSet, most: int, end: int) -> tuple[int, int] | None:
-    """Take the first run below `end` out of a set, at most so many positions of it."""
-    first = held.first()
-    if first is None or first[0] >= end:
-        return None
-    start, stop = first[0], min(first[1], end, first[0] + most)
-    held.remove(start, stop)
-    return start, stop

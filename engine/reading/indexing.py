@@ -151,7 +151,7 @@ class Columns:
     def headers(self) -> SelectionHeaders:
         """For the selection."""
         ranks = self._ranks
-        if self._properties.priority:
+        if self._properties.order == PRIORITY:
             ranks = MAX_PRIORITY - ranks
         return SelectionHeaders(
             ranks, self._due, self._expires, self._groups, self._times, self._lives,

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -158,6 +159,14 @@ class Registry:
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
             return transaction is not None and transaction.leave(buffer)
         return False
+
+
+def owner_name(owner: str | int) -> str:
+    """Who has begun it: a client by its name, or a thread of this process by its number."""
+    if isinstance(owner, str):
+        return owner
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return f"thread {names.get(owner, owner)} of the store's process"
 
 
 def _not_open(transaction_id: int) -> TransactionNotFound:

@@ -10,7 +10,6 @@ from quire.arguments import Acknowledge, QueueKind
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import change, look
 from quire.definitions.properties import QueueChanges, QueueOptions
-from quire.limits import DEFAULT_CAPACITY_BYTES
 from quire.messages.message import Message
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions, StorePutOptions
@@ -98,7 +97,7 @@ class Store(Protocol):
         self,
         name: str,
         kind: QueueKind = "work",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
+        capacity: int | None = None,
         max_messages: int | None = None,
         data_file: int | None = None,
         exist_ok: bool = False,
@@ -109,13 +108,15 @@ class Store(Protocol):
         `name`: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at the beginning. `kind`: in a "topic"
         every subscription gets every message, in a "work" queue each message goes to one reader.
         `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
-        16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
-        the number of the data file, from 0, that it keeps its blocks in; None: by its name.
-        `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that is
-        there already, and is as asked for, is fine; of its properties those that are given count.
-        A capacity that has grown (`grow_to`) is as asked for.
+        16 for each message; None: 1 GiB. `max_messages`: None for as many as the capacity admits.
+        `data_file`: the number of the data file, from 0, that it keeps its blocks in; None: by its
+        name. `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that
+        is there already is fine if it is of this `kind` and `type`, and has all else that the call
+        says. What is left out, or None, may be as it is there: somebody may have altered it. A
+        capacity that has grown (`grow_to`) is as asked for.
 
-        Raises QueueExists, which with `exist_ok` tells what differs, InvalidArgument.
+        Raises QueueExists, which with `exist_ok` tells what differs; InvalidArgument, also for an
+        option that would have no effect.
         """
 
     @change(again=True, queues="name")

@@ -29,7 +29,6 @@ class QueueInfo:
     text: str = ""  # this and what follows: see `QueueOptions`
     properties: dict[str, Any] = field(default_factory=dict)
     order: str | dict[str, Any] = "commit"
-    priority: bool = False
     default_priority: int = 0
     puts: bool = True
     gets: bool = True

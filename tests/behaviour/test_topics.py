@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
@@ -490,7 +490,7 @@ def test_one_that_moves_cannot_be_prepared(store: Store) -> None:
 def test_moves_of_selected_messages(owner: EmbeddedStore, store: Store) -> None:
     """By priority, with times and counted deliveries, what is read again is all there again."""
     store.create_queue("dead", kind="work")
-    filled(store, priority=True, timed=True, max_deliveries=3, dead_letter="dead")
+    filled(store, order="priority", timed=True, max_deliveries=3, dead_letter="dead")
     store.put("events", b"high", priority=9)
     with store.transaction() as txn:
         message = txn.get("events/audit")

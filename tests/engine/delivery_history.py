@@ -120,11 +120,15 @@ class History:
     def draw_rules(self, count: int) -> None:
         for name in self.rng.sample(list(CHOICES), count):
             self.rules[name] = self.rng.choice(CHOICES[name])
+        # What would have no effect is refused.
         if not self.rules.get("timed"):
-            self.rules |= {"ttl": None, "max_ttl": None}  # which would not count
+            self.rules |= {"ttl": None, "max_ttl": None, "keep_expired": False}
+        if self.rules.get("order") not in ("priority", BY_CODE):
+            self.rules["default_priority"] = 0
 
     def all_rules(self) -> dict[str, Any]:
-        return {**self.rules, "dead_letter": "dead"}
+        sends = self.rules["keep_expired"] or self.rules["max_deliveries"]
+        return {**self.rules, **({"dead_letter": "dead"} if sends else {})}
 
     def some(self) -> Transaction | None:
         return self.rng.choice(self.open) if self.open else None
