@@ -176,7 +176,8 @@ class IntervalSet:
     def pop_first(self, limit: int, below: int | None = None) -> tuple[int, int] | None:
         """Take out and return the first interval, or its first `limit` integers if it is longer.
 
-        `below`: nothing from there on. None when there is nothing. Raises `InvalidArgument` for a limit below 1.
+        `below`: nothing from there on. None when there is nothing. Raises `InvalidArgument` for a
+        limit below 1.
         """
         if limit < 1:
             raise InvalidArgument(f"limit is {limit}: it has to be 1 or more")
