@@ -219,10 +219,8 @@ class SimEnv:
         flips = mask if isinstance(mask, bytes) else bytes([mask])
         with self.guard:
             inode = self.disk.file(path)
-            for content in (inode.cache, inode.durable):
-                for index, flip in enumerate(flips, offset):
-                    if index < len(content):
-                        content[index] ^= flip
+            inode.cache.flip(offset, flips)
+            inode.durable.flip(offset, flips)
 
     def contents(self, path: str) -> bytes:
         """What the file holds, as reads see it. Not a call."""
@@ -465,7 +463,7 @@ class SimEnv:
         if not inode.protected or not self.forbids_overwrite(inode.path):
             return
         hit = inode.protected.intersection(pages_of(offset, len(data)))
-        if hit and inode.cache[offset : offset + len(data)] != data:
+        if hit and inode.cache.read(offset, len(data)) != data:
             raise AssertionError(
                 f"write of {len(data)} bytes at {offset} of {inode.path} overwrites synced pages"
                 f" {sorted(hit)} in place"
