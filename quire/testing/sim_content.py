@@ -21,6 +21,15 @@ class SimContent:
     def __bytes__(self) -> bytes:
         return self.read(0, self._length)
 
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self._stored)
+
+    def holds(self, other: SimContent) -> bool:
+        """Whether these are the bytes of the other one."""
+        return self._length == other._length and self._stored == other._stored
+
     def copy(self) -> SimContent:
         """The same bytes, to be changed on their own."""
         content = SimContent()

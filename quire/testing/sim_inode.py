@@ -134,6 +134,16 @@ class SimInode:
         inode._changes = self._changes
         return inode
 
+    def image(self, earlier: SimInode | None) -> SimInode:
+        """What a power failure needs to know of it: all but what reads see."""
+        inode = SimInode(self.path, self.modified_us)
+        shares = earlier is not None and earlier.durable.holds(self.durable)
+        inode.durable = earlier.durable if earlier is not None and shares else self.durable.copy()
+        inode.cache.grow(len(self.cache))
+        inode.pending, inode.uncertain = list(self.pending), list(self.uncertain)
+        inode.pages, inode.protected = set(self.pages), set(self.protected)
+        return inode
+
     def protect(self, pages: set[int]) -> None:
         """From now on nobody may overwrite those of the pages that are durable and not zero."""
         for page in pages:

@@ -774,8 +774,9 @@ def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
     eventually(lambda: held[0].role == "owner")
     assert isinstance(held[0], ElectedStore)
     held[0]._watch.join(SECONDS)  # it held the store, too
-    with pytest.warns(ResourceWarning, match="was dropped while it was open"):
+    with pytest.warns(ResourceWarning, match="was dropped while it was open") as told:
         held.clear()
+        eventually(lambda: told.list)  # once no other thread that ends has it any more
     with open_store(store_path) as again:
         assert again.queue("work").messages == 0
 
