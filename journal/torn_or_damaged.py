@@ -108,7 +108,7 @@ def _is_a_bit_away(tried: bytearray, known: tuple[int, int, int], generation: in
 
 def _says(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
     """Whether the header is of the chain's next group."""
-    header = unpack_group_header(tried)
+    header = unpack_group_header(memoryview(tried))
     return (
         header.magic == GROUP_MAGIC
         and (header.store_id, header.lsn, header.previous_lsn) == known

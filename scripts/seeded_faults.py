@@ -130,14 +130,14 @@ FAULTS = [
         "engine/state/durable_state.py",
         "            if start > 0:\n                done.add(0, start)",
         "            if start > 0:\n                done.add(0, start + 1)",
-        "tests/engine/test_durable_queue.py tests/engine/test_store.py",
+        "tests/engine/test_queues.py -k where_a_subscription_begins",
     ),
     SeededFault(
         "the blocks of one commit get the same ids",
         "engine/state/durable_state.py",
         "                    first_id += count",
         "                    first_id += 0",
-        "tests/engine/test_store.py tests/engine/test_large_transactions.py",
+        "tests/engine/test_queues.py -k ids_go_on",
     ),
     SeededFault(
         "a queue keeps one request id less than it says",
@@ -216,7 +216,7 @@ FAULTS = [
         "engine/commits/sequencer.py",
         "                if not change.relieves:\n                    change.withdraw()",
         "                if not change.relieves:\n                    pass",
-        "tests/engine/test_full_disk.py -k 'others_of or makes_room or moves_what_fits'",
+        "tests/engine/test_full_disk.py -k holds_no_key",
     ),
     SeededFault(
         "the store goes on after an apply that was interrupted",
@@ -260,7 +260,7 @@ FAULTS = [
         "engine/delivery/ordered_groups.py",
         "        if not group.held:\n            self._hand(group, None)",
         "        if True:\n            self._hand(group, None)",
-        "tests/behaviour/test_groups.py -k embedded",
+        "tests/engine/test_groups_over_restarts.py tests/engine/test_delivery_model.py",
     ),
     SeededFault(
         "a message is let through though one of its sequence is missing",
@@ -296,7 +296,7 @@ FAULTS = [
         "writebuffer/buffer.py",
         "        self.encode(max_block_bytes)\n        self.blocks.append(block)",
         "        self.blocks.append(block)",
-        "tests/engine/test_life_in_the_buffer.py tests/engine/test_transaction.py",
+        "tests/engine/test_queues.py -k behind_what_was_put",
     ),
 ]
 

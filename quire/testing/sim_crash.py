@@ -124,7 +124,8 @@ class _Crashes(Generic[Oracle]):
                 env, oracle = self._run(call)
                 if env.crashed:
                     yield call, env, oracle
-            self._left.pop(last.number, None)
+            if reached == last.number:  # it need not come again
+                self._left.pop(reached, None)
 
     def _run(self, call: Call, *, keep: bool = False) -> tuple[SimEnv, Oracle]:
         """Run until the power fails in the call; keep images of those before it, if wanted."""
