@@ -24,13 +24,13 @@ from threading import get_ident
 from typing import Generic, Literal, TypeVar
 
 from quire.errors import QuireError
+from quire.limits import IMAGES_BYTES
 from quire.testing.sim_calls import Call, SimulatedCrash
 from quire.testing.sim_env import SimEnv
 
 Oracle = TypeVar("Oracle")
 Workload = Callable[[SimEnv, Oracle], None]
 
-IMAGES_BYTES = 64 << 20  # that are kept of one run
 FAILING = ("write", "sync", "sync_directory")
 
 
