@@ -11,6 +11,7 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.chooser import Chooser
+from quire.engine.finding.listening import Listening
 from quire.engine.finding.waits import Waits
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
@@ -74,6 +75,7 @@ def compose(opened: Opened) -> Parts:
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
         chooser=Chooser(env, delivery, Waits(lambda: registry)),
+        listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
         light_messages=min(buffers.light_messages, options.large_limit_messages),

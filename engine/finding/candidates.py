@@ -83,12 +83,12 @@ def _matching(
 ) -> Iterator[Matching]:
     for start, end in _ranges(delivery, queue, subscription, choice):
         for position, part in delivery.parts(queue, start, end):
-            rows = _rows(part, choice)
+            rows = rows_of(part, choice)
             if len(rows):
                 yield part, position, rows
 
 
-def _rows(part: Delivered, choice: Choice) -> NDArray[np.int64]:
+def rows_of(part: Delivered, choice: Choice) -> NDArray[np.int64]:
     """The rows of a part for which the condition holds, counted from its first."""
     if choice.condition is None:
         return np.arange(part.stop - part.start)

@@ -11,6 +11,7 @@ from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.chooser import Chooser
+from quire.engine.finding.listening import Listening
 from quire.engine.live_state.live_state import State
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Places
@@ -49,6 +50,7 @@ class Context:
     committer: Committer
     delivery: Delivery
     chooser: Chooser  # of messages by what they are
+    listening: Listening  # to what is put and read
     registry: Registry
     transaction_timeout: float  # seconds, by default
     light_bytes: int

@@ -12,12 +12,13 @@ from typing import Any, Protocol
 from quire.calls.call_table import CallRow, Makes, by_row, filled
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
-from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
 from quire.interface.single_calls import (
     AdminCalls,
     DelayedCalls,
     IntegrationCalls,
+    ListenersCalls,
     Namespace,
     Namespaces,
     SingleCalls,
@@ -90,6 +91,11 @@ class MadePrepared(Made):
         self._of.decide(xid, commit=False)
 
 
+@filled(Listeners, "listeners")
+class MadeListeners(Made, ListenersCalls):
+    """See `Listeners`."""
+
+
 @documented_by(Integration)
 @filled(Integration, "integration")
 class MadeIntegration(Made, IntegrationCalls):
@@ -114,7 +120,9 @@ class MadeIntegration(Made, IntegrationCalls):
 
 
 # What is filled in mypy does not see: a test compares it with the interfaces.
-_MADE: Any = MadeAdmin, MadeCron, MadeDelayed, MadeStates, MadePrepared, MadeIntegration
+_MADE: Any = (
+    MadeAdmin, MadeCron, MadeDelayed, MadeStates, MadePrepared, MadeListeners, MadeIntegration,
+)  # fmt: skip
 MADE = Namespaces(*_MADE)
 
 

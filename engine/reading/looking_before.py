@@ -1,0 +1,57 @@
+"""A look at what a commit is about to read, for those who listen to its queues.
+
+- LK1: it is before the commit's record, as what is read is released, and its place is free then.
+  What cannot be looked at is left out: its commit goes on, and listeners count it as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from quire.batches.delivered_slice import Delivered
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.read_structure import Pointer
+from quire.engine.records.commit_record import ReadRow
+from quire.errors import StoreError
+
+from .block_reader import BlockMoved, BlockReader
+from .delivery import widened
+
+
+def look_before(
+    reader: BlockReader, listened: Mapping[int, Queue], reads: Sequence[ReadRow]
+) -> None:
+    """Have the queues that somebody listens to know what of them is about to be read."""
+    for read in reads:
+        queue = listened.get(read[0])
+        departures = None if queue is None else queue.departures
+        if queue is None or departures is None or read[2] >= read[3]:
+            continue
+        looked = list(_messages(reader, queue, read[2], read[3]))
+        with queue.lock:
+            departures.expect(read, looked)
+
+
+def _messages(
+    reader: BlockReader, queue: Queue, start: int, end: int
+) -> Iterator[tuple[int, Delivered]]:
+    while pointers := queue.kept(start, end):
+        for pointer in pointers:
+            start = pointer.position
+            for part in _parts(reader, queue, pointer):
+                yield start, part if queue.schema is None else widened(part, queue.schema)
+                start += part.stop - part.start
+        start = pointers[-1].end_position
+
+
+def _parts(reader: BlockReader, queue: Queue, pointer: Pointer) -> list[Delivered]:
+    try:
+        return reader.deliver(pointer, 1)
+    except (BlockMoved, StoreError):  # a checkpoint may have moved it
+        again = queue.kept(pointer.position, pointer.end_position)
+        if len(again) != 1 or again[0].ref == pointer.ref:
+            return []
+    try:
+        return reader.deliver(again[0], 1)
+    except (BlockMoved, StoreError):
+        return []
