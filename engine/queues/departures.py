@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from quire.batches.delivered_slice import Delivered
@@ -20,8 +20,22 @@ from quire.limits import DEPARTURES_BYTES, DEPARTURES_KEPT
 
 from .subscription import Subscription
 
-Looked = Sequence[tuple[int, Delivered]]  # parts of blocks, each with its first position
 Span = tuple[int, int, int]  # a subscription, and its positions from start to end
+
+
+class Looked(NamedTuple):
+    """Messages of one block that a commit is about to read."""
+
+    passed: int  # so many before the first of them are read by that, too
+    position: int  # of the first
+    part: Delivered
+
+
+class Expected(NamedTuple):
+    """What a commit is about to read of a subscription that has not read it before."""
+
+    count: int
+    looked: Iterable[Looked]  # of these
 
 
 class Departure(NamedTuple):
@@ -43,7 +57,7 @@ class Departures:
 
     def __init__(self, subscriptions: Iterable[Subscription], asked_at: float) -> None:
         self.asked_at = asked_at  # by a listener, the last time
-        self._expected: dict[Span, Looked] = {}
+        self._expected: dict[Span, Expected] = {}
         self._recent: deque[Departure] = deque()
         self._bytes = 0
         self._numbers: dict[int, int] = {}  # of the next that leaves, by subscription
@@ -61,21 +75,21 @@ class Departures:
         turned = self._turned.get(subscription.subscription_id, 0)
         return subscription.done.total + turned
 
-    def expect(self, read: ReadRow, looked: Looked) -> None:
-        """A commit is about to read this, which was looked at."""
+    def expect(self, read: ReadRow, expected: Expected) -> None:
+        """A commit is about to read this."""
         while len(self._expected) >= DEPARTURES_KEPT:  # of commits that were refused
             del self._expected[next(iter(self._expected))]
-        self._expected[read[1], read[2], read[3]] = looked
+        self._expected[read[1], read[2], read[3]] = expected
 
     def note(self, read: ReadRow, subscription: Subscription) -> None:
         """A subscription has read it: that is durable."""
-        looked = self._expected.pop((read[1], read[2], read[3]), ())
+        expected = self._expected.pop((read[1], read[2], read[3]), None)
         before, number = self._numbers[read[1]], self.number(subscription)
         self._numbers[read[1]] = number
-        if number - before != read[3] - read[2]:
-            return  # some of it was read before: which, nobody knows any more
-        for position, part in looked:
-            self._add(Departure(read[1], before + position - read[2], position, part))
+        if expected is None or number - before != expected.count:
+            return  # another one has read some of it since it was looked at
+        for passed, position, part in expected.looked:
+            self._add(Departure(read[1], before + passed, position, part))
 
     def moved(self, subscription: Subscription) -> None:
         """It is at another place: what it has passed is missing here, what comes again is new."""
