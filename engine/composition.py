@@ -10,6 +10,7 @@ from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.finding.candidates import Finder
 from quire.engine.finding.chooser import Chooser
 from quire.engine.finding.listening import Listening
 from quire.engine.finding.waits import Waits
@@ -74,7 +75,7 @@ def compose(opened: Opened) -> Parts:
         overflow=Overflow(places, sequencer, lambda: maintenance.after_discard()),
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
-        chooser=Chooser(env, delivery, Waits(lambda: registry)),
+        chooser=Chooser(env, delivery, Finder(delivery), Waits(lambda: registry)),
         listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
+
 from quire.arguments import NewQueue
 from quire.definitions.order import by_code
 from quire.definitions.order_code import order_named
 from quire.definitions.properties import DEAD_LETTER, GIVING_WAY, Properties
-from quire.definitions.row_schema import is_part
+from quire.definitions.row_schema import is_part, schema_of_words
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -138,6 +140,7 @@ def check_queue(
             f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
             "ids; leave dedup_count and dedup_seconds out, or give a durable type"
         )
+    _check_indexed(name, properties)
     if properties.overflow in GIVING_WAY and properties.keep_forever:
         raise InvalidArgument(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
@@ -175,6 +178,20 @@ def check_queue(
             "give one that stays"
         )
     check_letters(name, properties, theirs.schema)
+
+
+def _check_indexed(name: str, properties: Properties) -> None:
+    """Of columns only texts and whole numbers have an index."""
+    if properties.schema is None:
+        return
+    schema = schema_of_words(properties.schema)
+    for each in properties.indexed:
+        found = schema.field(each).type if each in schema.names else pa.string()
+        if not (pa.types.is_string(found) or pa.types.is_integer(found)):
+            raise InvalidArgument(
+                f"queue {name!r}: indexed: column {each!r} is of type {found}: there are indexes "
+                "of texts and whole numbers"
+            )
 
 
 def with_times(name: str, kind: str, properties: Properties) -> Properties:

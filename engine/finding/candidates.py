@@ -5,13 +5,17 @@
 - CD1: in commit order the search ends with the last message that is asked for. In other orders all
   that a choice holds for are ranked, by their headers, as the selection ranks them; among messages
   of sequences commit order holds.
+- CD2: a message never changes. So who waits looks at each once (`Passed`), and again only at those
+  for which the choice holds and which somebody else has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +29,10 @@ from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.indexing import Columns
 from quire.engine.reading.position_search import position_of
 from quire.errors import PositionLost
+from quire.limits import PASSED_POSITIONS
+from quire.selectors.analysis import Place
 
+from .attribute_index import AttributeIndex, runs_of
 from .choice import Choice
 
 
@@ -42,50 +49,119 @@ Wanted = Callable[[list[int]], list[int]]
 Matching = tuple[Delivered, int, NDArray[np.int64]]  # a part, its first position, and of it which
 
 
-def candidates(
-    delivery: Delivery,
-    queue: Queue,
-    subscription: Subscription,
-    choice: Choice,
-    most: int,
-    wanted: Wanted,
-) -> list[Candidate]:
-    """Up to `most` of them. `wanted`: which positions of those that are found count.
+@dataclass
+class Passed:
+    """How far somebody who waits has looked (CD2)."""
 
-    Raises StoreCorrupt, QueueNotFound.
-    """
-    properties = queue.config.properties
-    found = (
-        each
-        for part, position, rows in _matching(delivery, queue, subscription, choice)
-        for each in _ranked(part, position, wanted((rows + position).tolist()), properties)
+    end: int = 0
+    matching: list[int] = field(default_factory=list)  # below it; too many are looked for again
+
+    def note(self, position: int, rows: NDArray[np.int64]) -> None:
+        """These are found, of a part that begins there."""
+        if position >= self.end:
+            self.matching += (rows + position).tolist()
+
+    def reach(self, end: int) -> None:
+        """All below it was looked at."""
+        self.end = end
+        if len(self.matching) > PASSED_POSITIONS:
+            self.end, self.matching = 0, []
+
+
+@dataclass(eq=False)
+class Finder:
+    """See the module. Thread-safe."""
+
+    _delivery: Delivery
+    _indexes: WeakKeyDictionary[Queue, dict[Place, AttributeIndex]] = field(
+        default_factory=WeakKeyDictionary
     )
-    if _in_commit_order(properties):
-        return [each for each, _ in zip(found, range(most), strict=False)]
-    return nsmallest(most, found, key=lambda each: each[:2])
 
+    def candidates(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        choice: Choice,
+        most: int,
+        wanted: Wanted,
+        passed: Passed | None = None,
+    ) -> list[Candidate]:
+        """Up to `most` of them. `wanted`: which positions of those that are found count.
 
-def count(delivery: Delivery, queue: Queue, subscription: Subscription, choice: Choice) -> int:
-    """For how many messages it holds. Raises as `candidates`."""
-    return sum(len(rows) for _, _, rows in _matching(delivery, queue, subscription, choice))
+        Raises StoreCorrupt, QueueNotFound.
+        """
+        properties = queue.config.properties
+        found = (
+            each
+            for part, position, rows in self._matching(queue, subscription, choice, passed)
+            for each in _ranked(part, position, wanted((rows + position).tolist()), properties)
+        )
+        if _in_commit_order(properties):
+            return [each for each, _ in zip(found, range(most), strict=False)]
+        return nsmallest(most, found, key=lambda each: each[:2])
 
+    def count(self, queue: Queue, subscription: Subscription, choice: Choice) -> int:
+        """For how many messages it holds. Raises as `candidates`."""
+        return sum(len(rows) for _, _, rows in self._matching(queue, subscription, choice))
 
-def _in_commit_order(properties: Properties) -> bool:
-    order = properties.order
-    return order == COMMIT or (isinstance(order, dict) and by_sequence(order))
+    def _matching(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        choice: Choice,
+        passed: Passed | None = None,
+    ) -> Iterator[Matching]:
+        for start, end in self._ranges(queue, subscription, choice, passed):
+            for position, part in self._delivery.parts(queue, start, end):
+                rows = rows_of(part, choice)
+                if len(rows):
+                    if passed is not None:
+                        passed.note(position, rows)
+                    yield part, position, rows
 
+    def _ranges(
+        self, queue: Queue, subscription: Subscription, choice: Choice, passed: Passed | None
+    ) -> Iterator[tuple[int, int]]:
+        """Where they may be, of what the subscription has not read."""
+        positions = self._positions(queue, choice)
+        start = 0
+        if positions is None and passed is not None and passed.end:
+            positions, start = passed.matching, passed.end
+        if positions:
+            with queue.lock:
+                done = subscription.done
+                left = [position for position in positions if not done.contains(position)]
+            yield from runs_of(left)
+        if positions is not None and start == 0:
+            return
+        while True:
+            with queue.lock:
+                start = subscription.done.first_gap(start)
+                if queue.dropped or start >= queue.end_position:
+                    break
+                _, end = next(subscription.done.gaps(start, queue.end_position))
+            yield start, end
+            start = end
+        if passed is not None:
+            passed.reach(start)
 
-def _matching(
-    delivery: Delivery,
-    queue: Queue,
-    subscription: Subscription,
-    choice: Choice,
-) -> Iterator[Matching]:
-    for start, end in _ranges(delivery, queue, subscription, choice):
-        for position, part in delivery.parts(queue, start, end):
-            rows = rows_of(part, choice)
-            if len(rows):
-                yield part, position, rows
+    def _positions(self, queue: Queue, choice: Choice) -> list[int] | None:
+        """The ascending positions of all that may be asked for; None: they are not known."""
+        if choice.message_id is not None:
+            try:
+                return [position_of(self._delivery, queue, choice.message_id)]
+            except PositionLost:
+                return []
+        names = queue.config.properties.indexed
+        if choice.condition is None or not names:
+            return None
+        for place, value in choice.condition.equalities.items():
+            is_hashed = isinstance(value, str) or (type(value) is int and place[0] == "column")
+            if place[1] in names and is_hashed:
+                indexes = self._indexes.setdefault(queue, {})
+                index = indexes.setdefault(place, AttributeIndex(place))
+                return index.find(self._delivery, queue, value)
+        return None
 
 
 def rows_of(part: Delivered, choice: Choice) -> NDArray[np.int64]:
@@ -102,37 +178,17 @@ def rows_of(part: Delivered, choice: Choice) -> NDArray[np.int64]:
     return np.flatnonzero(chosen)
 
 
-def _ranges(
-    delivery: Delivery, queue: Queue, subscription: Subscription, choice: Choice
-) -> Iterator[tuple[int, int]]:
-    """Where they may be, of what the subscription has not read."""
-    if choice.message_id is not None:
-        try:
-            position = position_of(delivery, queue, choice.message_id)
-        except PositionLost:
-            return
-        with queue.lock:
-            is_read = subscription.done.contains(position)
-        if not is_read:
-            yield position, position + 1
-        return
-    start = 0
-    while True:
-        with queue.lock:
-            start = subscription.done.first_gap(start)
-            if queue.dropped or start >= queue.end_position:
-                return
-            _, end = next(subscription.done.gaps(start, queue.end_position))
-        yield start, end
-        start = end
+def _in_commit_order(properties: Properties) -> bool:
+    order = properties.order
+    return order == COMMIT or (isinstance(order, dict) and by_sequence(order))
 
 
 def _ranked(
     part: Delivered, first: int, positions: list[int], properties: Properties
 ) -> Iterator[Candidate]:
-    ranks = groups = None
     if not positions:
         return
+    ranks = groups = None
     if not _in_commit_order(properties) or properties.grouped:
         columns = Columns(first, first + part.stop - part.start, properties)
         columns.take(part, first)

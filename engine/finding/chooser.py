@@ -20,7 +20,7 @@ from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRun
 from quire.env import Env
 from quire.errors import LockTimeout
 
-from .candidates import Candidate, candidates, count
+from .candidates import Candidate, Finder, Passed
 from .choice import Choice
 from .waits import Place, Waits
 
@@ -60,6 +60,7 @@ class Chooser:
 
     _env: Env
     _delivery: Delivery
+    _finder: Finder
     _waits: Waits
 
     def take(self, asking: Asking, timeout: float) -> DeliveryRuns:
@@ -72,11 +73,12 @@ class Chooser:
         if subscription.seeker is taker:
             raise moving(queue, subscription)
         deadline = self._env.monotonic() + timeout
+        passed = Passed() if timeout and asking.choice.condition is not None else None
         while True:
             with queue.lock:
                 seen = queue.changes()
             due = self._delivery.look(queue, subscription)
-            runs, is_gone, held = self._try(asking)
+            runs, is_gone, held = self._try(asking, passed)
             left = deadline - self._env.monotonic()
             if runs or is_gone or not wanted():
                 return runs
@@ -86,7 +88,7 @@ class Chooser:
                 return []
             self._wait(asking, held, seen, min(left, due))
 
-    def _try(self, asking: Asking) -> Tried:
+    def _try(self, asking: Asking, passed: Passed | None) -> Tried:
         """What may be taken now, or why nothing may."""
         queue, subscription, taker, _ = asking.request
         by_id = asking.choice.message_id is not None
@@ -97,10 +99,9 @@ class Chooser:
 
         runs: DeliveryRuns = []
         while True:
-            found = candidates(
-                self._delivery, queue, subscription, asking.choice, asking.most,
-                list if by_id else free,
-            )  # fmt: skip
+            found = self._finder.candidates(
+                queue, subscription, asking.choice, asking.most, list if by_id else free, passed
+            )
             try:
                 with queue.lock:
                     queue.check_there(subscription)
@@ -185,16 +186,14 @@ class Chooser:
         queue, subscription, _, _ = request
 
         def look() -> Found:
-            return candidates(self._delivery, queue, subscription, choice, most, list)
+            return self._finder.candidates(queue, subscription, choice, most, list)
 
         return self._look(request, look, timeout)
 
     def count(self, request: DeliveryRequest, choice: Choice, timeout: float) -> int:
         """For how many committed messages it holds. Waits up to `timeout` seconds for one."""
         queue, subscription, _, _ = request
-        return self._look(
-            request, lambda: count(self._delivery, queue, subscription, choice), timeout
-        )
+        return self._look(request, lambda: self._finder.count(queue, subscription, choice), timeout)
 
     def _look(self, request: DeliveryRequest, look: Callable[[], R], timeout: float) -> R:
         queue, subscription, _, wanted = request

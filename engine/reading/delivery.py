@@ -132,8 +132,10 @@ class Delivery:
         Seconds until the next will be due.
         """
         if subscription.selection is not None:
-            if subscription.later:  # what is due has to be looked at, too
-                self._next_due(queue, subscription)
+            if subscription.later:  # what comes again has to be looked at before others are due
+                with queue.lock:
+                    if subscription.bring_back(clock_us(self._env)):
+                        queue.wake()
             catch_up(self._env, self._reader, queue, subscription)
         elif not subscription.later:
             return math.inf

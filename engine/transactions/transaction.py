@@ -523,6 +523,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             except BaseException:
                 context.delivery.let_go(queue, subscription, gets)
                 raise
+            gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
 
     # Ledger and states

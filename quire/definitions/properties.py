@@ -7,7 +7,7 @@ they are by default; so an entry of an earlier release is one of a queue without
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, cast
 
@@ -17,6 +17,8 @@ from quire.limits import (
     MAX_CAPACITY_BYTES,
     MAX_DATA_BLOCK_BYTES,
     MAX_DELIVERIES,
+    MAX_INDEXED,
+    MAX_INDEXED_NAME,
     MAX_KEPT,
     MAX_PRIORITY,
     MAX_PROPERTIES,
@@ -127,6 +129,12 @@ class QueueOptions(TypedDict, total=False):
     dedup_seconds: Duration | None
     """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
 
+    indexed: Sequence[str]
+    """Names by whose values messages are often asked for (`txn.get(where=...)`): attributes,
+    columns of texts or whole numbers, or `sender`, `correlation_id`, `reply_to`, `content_type`. Up
+    to 16. What is asked for by an equal value is found without looking at the others; each name
+    takes 16 bytes of memory a message, once somebody has asked."""
+
     schema: pa.Schema | str | None
     """The columns of its messages, which are rows then (see docs/typed.md): an Arrow schema, or
     words as "id bigint not null, amount double". Later, nullable columns may be added behind them.
@@ -185,6 +193,7 @@ class Properties(NamedTuple):
     max_stream_bytes: int | None = None
     dedup_count: int | None = None
     dedup_seconds: float | None = None
+    indexed: tuple[str, ...] = ()
     schema: str | None = None
     type: str = PERSISTENT
     persistent: bool = True
@@ -344,6 +353,18 @@ def _order(name: str, value: object) -> str | dict[str, Any]:
     if isinstance(order, str) and not NAME.fullmatch(order):
         raise InvalidArgument(f"{name} {value!r:.100}: give {COMMIT!r}, or another order's name")
     return order
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    names = tuple(cast("Sequence[object]", value)) if is_list else ()
+    texts = [each for each in names if isinstance(each, str) and 0 < len(each) <= MAX_INDEXED_NAME]
+    if not is_list or len(texts) < len(names) or not len(set(texts)) == len(names) <= MAX_INDEXED:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give a list of up to {MAX_INDEXED} different names of "
+            f"attributes or columns, each a str of 1 to {MAX_INDEXED_NAME} characters"
+        )
+    return tuple(texts)
 
 
 def _text(name: str, value: object) -> str:
@@ -518,6 +539,7 @@ _CHECKS: Final = {
     "max_stream_bytes": _stream_bytes,
     "dedup_count": _requests,
     "dedup_seconds": _seconds,
+    "indexed": _names,
     "schema": check_schema,
     "type": _type,
     "persistent": _flag,

@@ -58,6 +58,7 @@ class QueueInfo:
     persistent: bool = True  # whether its description is durable
     volatile: bool = False  # whether its messages are in the owner's memory only
     schema: str | None = None  # the columns of its messages in words; None: they are bytes
+    indexed: tuple[str, ...] = ()  # names whose values are found without looking at all
 
 
 @dataclass(frozen=True, slots=True)

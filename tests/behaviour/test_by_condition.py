@@ -198,3 +198,55 @@ def test_a_template_says_what_it_asks() -> None:
     assert quire.Template(priority=1) == Template(priority=1)
     with pytest.raises(InvalidArgument):
         Template(attributes=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "colour = 'red' AND n = '7'",
+        Template(attributes={"n": "7"}),
+        Template(correlation_id="c7"),
+        "JMSCorrelationID = 'c7'",
+        "colour = 'red' AND n IN ('7')",
+    ],
+    ids=str,
+)
+def test_an_index_finds_the_same(store: AnyStore, where: str | Template) -> None:
+    """Before and after more comes, goes, and is there again."""
+    ids = filled(store, indexed=["n", "correlation_id"])
+    assert store.queue("q").indexed == ("n", "correlation_id")
+    with store.transaction() as txn:
+        found = txn.describe("q", where=where)
+        assert [each.id for each in found] == [ids[7]]
+        again = txn.put("q", b"again", correlation_id="c7", attributes={"n": "7", "colour": "red"})
+        assert txn.count("q", where=where) == 1  # that is not committed
+    with store.transaction() as txn:
+        assert txn.get_many("q", where=where).ids == [ids[7], int(again)]
+        txn.rollback()
+    assert store.get_many("q", where=where).payloads() == [b"7", b"again"]
+    with store.transaction() as txn:
+        assert not txn.exists("q", where=where)
+        assert txn.count("q") == 11
+
+
+@pytest.mark.parametrize(
+    "bad", ["n", ["a", "a"], [""], [1], ["x" * 201], list("abcdefghijklmnopq")]
+)
+def test_what_cannot_be_indexed_is_refused(store: AnyStore, bad: Any) -> None:
+    """The names are a list."""
+    with pytest.raises(InvalidArgument, match="indexed"):
+        store.create_queue("q", indexed=bad)
+
+
+def test_indexed_columns(store: AnyStore) -> None:
+    """Of texts and whole numbers; of others it is told that they cannot be."""
+    store.create_queue(
+        "q", schema="city string, amount bigint, at timestamp", indexed=["city", "amount", "free"]
+    )
+    store.put_many("q", [{"city": f"c{n % 7}", "amount": n % 5} for n in range(70)])
+    with store.transaction() as txn:
+        assert txn.count("q", where="city = 'c3' AND amount = 2") == 2
+        assert txn.count("q", where="amount = 2") == 14
+        assert txn.count("q", where=Template(columns={"city": "c3"})) == 10
+    with pytest.raises(InvalidArgument, match="indexed"):
+        store.alter_queue("q", indexed=["at"])

@@ -15,7 +15,6 @@ from quire.errors import (
     TransactionClosed,
     TransactionError,
 )
-from tests.kit.waiting import eventually
 
 from .forms import AnyStore
 
@@ -180,58 +179,37 @@ def test_a_message_that_comes_is_waited_for(store: AnyStore) -> None:
         assert got is not None
 
 
-def test_who_closes_a_circle_of_those_who_wait_is_rolled_back(store: AnyStore) -> None:
-    """At once; so the others go on."""
-    ids = filled(store, "plain", 2)
-    first, second = store.transaction(), store.transaction()
-    assert first.get("q", id=ids[0]) is not None
-    assert second.get("q", id=ids[1]) is not None
-    found: list[object] = []
-    waiter = threading.Thread(target=lambda: found.append(first.get("q", id=ids[1], timeout=60)))
-    waiter.start()
-
-    def is_refused() -> bool:
-        try:
-            second.get("q", id=ids[0], timeout=0.05)
-        except LockTimeout:  # the first one does not wait yet
-            return False
-        except Deadlock:
-            return True
-        raise AssertionError("nobody can have got it")
-
-    eventually(is_refused)
-    waiter.join(30)
-    [got] = found
-    assert got is not None
-    assert second.state == "rolled back"
-    with pytest.raises((Deadlock, TransactionClosed)):
-        second.put("q", b"x")
-    first.commit()
-    assert store.queue("q").messages == 0
-
-
-def test_a_circle_of_three(store: AnyStore) -> None:
-    """The one that waits last is told by way of whom it would wait for itself."""
-    ids = filled(store, "plain", 3)
-    txns = [store.transaction() for _ in range(3)]
+@pytest.mark.parametrize("count", [2, 3])
+def test_who_closes_a_circle_of_those_who_wait_is_rolled_back(store: AnyStore, count: int) -> None:
+    """At once; so the others go on, each with what the next one had."""
+    ids = filled(store, "plain", count)
+    txns = [store.transaction() for _ in range(count)]
     for txn, id in zip(txns, ids, strict=True):
         assert txn.get("q", id=id) is not None
-    ends: list[object] = []
+    ends: dict[int, object] = {}
 
     def wait(n: int) -> None:
         try:
-            ends.append(txns[n].get("q", id=ids[(n + 1) % 3], timeout=60))
-            txns[n].commit()
+            ends[n] = txns[n].get("q", id=ids[(n + 1) % count], timeout=60)
         except Deadlock as error:
-            ends.append(error)
+            ends[n] = error
+        else:
+            txns[n].commit()
 
-    waiters = [threading.Thread(target=wait, args=(n,)) for n in range(3)]
+    waiters = [threading.Thread(target=wait, args=(n,)) for n in range(count)]
     for waiter in waiters:
         waiter.start()
     for waiter in waiters:
         waiter.join(30)
-    assert sum(isinstance(end, Deadlock) for end in ends) == 1
-    assert len(ends) == 3
+    [refused] = [n for n, end in ends.items() if isinstance(end, Deadlock)]
+    assert len(ends) == count
+    assert "by way of" in str(ends[refused])
+    assert txns[refused].state == "rolled back"
+    with pytest.raises((Deadlock, TransactionClosed)):
+        txns[refused].commit()
+    taken = [end for n, end in ends.items() if n != refused and end is not None]
+    assert len(taken) == 1  # what the refused one had; of the others each found its message read
+    assert store.queue("q").messages == 0
 
 
 def test_of_a_topic_each_subscription_has_its_own(store: AnyStore) -> None:

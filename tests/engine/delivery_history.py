@@ -331,8 +331,7 @@ class History:
         position = self.rng.randrange(self.messages + 1)
         with self.store.transaction() as txn:
             txn.read_to(source, position)
-        for place in model.places[:position]:
-            model.leave(place)
+        model.leave_all(model.places[:position])
 
     def seek(self) -> None:
         if not self.is_topic or self.most is not None:

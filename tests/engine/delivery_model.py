@@ -7,7 +7,7 @@ is next is the least of all that may be taken, looked up anew each time; there i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -474,8 +474,18 @@ class Model:
 
     def leave(self, place: Place) -> None:
         """A commit has read it, that of who has it, or one that has passed it."""
-        if place.state != "READ":
+        self.leave_all([place])
+
+    def leave_all(self, places: Iterable[Place]) -> None:
+        """One commit has read them: all of it is read before anybody hears of any of it."""
+        left = [place for place in places if place.state != "READ"]
+        highest: dict[str, Place] = {}
+        for place in left:
             self.read(place)
+            number, name = place.told.number, place.told.sender or ""
+            if number is not None and number >= (highest.get(name, place).told.number or 0):
+                highest[name] = place
+        for place in highest.values():
             self.hear(place)
 
     def alter(self, rules: Mapping[str, Any]) -> None:
