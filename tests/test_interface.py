@@ -89,7 +89,11 @@ def methods() -> list[tuple[str, Callable[..., object]]]:
     ]
 
 
-BEGIN = ("Store.transaction", "Store.consume")  # what is awaited, or used in a block
+BEGIN = (
+    "Store.transaction",
+    "Store.consume",
+    "Listeners.add",
+)  # what is awaited, or used in a block
 
 
 @pytest.mark.parametrize("kind", INTERFACES)

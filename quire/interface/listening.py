@@ -223,7 +223,7 @@ class Course:
         self._made_us = 0
         self._holder = _ENV.random_u64() if asked.name is not None else 0
         self._kept: bytes | None = None  # as it is in the state
-        self._doubtful: bytes | None = None  # as it may be there
+        self._doubtful: list[bytes] = []  # as it may be there, as nobody answered
 
     @property
     def awaited(self) -> str:
@@ -294,17 +294,18 @@ class Course:
             try:
                 self._set(store, name, value)
             except (ConnectionLost, OutcomeUnknown) as error:
-                self._doubtful, lost = value, lost + 1
+                self._doubtful.append(value)
+                lost += 1
                 if lost > OWNERS_LOST or getattr(error, "late", False):
                     raise
             else:
-                self._kept, self._doubtful = value, None
+                self._kept, self._doubtful = value, []
                 return
 
     def _set(self, store: Tells, name: str, value: bytes) -> None:
         with store.transaction(durable=False) as txn:
             found = txn.get_value(STATE, name)
-            if found not in (self._kept, self._doubtful):
+            if found not in (self._kept, *self._doubtful):
                 raise StateConflict(
                     f"listener {name!r} was added or removed elsewhere: this one ends; add it "
                     "again where it is to go on"
@@ -482,10 +483,10 @@ class Callbacks:
                 if listener.closed and course.asked.name is not None:  # by its callback
                     course.keep(store)
         except BaseException as error:  # noqa: BLE001 - it has ended, and the others go on
-            listener._closed = True
             if not isinstance(error, StoreClosed):
                 listener.error = error
                 log_failure(_log, error, "a listener of %s has ended", course.asked.source)
+            listener._closed = True  # last: who sees it finds the rest
             self.end(listener)
 
 

@@ -357,7 +357,7 @@ def test_what_expires_has_left(store: AnyStore, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"type": "volatile"}, {"priority": True}, {"max_deliveries": 3}], ids=str
+    "options", [{"type": "volatile"}, {"priority": True}, {"retry": {"delay": 1.0}}], ids=str
 )
 def test_kinds_of_queues(store: AnyStore, options: dict[str, Any]) -> None:
     """Whatever the order is in which a queue delivers, puts are told in the order of commits."""
