@@ -325,8 +325,7 @@ class Listener:
         self._calls = calls
         self._wake = threading.Event()
         self._closed = False
-        self.error: BaseException | None = None
-        """Why one that calls back has ended; None: it has not, or by `close` or with its store."""
+        self._error: BaseException | None = None
 
     def __repr__(self) -> str:
         asked = self._course.asked
@@ -346,6 +345,11 @@ class Listener:
     def closed(self) -> bool:
         """Whether it has ended: by `close`, with its store, or by an error."""
         return self._closed
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why one that calls back has ended; None: it has not, or by `close` or with its store."""
+        return self._error
 
     def get(self, timeout: Duration | None = None) -> Notice | None:
         """The next notice; None if none came in so many seconds (None: for ever), or it was closed.
@@ -484,7 +488,7 @@ class Callbacks:
                     course.keep(store)
         except BaseException as error:  # noqa: BLE001 - it has ended, and the others go on
             if not isinstance(error, StoreClosed):
-                listener.error = error
+                listener._error = error
                 log_failure(_log, error, "a listener of %s has ended", course.asked.source)
             listener._closed = True  # last: who sees it finds the rest
             self.end(listener)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from quire import Notice
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
-from tests.kit.actors import OPTIONS, Actor, actor, joined_elected, owner_with_work
+from tests.kit.actors import OPTIONS, Actor, joined_elected, owner_with_work
 from tests.kit.children import Child
 from tests.kit.violation import Violation
 from tests.kit.waiting import SECONDS, eventually
@@ -161,6 +162,13 @@ for notice in left:
 """
 
 
+LISTENERS: dict[str, dict[str, Any]] = {
+    "all": {"source": "all"},
+    "work": {"source": "work", "group": 1},
+    "left": {"source": "work", "on": "removal"},
+}
+
+
 @dataclass
 class Told:
     """What a listener was told, over all of its processes."""
@@ -171,7 +179,7 @@ class Told:
 
 def told_in(log: Path) -> dict[str, Told]:
     """By listener; the last line of a process that was killed may be a part of one."""
-    found = {name: Told() for name in ("all", "work", "left")}
+    found = {name: Told() for name in LISTENERS}
     for line in log.read_text().splitlines(keepends=True):
         name, *numbers = line.split() or [""]
         if line.endswith("\n") and name in found and numbers:
@@ -230,6 +238,8 @@ def processes(store_path: str, tmp_path: Path, rng: random.Random) -> Iterator[P
         store.create_queue("all", kind="topic", keep_forever=True)
         store.create_queue("work")
         store.create_queue("receipts")
+        for name, asked in LISTENERS.items():  # from now on, whenever their process begins
+            store.listeners.add(name=name, **asked).close()
     made = Processes(store_path, tmp_path / "log", rng)
     try:
         yield made
@@ -256,12 +266,8 @@ def test_kills(processes: Processes, store_path: str, tmp_path: Path, rng: rando
         groups.update(receipts)
         with log.open("a") as file:  # what was not told yet, or not done with
             file.write("\n")
-            for name, source, group, on in (
-                ("all", "all", 0, "put"),
-                ("work", "work", 1, "put"),
-                ("left", "work", 0, "removal"),
-            ):
-                listener = store.listeners.add(source, name=name, group=group, on=on)  # type: ignore[arg-type]
+            for name, asked in LISTENERS.items():
+                listener = store.listeners.add(name=name, **asked)
                 while (notice := listener.get(0)) is not None:
                     print(name, notice.missed, *notice.ids, file=file)
         report = store.admin.verify()
