@@ -34,7 +34,7 @@ class Looked(NamedTuple):
 class Expected(NamedTuple):
     """What a commit is about to read of a subscription that has not read it before."""
 
-    count: int
+    messages: int
     looked: Iterable[Looked]  # of these
 
 
@@ -86,7 +86,7 @@ class Departures:
         expected = self._expected.pop((read[1], read[2], read[3]), None)
         before, number = self._numbers[read[1]], self.number(subscription)
         self._numbers[read[1]] = number
-        if expected is None or number - before != expected.count:
+        if expected is None or number - before != expected.messages:
             return  # another one has read some of it since it was looked at
         for passed, position, part in expected.looked:
             self._add(Departure(read[1], before + passed, position, part))

@@ -32,6 +32,7 @@ class AsyncListener:
         self._course = course
         self._calls = calls
         self._closed = False
+        self._untold: Notice | None = None  # as its task was cancelled
         self._waiting: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -60,7 +61,7 @@ class AsyncListener:
         seconds = check_wait(timeout)
         until = loop.time() + seconds
         while not self._closed:
-            found = await self._pool.run(partial(self._course.look, self._store))
+            found = await self._look()
             left = until - loop.time()
             if found is not None or left <= 0:
                 return found
@@ -69,6 +70,16 @@ class AsyncListener:
                 self._course.awaited, min(left, HEARD_AGAIN_SECONDS), self._waiting
             )
         return None
+
+    async def _look(self) -> Notice | None:
+        """What is to be told next, which is kept where the task that asks is cancelled."""
+        found, self._untold = self._untold, None
+        if found is not None:
+            return found
+        return await self._pool.run(partial(self._course.look, self._store), self._keep)
+
+    def _keep(self, found: Notice | None) -> None:
+        self._untold = found
 
     def __aiter__(self) -> Self:
         return self

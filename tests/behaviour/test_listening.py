@@ -31,11 +31,18 @@ def told(listener: Any, count: int) -> list[int]:
     """So many ids, of as many notices as it takes; none was missed."""
     ids: list[int] = []
     while len(ids) < count:
-        notice = listener.get(SECONDS)
+        notice = next_of(listener)
         assert notice is not None, ids
         assert notice.missed == 0
         ids += notice.ids
     return ids
+
+
+def next_of(listener: Any) -> Notice:
+    """The next notice, which comes."""
+    found = listener.get(SECONDS)
+    assert isinstance(found, Notice)
+    return found
 
 
 def silent(listener: Any) -> bool:
@@ -78,12 +85,12 @@ def test_it_is_told_after_the_commit_and_never_before(store: AnyStore, work: str
         with store.transaction() as txn:
             made = [txn.put(work, b"1"), txn.put(work, b"2")]
             assert silent(listener)
-        assert listener.get(SECONDS).ids == [int(each) for each in made]
+        assert next_of(listener).ids == [int(each) for each in made]
         with store.transaction() as txn:
             txn.put(work, b"3")
             txn.rollback()
         assert silent(listener)
-        notice = store.listeners.add(work).get(SECONDS)
+        notice = next_of(store.listeners.add(work))
     assert notice == Notice("work", "put", 2, [int(each) for each in made], [0, 0], more=True)
 
 
@@ -139,7 +146,7 @@ def test_groups(store: AnyStore, work: str, listens_for: int) -> None:
     assert told(listener, len(expected)) == expected
     assert silent(listener)
     assert len(store.get_many(work)) == 2 * len(groups)
-    notice = left.get(SECONDS)
+    notice = next_of(left)
     assert notice.ids == expected
     assert notice.groups == 2 * [groups[n] for n in fits]
 
@@ -230,7 +237,7 @@ def test_notices_join_ids_and_drop_none(store: AnyStore, work: str) -> None:
     listener = store.listeners.add(work, max_ids=10)
     ids = [store.put(work, b"%d" % n) for n in range(4)]
     ids += store.put_many(work, [b"m"] * 21)
-    notices = [listener.get(SECONDS) for _ in range(3)]
+    notices = [next_of(listener) for _ in range(3)]
     assert [each.ids for each in notices] == [ids[:10], ids[10:20], ids[20:]]
     assert [each.more for each in notices] == [True, True, False]
     assert silent(listener)
@@ -246,9 +253,9 @@ def test_a_slow_listener_is_told_that_it_missed(
     ids = [owner.put(work, b"%d" % n) for n in range(30)]
     for _ in range(20):
         owner.get(work)
-    notice = listener.get(SECONDS)
+    notice = next_of(listener)
     assert (notice.missed, notice.ids) == (12, ids[12:])
-    notice = removals.get(SECONDS)
+    notice = next_of(removals)
     assert (notice.missed, notice.ids) == (12, ids[12:20])
     ids.append(owner.put(work, b"more"))
     assert told(listener, 1) == ids[-1:]
@@ -264,7 +271,7 @@ def test_what_is_kept_is_bounded_by_bytes(
     owner.get_many(work, 3)
     for _ in range(3):
         owner.get(work)
-    notice = listener.get(SECONDS)
+    notice = next_of(listener)
     assert notice.missed == 4
     assert notice.ids == ids[4:]
     last = owner.put(work, bytes(90_000))
@@ -274,7 +281,7 @@ def test_what_is_kept_is_bounded_by_bytes(
 
 def test_nobody_listens_for_long(store: AnyStore, owner: Store, work: str, clock: Clock) -> None:
     """What readers take is looked at for listeners only as long as these ask; then it is missed."""
-    queue = owner._context.state.queue(work)
+    queue: Any = owner._context.state.queue(work)
     assert queue.departures is None
     listener = store.listeners.add(work)
     assert queue.departures is not None
@@ -285,7 +292,7 @@ def test_nobody_listens_for_long(store: AnyStore, owner: Store, work: str, clock
     assert not owner._context.state.apart
     owner.put(work, b"1")
     owner.get(work)
-    assert listener.get(SECONDS).missed == 1
+    assert next_of(listener).missed == 1
 
 
 # Removals
@@ -344,7 +351,7 @@ def test_a_subscription_that_was_moved_back(store: AnyStore) -> None:
     ids = [store.put("news", b"%d" % n) for n in range(3)]
     with store.transaction() as txn:
         txn.seek("news/a", "latest")  # what it passes so nobody looks at
-    assert listener.get(SECONDS).missed == 3
+    assert next_of(listener).missed == 3
 
 
 def test_what_expires_has_left(store: AnyStore, clock: Clock) -> None:
@@ -362,7 +369,7 @@ def test_what_expires_has_left(store: AnyStore, clock: Clock) -> None:
 def test_kinds_of_queues(store: AnyStore, options: dict[str, Any]) -> None:
     """Whatever the order is in which a queue delivers, puts are told in the order of commits."""
     store.create_queue("q", **options)
-    priority = {"priority": 1} if "priority" in options else {}
+    priority: dict[str, Any] = {"priority": 1} if "priority" in options else {}
     ids = [store.put("q", b"0"), store.put("q", b"1", **priority)]
     puts, removals = store.listeners.add("q"), store.listeners.add("q", on="removal")
     assert told(puts, 2) == ids
@@ -524,8 +531,8 @@ def test_a_name_goes_on(store: AnyStore, work: str) -> None:
     """Where it was done with a notice; the last one, which it was not done with, is told again."""
     ids = [store.put(work, b"%d" % n) for n in range(3)]
     listener = store.listeners.add(work, name="me", max_ids=2)
-    assert listener.get(SECONDS).ids == ids[:2]
-    assert listener.get(SECONDS).ids == ids[2:]
+    assert next_of(listener).ids == ids[:2]
+    assert next_of(listener).ids == ids[2:]
     listener.close()
     again = store.listeners.add(work, name="me")
     assert told(again, 1) == ids[2:]
@@ -549,7 +556,7 @@ def test_what_came_meanwhile(store: AnyStore, owner: Store, work: str, on: Any) 
     owner.get_many(work, 2)
     listener = store.listeners.add(work, name="me", on=on)
     owner.get(work)
-    notice = listener.get(SECONDS)
+    notice = next_of(listener)
     assert (notice.missed, notice.ids) == (2, ids[2:] if on == "put" else ids[2:3])
 
 
@@ -597,12 +604,13 @@ def test_a_name_of_something_else(store: AnyStore, work: str) -> None:
     store.put(work, b"1")
     other = store.create_queue("other").name
     assert len(told(store.listeners.add(work, name="me", group=3, where="a = 'b'"), 0)) == 0
-    for asked in (
+    wrong: list[Callable[[], object]] = [
         lambda: store.listeners.add(other, name="me", group=3, where="a = 'b'"),
         lambda: store.listeners.add(work, name="me", where="a = 'b'"),
         lambda: store.listeners.add(work, name="me", group=3),
         lambda: store.listeners.add(work, name="me", group=3, on="removal", where="a = 'b'"),
-    ):
+    ]
+    for asked in wrong:
         with pytest.raises(InvalidArgument, match="remove"):
             asked()
     listener = store.listeners.add(work, name="you")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 import quire.aio
 from quire import Notice
 from quire.errors import StoreClosed
+from quire.interface.listening import Course
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.actors import OPTIONS, Actor, joined_elected, owner_with_work
@@ -121,6 +125,63 @@ def test_a_loop_for_asyncio_goes_on(owner: Actor, store_path: str) -> None:
         return found
 
     assert len(asyncio.run(listen())) == 2
+
+
+def test_a_task_that_is_cancelled_loses_no_notice(
+    owner: Actor, store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found for it is told to the next one that asks."""
+    found = threading.Event()
+    look = Course.look
+
+    def slow(course: Course, store: Any) -> Notice | None:
+        notice = look(course, store)
+        found.set()
+        time.sleep(0.2)
+        return notice
+
+    async def listen() -> None:
+        async with quire.aio.open(store_path, **OPTIONS) as store:
+            made = await store.put("work", b"1")
+            listener = await store.listeners.add("work")
+            monkeypatch.setattr(Course, "look", slow)
+            task = asyncio.ensure_future(listener.get())
+            await asyncio.to_thread(found.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            notice = await listener.get()
+            assert notice is not None
+            assert notice.ids == [made]
+
+    asyncio.run(listen())
+
+
+def test_a_fork_leaves_listeners_to_its_parent(store_path: str) -> None:
+    """In the child they, and new ones, raise StoreClosed; in the parent they go on."""
+    heard: list[int] = []
+    with open_store(store_path, **OPTIONS) as store:
+        store.create_queue("work")
+        loop = store.listeners.add("work")
+        store.listeners.add("work", lambda notice: heard.extend(notice.ids))
+        made = store.put("work", b"1")
+        eventually(lambda: heard == [made])
+        child = os.fork()
+        if child == 0:
+            accepted = 0
+            with suppress(StoreClosed):
+                loop.get(1.0)
+                accepted += 1
+            with suppress(StoreClosed):
+                store.listeners.add("work", print)
+                accepted += 1
+            os._exit(accepted)
+        assert os.waitpid(child, 0)[1] == 0
+        second = store.put("work", b"2")
+        eventually(lambda: heard == [made, second])
+        notice = loop.get(SECONDS)
+        assert notice is not None
+        assert notice.ids == heard
 
 
 # Kills --------------------------------------------------------------------------------------------
