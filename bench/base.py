@@ -28,7 +28,7 @@ __all__ = ["run"]
 
 ROOT = Path(__file__).resolve().parents[1]
 TYPES = ("volatile", "persistent")
-RULES: dict[str, Any] = {"priority": True, "timed": True}
+RULES: dict[str, Any] = {"order": "priority", "timed": True}
 
 Times = dict[tuple[str, str, str, int], list[float]]  # place, type, operation, characters: ms
 
@@ -188,7 +188,7 @@ what, path = sys.argv[1:]
 if what != "nothing":
     store = quire.open(path)
     if what != "no queue":
-        store.create_queue("q", kind="work", type=what, priority=True, timed=True)
+        store.create_queue("q", kind="work", type=what, order="priority", timed=True)
 gc.collect()
 pages = int(open("/proc/self/statm").read().split()[1])
 print(pages * os.sysconf("SC_PAGE_SIZE") / 1024)

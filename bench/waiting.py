@@ -43,7 +43,7 @@ __all__ = ["run"]
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 ORDERS: dict[str, dict[str, Any]] = {
     "commit order": {},
-    "by priority": {"priority": True},
+    "by priority": {"order": "priority"},
     "by time": {"timed": True},
     "of ten groups": {"grouped": True},
     "of a group each": {"grouped": True},

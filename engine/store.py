@@ -20,6 +20,7 @@ from quire.arguments import (
     split_source,
 )
 from quire.batches.delivered_messages import Messages
+from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
@@ -56,11 +57,12 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     # Queues
 
+    @with_old_options
     @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)
         queue = self._definitions.alter(name, check_changes(changes))
-        if "order" in changes or "priority" in changes:
+        if "order" in changes:
             look_for_orders([queue])
         return self._info(queue)
 
@@ -107,9 +109,10 @@ class EmbeddedStore(StoreLife, SingleCalls):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        asked = asked_form(exclusive, durable)
+        asked = asked_form(exclusive, durable, where)
         return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call

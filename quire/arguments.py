@@ -27,6 +27,7 @@ from quire.limits import (
     MAX_REQUEST_ID_BYTES,
     MAX_STATE_KEY_BYTES,
     MAX_STATE_VALUE_BYTES,
+    MAX_TEXT_BYTES,
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
     STATE_ENTRY_BYTES,
@@ -419,6 +420,15 @@ def check_preparable(durable: bool) -> None:
             "a transaction that was begun with durable=False cannot be prepared, as what is "
             "prepared is durable: begin it without"
         )
+
+
+def check_selector(where: object) -> str:
+    """That of a subscription; what it says is looked at by who knows the queue."""
+    if isinstance(where, str) and _has_utf8(where) and len(where.encode()) <= MAX_TEXT_BYTES:
+        return where
+    raise InvalidArgument(
+        f"where {where!r:.100}: give a selector, a str of up to {MAX_TEXT_BYTES} bytes in UTF-8"
+    )
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -173,10 +173,11 @@ class IntervalSet:
         self._replace(low, first, high, after, left_starts, left_ends, -removed)
         return removed
 
-    def pop_first(self, limit: int) -> tuple[int, int] | None:
+    def pop_first(self, limit: int, below: int | None = None) -> tuple[int, int] | None:
         """Take out and return the first interval, or its first `limit` integers if it is longer.
 
-        None when the set is empty. Raises `InvalidArgument` for a limit below 1.
+        `below`: nothing from there on. None when there is nothing. Raises `InvalidArgument` for a
+        limit below 1.
         """
         if limit < 1:
             raise InvalidArgument(f"limit is {limit}: it has to be 1 or more")
@@ -184,6 +185,10 @@ class IntervalSet:
         if not ends:
             return None
         lo, hi = starts[0], ends[0]
+        if below is not None:
+            limit = min(limit, below - lo)
+        if limit < 1:
+            return None
         if hi - lo > limit:
             hi = lo + limit
             starts[0] = hi

@@ -72,6 +72,14 @@ MAX_SCHEMA_DEPTH = 16
 MAX_FILTER_BYTES = 16 << 10
 MAX_FILTER_DEPTH = 64
 
+# Of a selector. A text that is read as a number has no more characters than the longest double that
+# is written out (some 330). Of those of up to 18 digits, which 64 bits hold in any case, many are
+# read at once. Up to so many messages of a block are asked one by one: for fewer than some 20,
+# arrays cost more (measured: decision 27).
+MAX_NUMBER_CHARACTERS = 400
+PLAIN_NUMBER_DIGITS = 18
+ASKED_ONE_BY_ONE = 8
+
 # From this length on a block is read into memory that is mapped for it, in huge pages of this size.
 # Below it the C library keeps what was freed at hand, which is faster; from it on it maps memory
 # itself, in small pages, for each allocation (measured: decision 22).
@@ -172,6 +180,7 @@ PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 ROWS_LOOKED_UP = 257  # offsets of payloads of a block that is read one by one, at a time
 BYTES_LOOKED_UP = 65_536  # of these payloads, that are copied at once
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
+MAX_SUBSCRIPTION_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 6 * MAX_TEXT_BYTES  # with its selector
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = (
     MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES + MAX_SCHEMA_BYTES
@@ -257,6 +266,7 @@ assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
 assert MAX_STATE_VALUE_BYTES * 2 < MAX_STATE_CHANGE_BYTES < MAX_STATE_NAME_BYTES < MAX_STATE_BYTES
 assert MAX_CATALOG_ENTRY_BYTES < MAX_SCHEDULE_ENTRY_BYTES < GROUP_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_SUBSCRIPTION_ENTRY_BYTES < GROUP_BYTES
 assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 

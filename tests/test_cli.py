@@ -69,10 +69,10 @@ def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
 
 def test_properties_are_given_and_altered(quire: Terminal) -> None:
     """A value is JSON, or else a text."""
-    quire("create-queue", "p", "priority=true", "text=for the shop", 'properties={"team": "a"}')
+    quire("create-queue", "p", "order=priority", "text=for the shop", 'properties={"team": "a"}')
     quire("alter-queue", "p", "default_priority=3", "capacity=8192", "text=")
     [found] = [queue for queue in json.loads(quire("queues", "--json")) if queue["name"] == "p"]
-    assert (found["priority"], found["default_priority"]) == (True, 3)
+    assert (found["order"], found["default_priority"]) == ("priority", 3)
     assert (found["capacity_bytes"], found["text"]) == (8192, "")
     assert found["properties"] == {"team": "a"}
 
@@ -440,8 +440,8 @@ def test_commands_join_the_owner(quire: Terminal) -> None:
         (["put", "t/a", "x"], "InvalidArgument"),
         (["create-queue", "w"], "QueueExists"),
         (["alter-queue", "nowhere", "puts=false"], "QueueNotFound"),
-        (["alter-queue", "w", "priority"], "InvalidArgument"),
-        (["alter-queue", "w", "priority=yes"], "InvalidArgument"),
+        (["alter-queue", "w", "order"], "InvalidArgument"),
+        (["alter-queue", "w", "order=yes"], "InvalidArgument"),
         (["create-queue", "x", "nonsense=1"], "InvalidArgument"),
         (["subscribe", "t", "b", "--start", "middle"], "InvalidArgument"),
     ],

@@ -56,7 +56,7 @@ class Terminal:
 def quire(store_path: str, capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
     """A store with a work queue "w" that obeys times and priorities, and a topic "t"."""
     terminal = Terminal(store_path, capfdbinary)
-    terminal("create-queue w --kind work timed=true priority=true grouped=true dedup_count=10")
+    terminal("create-queue w --kind work timed=true order=priority grouped=true dedup_count=10")
     terminal("create-queue t --kind topic")
     return terminal
 

@@ -154,7 +154,9 @@ def test_a_row_is_in_every_form(row: CallRow) -> None:
     """With the same parameters: embedded, joined, in a store that lives on, and for asyncio."""
     interface = next((k for k in INTERFACES if vars(k).get(row.name) is row.method), None)
     if interface is None:  # one that joined stores use among themselves
-        assert callable(getattr(engine.EmbeddedStore, row.name))
+        is_step = row.op in named_calls.STEPS
+        used: type = engine.EmbeddedTransaction if is_step else engine.EmbeddedStore
+        assert callable(getattr(used, row.name))
         return
     wanted = inspect.signature(row.method).parameters
     for made in (*IMPLEMENTATIONS[interface], dict(ASYNC)[interface]):

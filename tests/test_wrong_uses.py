@@ -99,7 +99,7 @@ class World(NamedTuple):
 def fill(store: Store) -> None:
     """Queues of all kinds, with a message here and there."""
     works = {"dead": {}, "plain": {}, "jobs": {"max_deliveries": 1000, "dead_letter": "dead"}}
-    works["jobs"] |= {"timed": True, "priority": True, "grouped": True, "dedup_count": 10}
+    works["jobs"] |= {"timed": True, "order": "priority", "grouped": True, "dedup_count": 10}
     works |= {
         "closed": {"puts": False},
         "shut": {"gets": False},

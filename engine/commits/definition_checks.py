@@ -11,14 +11,21 @@ import pyarrow as pa
 from quire.arguments import NewQueue
 from quire.definitions.order import by_code
 from quire.definitions.order_code import order_named
-from quire.definitions.properties import DEAD_LETTER, GIVING_WAY, Properties
+from quire.definitions.properties import (
+    DEAD_LETTER,
+    DEFAULT,
+    GIVING_WAY,
+    Properties,
+    priority_of_puts,
+)
 from quire.definitions.row_schema import is_part, schema_of_words
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
-from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry
+from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.selectors.condition import condition
 
 
 def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
@@ -146,6 +153,7 @@ def check_queue(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
             f"way: overflow {properties.overflow!r} is not for it"
         )
+    _check_effect(queue, DEFAULT if before is None else before)
     if properties.keeps and queue.kind != TOPIC:
         raise InvalidArgument(
             f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
@@ -191,6 +199,45 @@ def _check_indexed(name: str, properties: Properties) -> None:
             raise InvalidArgument(
                 f"queue {name!r}: indexed: column {each!r} is of type {found}: there are indexes "
                 "of texts and whole numbers"
+            )
+
+
+def _check_effect(queue: NewQueue, before: Properties) -> None:
+    """What is said of a queue now has an effect there. Raises InvalidArgument, with what it needs.
+
+    Said now is what was not so `before`. What has had an effect, and has none since something else
+    was altered, stays as it is: it has its effect again when that is altered back.
+    """
+    now = queue.properties
+    expires = now.timed or (now.timed is None and queue.kind == WORK)  # (OB2 of `queues.obeyed`)
+    sends = now.max_deliveries is not None or now.keep_expired or now.overflow == DEAD_LETTER
+    lets_go = "keep_forever keeps everything: leave one of the two out"
+    for option, counts, needs in (
+        (
+            "default_priority",
+            priority_of_puts(now.order, 1) > 0,
+            "priorities count in a queue that is read by them: give order='priority' too",
+        ),
+        ("keep_expired", expires, "nothing expires where times do not count: give timed=True too"),
+        (
+            "dead_letter",
+            sends,
+            "give max_deliveries, keep_expired=True or overflow='dead_letter' too",
+        ),
+        (
+            "grow_to",
+            (now.grow_to or 0) > queue.capacity,
+            f"the capacity is {queue.capacity}: give more than that, or None",
+        ),
+        ("max_stream_bytes", now.schema is None, "no stream is put to a typed queue: leave it out"),
+        ("keep_seconds", not now.keep_forever, lets_go),
+        ("keep_bytes", not now.keep_forever, lets_go),
+        ("keep_messages", not now.keep_forever, lets_go),
+    ):
+        said = getattr(now, option)
+        if not counts and said not in (getattr(before, option), getattr(DEFAULT, option)):
+            raise InvalidArgument(
+                f"queue {queue.name!r}: {option} {said!r} would have no effect: {needs}"
             )
 
 
@@ -246,12 +293,18 @@ def topic_named(state: State, name: str) -> Queue:
     return queue
 
 
-def check_form(queue: str, subscription: Subscription, asked: Mapping[str, bool]) -> None:
+def check_where(queue: Queue, where: object) -> None:
+    """A selector fits the queue. Raises InvalidSelector."""
+    if isinstance(where, str):
+        condition(where, queue.schema, is_volatile=queue.is_volatile)
+
+
+def check_form(queue: str, subscription: Subscription, asked: Mapping[str, object]) -> None:
     """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
     name = subscription.name
-    there = {"exclusive": subscription.exclusive, "durable": subscription.durable}
+    there = {name: getattr(subscription, name) for name in SubscriptionForm._fields}
     differing = [
-        f"{option} is {there[option]}, not {wanted}"
+        f"{option} is {there[option]!r}, not {wanted!r}"
         for option, wanted in asked.items()
         if there[option] != wanted
     ]

@@ -190,7 +190,7 @@ class Definitions:
             queue = state.queue(name)
             before = queue.config.properties
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
-            after = before.altered(properties)
+            after = before._replace(**properties)
             if not {"timed", "ttl", "max_ttl"}.isdisjoint(properties):
                 after = definition_checks.with_times(queue.name, queue.config.kind, after)
             if state.names.get(after.dead_letter or "") is queue:  # by its name or an alias
@@ -202,8 +202,10 @@ class Definitions:
                         "made: make another queue, and move the messages"
                     )
             check_grows(queue.name, before.schema, after.schema)
+            capacity = changes.get("capacity", queue.config.capacity)
+            kind = check_kind(queue.config.kind)
             definition_checks.check_queue(
-                state, NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
+                state, NewQueue(queue.name, kind, capacity, properties=after),
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = definition_checks.entry_of(state, queue)
@@ -331,7 +333,7 @@ class Definitions:
         return released
 
     def subscribe(
-        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool]
+        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool | str]
     ) -> list[int]:
         """Make subscriptions, by queue and name; where there is one already, it stays as it is.
 
@@ -343,6 +345,7 @@ class Definitions:
         all_there = SubscriptionExists("all of them are there already")
         for (queue, subscription), start in starts.items():
             target = definition_checks.topic_named(state, queue)
+            definition_checks.check_where(target, asked.get("where"))
             if start != "earliest" and subscription not in target.named:
                 begin = target.end_position if start == "latest" else int(start)
                 target.releases.check_beginning(begin)

@@ -32,6 +32,7 @@ class DeliveryState(Enum):
     REJECTED = "it has failed, and comes again later"
     SPENT = "it was delivered as often as it may be"
     EXPIRED = "its time is over, and nobody gets it any more"
+    UNWANTED = "the subscription does not ask for it"
     READ = "a commit has read it, or passed it"
 
     @property
@@ -45,13 +46,13 @@ class Event(Enum):
     LOOK = "its headers are looked at"
     DUE = "its time has come, or its turn in a sequence, or it has waited long enough"
     TAKE = "a transaction takes it"
-    PICK = "a transaction takes it by its position, to move, drop or put it back"
+    PICK = "a transaction takes it by its position or its id"
     GIVE_BACK = "who has it gives it back, and it comes again at once, if ever"
     DELAY = "who has it gives it back, and it comes later"
     COME = "what was delayed comes again"
     EXPIRE = "its time is over"
     READ = "a commit reads it, or passes it"
-    GO = "the maintenance moves it to the queue of dead letters, or drops it"
+    GO = "the maintenance moves it to the queue of dead letters, drops it, or passes it by"
     ALTER = "the queue has other rules"
     MOVE = "the subscription is moved"
     OPEN = "the store is opened again"
@@ -77,12 +78,20 @@ _UNTOUCHED: Final = (
 )
 _HELD: Final = (DeliveryState.IN_FLIGHT, DeliveryState.LATE)
 _ANEW: Final = (DeliveryState.UNSEEN, DeliveryState.AVAILABLE)
+_UNREAD: Final = (*_UNTOUCHED, DeliveryState.UNWANTED)
+_PASSED_BY: Final = (DeliveryState.EXPIRED, DeliveryState.UNWANTED)
 _OVER: Final = (DeliveryState.SPENT, DeliveryState.EXPIRED)
 RULES: Final = (
     Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.AVAILABLE,)),
     Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.SCHEDULED,), "its time is to come"),
     Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.WAITING,), "an order by sequences"),
     Rule(Event.LOOK, (DeliveryState.UNSEEN,), (DeliveryState.EXPIRED,), "its time is over"),
+    Rule(
+        Event.LOOK,
+        (DeliveryState.UNSEEN,),
+        (DeliveryState.UNWANTED,),
+        "its selector does not hold",
+    ),
     Rule(Event.DUE, (DeliveryState.SCHEDULED,), (DeliveryState.AVAILABLE,)),
     Rule(Event.DUE, (DeliveryState.SCHEDULED,), (DeliveryState.WAITING,), "an order by sequences"),
     Rule(Event.DUE, (DeliveryState.WAITING,), (DeliveryState.AVAILABLE,)),
@@ -99,7 +108,12 @@ RULES: Final = (
         (DeliveryState.IN_FLIGHT,),
         "that very message is asked for",
     ),
-    Rule(Event.PICK, _UNTOUCHED, (DeliveryState.IN_FLIGHT,), "nobody has it"),
+    Rule(
+        Event.PICK,
+        _UNREAD,
+        (DeliveryState.IN_FLIGHT,),
+        "nobody has it",
+    ),
     Rule(Event.GIVE_BACK, (DeliveryState.IN_FLIGHT,), (DeliveryState.AVAILABLE,)),
     Rule(
         Event.GIVE_BACK,
@@ -119,12 +133,17 @@ RULES: Final = (
     Rule(Event.GO, (DeliveryState.SPENT,), _HELD, "until the commit that moves it"),
     Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.LATE,), "until it is moved or dropped"),
     Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.SPENT,), "refused, with none left"),
-    Rule(Event.GO, _OVER, (DeliveryState.READ,)),
-    Rule(Event.ALTER, (*_UNTOUCHED, DeliveryState.EXPIRED), _ANEW, "they say what is next"),
+    Rule(Event.GO, (DeliveryState.UNWANTED,), (DeliveryState.IN_FLIGHT,), "until it is passed by"),
+    Rule(Event.GO, (*_OVER, DeliveryState.UNWANTED), (DeliveryState.READ,)),
+    Rule(Event.ALTER, (*_UNTOUCHED, *_PASSED_BY), _ANEW, "they say what is next"),
     Rule(Event.ALTER, _HELD[1:], (DeliveryState.IN_FLIGHT,), "the same"),
     Rule(Event.ALTER, (DeliveryState.SPENT,), _ANEW, "it has deliveries left"),
     Rule(Event.MOVE, tuple(DeliveryState), (*_ANEW, DeliveryState.READ)),
-    Rule(Event.OPEN, (*_UNTOUCHED, *_HELD, *_OVER, DeliveryState.REJECTED), _ANEW),
+    Rule(
+        Event.OPEN,
+        (*_UNREAD, *_HELD, *_OVER, DeliveryState.REJECTED),
+        _ANEW,
+    ),
     Rule(Event.OPEN, _HELD, (DeliveryState.IN_FLIGHT,), "a prepared transaction has it"),
     Rule(
         Event.OPEN,

@@ -15,7 +15,8 @@ What may become of a message is said by `delivery_table` alone; here is when it 
   and some 40 more where it was returned; what is in flight some 150. All of them are counted
   (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
   as all the rest.
-- `expired` is what is EXPIRED, for the maintenance to move or drop it.
+- `expired` is what is EXPIRED, for the maintenance to move or drop it; `unwanted` is what is
+  UNWANTED, for it to count as read.
 - What is of a group stands ready as `groups` shows it.
 - Of what is taken in the queue's order its rank is kept, with which it comes back. Nothing is kept
   of what is taken by its position, or before it is due: it is looked at again.
@@ -53,14 +54,14 @@ from .sequences import Sequences
 _Times = NDArray[np.int64] | None
 _PositionRuns = Iterable[tuple[int, int]]
 
-UNSEEN, WAITING, SCHEDULED, AVAILABLE, IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED, READ = [
+UNSEEN, WAITING, SCHEDULED, AVAILABLE, IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED, UNWANTED, READ = [
     state.number for state in DeliveryState
 ]
 _IN_HAND: Final = those_of(IN_FLIGHT, LATE)
 _HELD: Final = those_of(IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED)
 _COMING: Final = those_of(SCHEDULED, WAITING)
 _REJECTED: Final = those_of(REJECTED)
-_FREE: Final = those_of(UNSEEN, WAITING, SCHEDULED, AVAILABLE, EXPIRED)
+_FREE: Final = those_of(UNSEEN, WAITING, SCHEDULED, AVAILABLE, EXPIRED, UNWANTED)
 _TAKEN: Final = WAYS[Event.TAKE][IN_FLIGHT]
 _PICKED: Final = WAYS[Event.PICK][IN_FLIGHT]
 _PASSED: Final = WAYS[Event.READ][READ]
@@ -75,6 +76,7 @@ class SelectionHeaders(NamedTuple):
     groups: _Times = None  # the number of the group; 0: none
     times: _Times = None  # of the commit
     lives: _Times = None  # microseconds from then on, at most; `NEVER_US`: as `expires` says
+    unwanted: NDArray[np.bool_] | None = None  # what the subscription does not ask for
 
 
 class Selection:
@@ -92,6 +94,7 @@ class Selection:
         "groups",
         "sequences",
         "unknown",
+        "unwanted",
         "where",
     )
 
@@ -132,6 +135,7 @@ class Selection:
         self._passed = 0  # messages that were read, which may stand in any of these still
         self._most = LANE_SLACK  # of them, or of what has its time, until those that are read go
         self.expired = IntervalSet()
+        self.unwanted = IntervalSet()
 
     @property
     def known(self) -> int:
@@ -166,7 +170,7 @@ class Selection:
 
         `clock_us`: the monotonic clock's (SL9).
         """
-        ranks, due, expires, groups, times, lives = found
+        ranks, due, _, groups, times, _, _ = found
         end = start + len(ranks)
         self.where.reach(end, done)
         states = self.where.states(start, end)
@@ -178,20 +182,8 @@ class Selection:
         states[new] = AVAILABLE if self.sequences is None else WAITING
         if due is not None:
             states[new & (due > now_us)] = SCHEDULED
-        ends = (
-            None if lives is None else np.where(lives == NEVER_US, lives, clock_us + lives - ages)
-        )
-        for heap, moments, now in (
-            (self._expiring, expires, now_us),
-            (self._aging, ends, clock_us),
-        ):
-            if moments is not None:
-                states[new & (moments <= now)] = EXPIRED
-                some = new & (moments > now) & (moments != NEVER_US)
-                push(heap, list(_rows(some, moments, positions)))
+        self._set_aside(states, new, positions, found, ages, now_us, clock_us)
         self.where.look(start, states)
-        for (position,) in _rows(new & (states == EXPIRED), positions):
-            self.expired.add(position, position + 1)
         if due is not None:
             some = new & (states == SCHEDULED)
             push(self._scheduled, list(_rows(some, due, positions, ranks, groups)))
@@ -211,6 +203,34 @@ class Selection:
                 self._stand(*row)
         self.unknown.remove(start, end)
         self._drop_read(done)
+
+    def _set_aside(
+        self,
+        states: NDArray[np.uint8],
+        new: NDArray[np.bool_],
+        positions: NDArray[np.int64],
+        found: SelectionHeaders,
+        ages: NDArray[np.int64],
+        now_us: int,
+        clock_us: int,
+    ) -> None:
+        """What nobody gets, of what is new: its time is over, or it is not asked for."""
+        lives, ends = found.lives, None
+        if lives is not None:
+            ends = np.where(lives == NEVER_US, lives, clock_us + lives - ages)
+        for heap, moments, now in (
+            (self._expiring, found.expires, now_us),
+            (self._aging, ends, clock_us),
+        ):
+            if moments is not None:
+                states[new & (moments <= now)] = EXPIRED
+                some = new & (moments > now) & (moments != NEVER_US)
+                push(heap, list(_rows(some, moments, positions)))
+        if found.unwanted is not None:
+            states[new & found.unwanted] = UNWANTED
+        for held, state in ((self.expired, EXPIRED), (self.unwanted, UNWANTED)):
+            for run in _runs(positions[new & (states == state)]):
+                held.add(*run)
 
     def hear(self, sender: int, number: int) -> bool:
         """All of a sender below this number is read; whether anything became available by that."""
@@ -440,11 +460,20 @@ class Selection:
         """[start, end), which has expired or is spent, is in flight now."""
         self.where.move(start, end, WAYS[Event.GO][LATE if is_expired else IN_FLIGHT])
 
+    def take_unwanted(self, limit: int) -> tuple[int, int] | None:
+        """The first run of what is not asked for, now in flight; None: there is none."""
+        run = self.unwanted.pop_first(limit)
+        if run is not None:
+            self.where.move(*run, WAYS[Event.GO][IN_FLIGHT])
+        return run
+
     def forget(self, start: int, end: int) -> bool:
         """[start, end) is read; whether anything else became available by that."""
         self.where.move(start, end, _PASSED)
         if self.expired:
             self.expired.remove(start, end)
+        if self.unwanted:
+            self.unwanted.remove(start, end)
         if self.sequences is not None and self.sequences.gaps:
             self.sequences.forget(start, end)
         self._passed += end - start - len(self._out)
@@ -475,6 +504,7 @@ class Selection:
                 self.unknown.add(self.known, start)
             self.where.reach(end, done)
         self.unknown.remove(start, end)
+        self.unwanted.remove(start, end)
         self.where.move(start, end, _PICKED)
 
     @property
@@ -504,6 +534,15 @@ class Selection:
 def clock_us(env: Env) -> int:
     """The clock that nobody sets, in whole microseconds: so sums of times are exact (SL9)."""
     return round(env.monotonic() * 1e6)
+
+
+def _runs(positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ascending positions as runs."""
+    if len(positions):
+        ends = np.flatnonzero(np.diff(positions) > 1)
+        starts = positions[np.concatenate(([0], ends + 1))]
+        stops = positions[np.concatenate((ends, [len(positions) - 1]))] + 1
+        yield from zip(starts.tolist(), stops.tolist(), strict=True)
 
 
 def _rows(some: NDArray[np.bool_], *columns: Ranks) -> Iterator[Any]:

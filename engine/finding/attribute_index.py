@@ -22,7 +22,7 @@ from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.limits import INDEXED_POSITIONS
-from quire.selectors.analysis import Place
+from quire.selectors.analysis import FieldPlace
 from quire.selectors.block_columns import BlockColumns
 
 _Hashes = NDArray[np.uint64]
@@ -35,7 +35,7 @@ _HALF: Final = np.uint64(33)
 class AttributeIndex:
     """See the module. Thread-safe. `place`: what it is of."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FieldPlace) -> None:
         self._place: Final = place
         self._lock = threading.Lock()
         self._known = 0  # all below it is in the runs
@@ -109,13 +109,15 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
     )
 
 
-def _values(part: Delivered, place: Place) -> pa.Array | None:
+def _values(part: Delivered, place: FieldPlace) -> pa.Array | None:
     """Of each message; None: none has any."""
     source, name = place
     columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)
     if source == "attribute":
         return columns.attribute(name)
-    return columns.text(name) if source == "header" else columns.row_column(name)
+    if source == "header":
+        return columns.text(name)
+    return columns.row_column(name, pa.string())  # the type is for blocks without the column
 
 
 def hashes_of(values: pa.Array) -> tuple[_Hashes, NDArray[np.int64]]:

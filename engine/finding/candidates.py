@@ -30,7 +30,7 @@ from quire.engine.reading.indexing import Columns
 from quire.engine.reading.position_search import position_of
 from quire.errors import PositionLost
 from quire.limits import PASSED_POSITIONS
-from quire.selectors.analysis import Place
+from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import AttributeIndex, runs_of
 from .choice import Choice
@@ -73,7 +73,7 @@ class Finder:
     """See the module. Thread-safe."""
 
     _delivery: Delivery
-    _indexes: WeakKeyDictionary[Queue, dict[Place, AttributeIndex]] = field(
+    _indexes: WeakKeyDictionary[Queue, dict[FieldPlace, AttributeIndex]] = field(
         default_factory=WeakKeyDictionary
     )
 

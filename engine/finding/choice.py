@@ -10,7 +10,7 @@ from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
 from quire.interface.finding import check_key_of
 from quire.messages.message_id import MessageId
-from quire.selectors.condition import Condition, condition
+from quire.selectors.condition import MessageCondition, condition
 from quire.selectors.template import Template
 
 _FIELDS: Final = {each.name for each in fields(Template)}
@@ -20,7 +20,7 @@ class Choice(NamedTuple):
     """One message, by its id, or those for which a condition holds; neither: all."""
 
     message_id: int | None = None
-    condition: Condition | None = None
+    condition: MessageCondition | None = None
 
 
 ALL = Choice()

@@ -22,7 +22,13 @@ from quire.engine.queues.queue import ALL_ON, Queue, Switches, TakenRow
 from quire.engine.queues.releases import ReadRange
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.state.catalog import QUEUE, STORE, STORE_NUMBER, CatalogChange
+from quire.engine.state.catalog import (
+    QUEUE,
+    STORE,
+    STORE_NUMBER,
+    SUBSCRIPTION,
+    CatalogChange,
+)
 from quire.engine.state.durable_state import DurableQueue, DurableState
 from quire.engine.state.fold import Fold
 from quire.engine.strategies import Strategy
@@ -206,6 +212,8 @@ class State:
         for made in (*changes, *temporary):
             if made.type == QUEUE:
                 self._note(made.key)
+            elif made.type == SUBSCRIPTION and made.body is not None:
+                self._note(int(made.body["queue_id"]))
             elif made.type == STORE:
                 self._obey_switches()
 
@@ -219,7 +227,7 @@ class State:
         else:
             self._set_apart(queue)
         self.look_apart()
-        if queue is not None and queue.config.properties.has_rules:
+        if queue is not None and queue.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
@@ -265,7 +273,7 @@ class State:
         self.look_apart()
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
-        self.ruled = {q for q in self.queues.values() if q.config.properties.has_rules}
+        self.ruled = {q for q in self.queues.values() if q.has_rules}
         self.prepared.resume_reading()
 
     # Beside the fold (see `Effects`)

@@ -15,8 +15,10 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
 )
+from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import look, nested
+from quire.definitions.queue_types import type_named
 from quire.engine.inspection.verify import verify
 from quire.engine.opening import open_call
 from quire.engine.pages.data_files import file_for
@@ -38,6 +40,7 @@ _LISTED: Final = [name for name in TYPES if name != STATE]
 class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
     """Of an `EmbeddedStore`."""
 
+    @with_old_options
     @open_call
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         state = self._state()
@@ -46,6 +49,11 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
         for index, queue in enumerate(given):
             if queue.data_file is None:
                 given[index] = queue._replace(data_file=file_for(queue.name, files))
+            elif type_named(queue.properties.type).is_volatile:
+                raise InvalidArgument(
+                    f"queue {queue.name!r}: data_file {queue.data_file} would have no effect: its "
+                    "messages are in memory; leave it out"
+                )
         if given:
             self._of._definitions.create(given)
             nested(self._of._types.start, [state.queue(queue.name) for queue in given])

@@ -11,6 +11,7 @@ from quire.arguments import (
     check_names,
     check_ranges,
     check_seconds,
+    check_selector,
     check_switch,
 )
 from quire.callbacks import check_callback
@@ -27,11 +28,14 @@ from quire.reports.info import Lease, SubscriptionInfo
 from .namespace import EmbeddedNamespace
 
 
-def asked_form(exclusive: bool | None, durable: bool | None) -> dict[str, bool]:
+def asked_form(
+    exclusive: bool | None, durable: bool | None, where: str | None
+) -> dict[str, bool | str]:
     """What is said of the form of subscriptions, checked."""
     given = {
         "exclusive": check_switch("exclusive", exclusive),
         "durable": check_switch("durable", durable),
+        "where": None if where is None else check_selector(where),
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -78,8 +82,9 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         starts: Mapping[str, Start],
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
-        holder, asked = self._of._temporary, asked_form(exclusive, durable)
+        holder, asked = self._of._temporary, asked_form(exclusive, durable, where)
         return holder.subscribe(holder, subscription, starts, asked)
 
     @open_call

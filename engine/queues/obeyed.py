@@ -15,8 +15,7 @@ from typing import Final
 
 from quire.block.format import FIXED_COLUMNS, Column
 from quire.block.header_columns import Headers
-from quire.definitions.order import by_code
-from quire.definitions.properties import Properties
+from quire.definitions.properties import Properties, priority_of_puts
 from quire.engine.state.durable_state import WORK, QueueConfig
 from quire.errors import InvalidArgument, QueueFull
 from quire.messages.message import GROUP_KEY
@@ -37,10 +36,8 @@ _ASKED: Final = {
 
 def not_obeyed(properties: Properties) -> int:
     """The bits of what a queue with these properties does not obey."""
-    order = properties.order
-    by_priority = properties.priority or (isinstance(order, str) and by_code(order))
     return (
-        (0 if by_priority else Column.PRIORITY)
+        (0 if priority_of_puts(properties.order, 1) else Column.PRIORITY)
         | (0 if properties.timed else _TIMES)
         | (0 if properties.grouped else Column.ATTRIBUTES)
     )

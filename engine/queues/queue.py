@@ -140,6 +140,12 @@ class Queue(QueueEffects):
         return self.config.properties.schema
 
     @property
+    def has_rules(self) -> bool:
+        """Whether messages leave it by themselves, or count as read."""
+        asks = any(each.where is not None for each in self.subscriptions.values())
+        return asks or self.config.properties.has_rules
+
+    @property
     def block_bytes(self) -> int:
         """What a block of several of its messages takes, at most."""
         return self.config.properties.block_bytes
@@ -161,7 +167,7 @@ class Queue(QueueEffects):
         if durable.name == KEEPER and self.config.kind == TOPIC:
             self.keeper = subscription
         else:
-            subscription.obey(self.config.properties)
+            subscription.obey(self.config.properties, is_volatile=self.is_volatile)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
         if self.departures is not None:
             self.departures.join(subscription)
@@ -297,7 +303,7 @@ class Queue(QueueEffects):
         self._limit()
         self._shut()
         for subscription in self.readers():
-            subscription.obey(config.properties)
+            subscription.obey(config.properties, is_volatile=self.is_volatile)
         self._look_for_readers()
         self.wake_all()
 
@@ -584,6 +590,7 @@ class Queue(QueueEffects):
                 spent=subscription.spent.total,
                 delayed=subscription.delayed,
                 exclusive=subscription.exclusive,
+                where=subscription.where,
                 durable=subscription.durable,
                 gaps=subscription.gaps,
             )

@@ -38,6 +38,7 @@ from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
+from quire.selectors.condition import MessageCondition, condition
 
 from .read_structure import ReadStructure
 
@@ -81,6 +82,8 @@ class Subscription:
         "selection",
         "spent",
         "subscription_id",
+        "wanted",
+        "where",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +112,8 @@ class Subscription:
         self.later: list[tuple[int, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
-        self.exclusive, self.durable = durable.exclusive, durable.durable
+        self.exclusive, self.durable, self.where = durable.exclusive, durable.durable, durable.where
+        self.wanted: MessageCondition | None = None  # what it asks for; None: everything
         self.holder: object = None  # who took of it last, where it is exclusive (U6)
         self.seeker: object = None  # who is to move it (U6)
         self.is_guarded = self.exclusive  # not everybody may take of it
@@ -134,9 +138,12 @@ class Subscription:
 
     # Rules, and who may take (U6)
 
-    def obey(self, properties: Properties) -> None:
+    def obey(self, properties: Properties, *, is_volatile: bool = False) -> None:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
         rule = properties.selected_by
+        if self.where is not None:  # of an older queue's block its columns may be others by now
+            self.wanted = condition(self.where, properties.schema, is_volatile=is_volatile)
+            rule = *rule, self.where, properties.schema
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)
             self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
@@ -356,10 +363,20 @@ class Subscription:
         self.delivered += run[1] - run[0]
         return *run, is_expired
 
+    def take_unwanted(self, limit: int) -> tuple[int, int] | None:
+        """The first run of what it does not ask for, now in flight, to count as read."""
+        if self.selection is None or self.seeker is not None:
+            return None
+        run = self.selection.take_unwanted(limit)
+        if run is not None:
+            self.delivered += run[1] - run[0]
+        return run
+
     @property
     def has_gone(self) -> bool:
-        """Whether there is anything spent or expired."""
-        return bool(self.spent) or bool(self.expired)
+        """Whether there is anything spent, expired or not asked for."""
+        is_unwanted = self.selection is not None and bool(self.selection.unwanted)
+        return is_unwanted or bool(self.spent) or bool(self.expired)
 
     # What is taken by its position
 
@@ -378,7 +395,7 @@ class Subscription:
         hidden = IntervalSet.from_list(later)
         try:
             for held in (self.returned, self.spent, hidden):
-                while most and runs and (run := _pop_below(held, most, end)):
+                while most and runs and (run := held.pop_first(most, end)):
                     taken += (run,)
                     most, runs = most - (run[1] - run[0]), runs - 1
             while most and runs and (run := self._take_new(most, end)):
@@ -410,12 +427,9 @@ class Subscription:
         """Whether a transaction has it, and it is not read."""
         if self.selection is not None:
             return bool(self.selection.in_hand(position, position + 1))
-        held = self.held_in(position, position + 1)
-        return bool(held) and not self.spent.contains(position) and not self._comes(position)
-
-    def _comes(self, position: int) -> bool:
-        """Whether it has failed, and comes later."""
-        return any(start <= position < end for _, start, end in self.later)
+        comes = any(start <= position < end for _, start, end in self.later)
+        is_held = bool(self.held_in(position, position + 1))
+        return is_held and not (comes or self.spent.contains(position))
 
     def may_choose(self, position: int) -> bool:
         """Whether it could be delivered now, be it the next one or not."""
@@ -584,13 +598,3 @@ class Subscription:
                 is_any = True
         self._tell_plain()
         return is_any
-
-
-def _pop_below(held: IntervalSet, most: int, end: int) -> tuple[int, int] | None:
-    """Take the first run below `end` out of a set, at most so many positions of it."""
-    first = held.first()
-    if first is None or first[0] >= end:
-        return None
-    start, stop = first[0], min(first[1], end, first[0] + most)
-    held.remove(start, stop)
-    return start, stop

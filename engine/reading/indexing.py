@@ -36,6 +36,7 @@ from quire.limits import (
     ORDERED_AT_ONCE,
 )
 from quire.messages.message import GROUP_KEY
+from quire.selectors.condition import MessageCondition
 
 from .block_reader import BlockMoved, BlockReader
 from .ranks import attribute_ranks, code_ranks, sequence_links
@@ -62,7 +63,7 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
             start = found[0]
             # As far as the pointers go; what is not there any more is read, and needs no rank.
             end = pointers[-1].end_position if pointers else found[1]
-            columns = Columns(start, end, properties)
+            columns = Columns(start, end, properties, subscription.wanted)
             try:
                 for pointer in pointers:
                     columns.read(reader, queue, pointer)
@@ -121,8 +122,13 @@ class Misordered(Exception):
 class Columns:
     """What the headers of messages at [start, end) say, as far as the queue's properties ask."""
 
-    def __init__(self, start: int, end: int, properties: Properties) -> None:
+    def __init__(
+        self, start: int, end: int, properties: Properties, wanted: MessageCondition | None = None
+    ) -> None:
+        """`wanted`: what the subscription asks for, if that is not everything."""
         self._start = start
+        self._wanted = wanted
+        self._unwanted = None if wanted is None else np.zeros(end - start, np.bool_)
         self._properties = properties
         order, count = properties.order, end - start
         self._ranks: Ranks
@@ -145,11 +151,12 @@ class Columns:
     def headers(self) -> SelectionHeaders:
         """For the selection."""
         ranks = self._ranks
-        if self._properties.priority:
+        if self._properties.order == PRIORITY:
             ranks = MAX_PRIORITY - ranks
         return SelectionHeaders(
-            ranks, self._due, self._expires, self._groups, self._times, self._lives
-        )
+            ranks, self._due, self._expires, self._groups, self._times, self._lives,
+            self._unwanted,
+        )  # fmt: skip
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
         """Of the messages that a pointer names (IX2). Raises Misordered."""
@@ -169,6 +176,14 @@ class Columns:
         fixed = block.headers.fixed
         at = slice(position - self._start, position - self._start + part.stop - part.start)
         self._rank(part, at)
+        if self._wanted is not None and self._unwanted is not None:
+            self._unwanted[at] = ~self._wanted.rows(
+                block,
+                first_id=part.first_id,
+                time_us=part.time_us,
+                start=part.start,
+                stop=part.stop,
+            )
         if self._times is not None:
             self._times[at] = block.times(part.time_us, part.start, part.stop)
         attributes = block.headers.attributes

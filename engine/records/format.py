@@ -20,7 +20,8 @@ are 0)
                            no subscription (0 if it is missing); those of other times are the version of the
                            ledger key "quire.dropped:" with the queue's number
                            "subscription": queue_id, name, start (a position), exclusive (false if it is
-                           missing), durable (true if it is missing), keeper (it holds what a topic keeps
+                           missing), durable (true if it is missing), where (a
+                           selector, if it asks for part only), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
                            and queues are numbered together. "store", number 1: puts, gets (booleans),
                            while the store is stopped for either. "state": name, key, value (base64); number

@@ -25,6 +25,7 @@ from quire.limits import (
     MAX_SCHEDULES,
     MAX_STATE_CHANGE_BYTES,
     MAX_STATE_KEYS,
+    MAX_SUBSCRIPTION_ENTRY_BYTES,
     MAX_SUBSCRIPTIONS,
 )
 
@@ -233,8 +234,13 @@ def _put_subscription(
 
 
 def subscription_form(body: Body) -> SubscriptionForm:
-    """Once all were shared and durable."""
-    return SubscriptionForm(bool(body.get("exclusive", False)), bool(body.get("durable", True)))
+    """Once all were shared and durable, and asked for everything."""
+    where = body.get("where")
+    return SubscriptionForm(
+        bool(body.get("exclusive", False)),
+        bool(body.get("durable", True)),
+        None if where is None else str(where),
+    )
 
 
 def _delete_subscription(state: DurableState, effects: Effects, key: int) -> None:
@@ -291,7 +297,7 @@ def _delete(state: DurableState, effects: Effects, key: int) -> None:
 TYPES: Final = {
     QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
-        MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
+        MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_ENTRY_BYTES, _put_subscription, _delete_subscription
     ),
     ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
     STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),

@@ -84,6 +84,7 @@ class SubscriptionForm(NamedTuple):
 
     exclusive: bool = False  # one transaction at a time has messages of it
     durable: bool = True  # else it ends with its client
+    where: str | None = None  # the selector of what it asks for; None: all
 
 
 SHARED: Final = SubscriptionForm()
@@ -93,7 +94,7 @@ class DurableSubscription:
     """What a subscription has read, and what came of deliveries of what it has not read."""
 
     __slots__ = (
-        "attempts", "done", "durable", "exclusive", "name", "numbers", "subscription_id",
+        "attempts", "done", "durable", "exclusive", "name", "numbers", "subscription_id", "where",
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +102,7 @@ class DurableSubscription:
     ) -> None:
         self.subscription_id = subscription_id
         self.name = name
-        self.exclusive, self.durable = form
+        self.exclusive, self.durable, self.where = form
         self.done = done  # of a work queue: its `released` itself
         self.attempts = Attempts()
         # By sender, of queues in an order by sequence: the number after the highest that is read;

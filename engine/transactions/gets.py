@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
-from quire.block import Block
 from quire.definitions.retry import Retry
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
+from quire.engine.reading.block_cursor import BlockCursor
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.reading.position_search import position_of
@@ -26,7 +27,7 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.state.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.limits import BYTES_LOOKED_UP, EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
+from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.messages.message import Message, plain_message
 
 from .context import Context
@@ -35,47 +36,6 @@ IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
-
-
-class _BlockCursor:
-    """The block that messages are got from one by one, as long as it stays where it is."""
-
-    __slots__ = ("_offsets", "_payloads", "_row", "block", "end", "epoch", "first", "first_id",
-                 "queue", "time_us")  # fmt: skip
-
-    def __init__(self, queue: Queue, epoch: int, record: BlockRef, block: Block) -> None:
-        self.queue = queue
-        self.epoch = epoch
-        self.block = block
-        self.first = record.position
-        self.end = record.end
-        self.first_id = record.first_id
-        self.time_us = record.time_us
-        self._row = 0  # of the first one whose offset is at hand
-        self._offsets: list[int] = []  # in `_payloads`
-        self._payloads: bytes | memoryview = b""
-
-    def message(self, position: int) -> Message:
-        """The message at a position of the block, which is delivered for the first time."""
-        row = position - self.first
-        if self.block.columns:
-            return self.block.message(
-                row,
-                queue=self.queue.name,
-                first_id=self.first_id,
-                time_us=self.time_us,
-                delivery_count=1,
-            )
-        index, offsets = row - self._row, self._offsets
-        if not 0 <= index < len(offsets) - 1:
-            self._row, index = row, 0
-            found = self.block.offsets[row : row + ROWS_LOOKED_UP]
-            self._offsets = offsets = (found - found[0]).tolist()
-            payloads = self.block.payload[found[0] : found[-1]]
-            is_small = offsets[-1] <= BYTES_LOOKED_UP  # parts of bytes take half the time of views'
-            self._payloads = bytes(payloads) if is_small else payloads
-        payload = bytes(self._payloads[offsets[index] : offsets[index + 1]])
-        return plain_message(self.first_id + row, self.queue.name, payload, self.time_us, 1)
 
 
 class Gets:
@@ -94,7 +54,7 @@ class Gets:
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
         self.has_more = False  # it moves or keeps anything
-        self._block: _BlockCursor | None = None
+        self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
@@ -190,13 +150,13 @@ class Gets:
         self._note(queue, subscription, start, end, record, epoch)
         return plain_message(record[1], queue.name, payload, record[2], deliveries)
 
-    def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _BlockCursor | None:
+    def _open(self, queue: Queue, row: BlockRow, epoch: int) -> BlockCursor | None:
         """A block of several messages, which are probably got one after another."""
         if queue.schema is not None:
             return None
         record = BlockRef._make(row)
         try:
-            return _BlockCursor(queue, epoch, record, self._context.reader.block(record))
+            return BlockCursor(queue, epoch, record, self._context.reader.block(record))
         except BlockMoved:
             return None
 
@@ -245,11 +205,14 @@ class Gets:
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
     ) -> tuple[int, list[tuple[Message, str]]]:
-        """Take what is spent or expired: how many, and those that are to be kept.
+        """Take what is spent, expired or not asked for: how many, and those that are to be kept.
 
         Of these `most` at once, and with each, why nobody else gets it any more.
         """
         self._is_counted = False
+        passed = self._unwanted(queue, subscription, EXPIRED_AT_ONCE)
+        if passed:
+            return passed, []
         with queue.lock:
             if subscription.expired and not queue.config.properties.keep_expired:
                 most = EXPIRED_AT_ONCE
@@ -273,6 +236,22 @@ class Gets:
         elif len(messages) != len(why):  # some were read past meanwhile: which is not known
             why = [TOO_OFTEN] * len(messages)
         return end - start, list(zip(messages, why, strict=True))
+
+    def _unwanted(self, queue: Queue, subscription: Subscription, most: int) -> int:
+        """Take what the subscription does not ask for: how many, at most so many."""
+        left = most
+        for _ in range(PURGED_RUNS - len(self.taken)):
+            with queue.lock:
+                run = subscription.take_unwanted(left) if left else None
+            if run is None:
+                break
+            try:
+                self._note(queue, subscription, *run, None, 0)
+            except BaseException:
+                self.take_back(queue, subscription, [run])
+                raise
+            left -= run[1] - run[0]
+        return most - left
 
     def _expired(self, queue: Queue, subscription: Subscription, most: int) -> int:
         """Take more that has expired and is not kept: how many, at most so many."""
@@ -391,17 +370,39 @@ class Gets:
             "got: reject what it got, once"
         )
 
+    def check_got(self, messages: Sequence[Message]) -> None:
+        """Raises InvalidArgument where one of these was not got, or is given back already."""
+        names = {taken[4].name for taken in self.taken}
+        left = {(m.queue if m.queue in names else "", m.id): m for m in messages}  # "": renamed
+        wanted = np.unique(np.array([m.id for m in messages], np.int64))
+        for taken in self.taken:
+            for _, ids in self._ids(taken):
+                for message_id in np.intersect1d(ids, wanted).tolist():
+                    for name in (taken[4].name, ""):
+                        left.pop((name, message_id), None)
+        for message in left.values():
+            raise InvalidArgument(
+                f"message {message.id} of queue {message.queue!r} is none that this transaction "
+                "has got, and would stay where it is: get it first, or put a copy (with its "
+                "payload, and what of its header is wanted)"
+            )
+
     def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""
+        for start, ids in self._ids(taken):
+            if ids[0] <= message_id <= ids[-1]:
+                found = int(np.searchsorted(ids, message_id))
+                return start + found if ids[found] == message_id else -1
+        return -1
+
+    def _ids(self, taken: TakenRow) -> Iterator[tuple[int, Sequence[int] | NDArray[np.int64]]]:
+        """The ids of what was taken, ascending, and the position where each part begins."""
         _, _, lo, hi, queue, _, record, epoch = taken
         if record is not None and epoch == queue.epoch:
-            return lo if record[1] == message_id else -1
+            yield lo, [record[1]]
+            return
         for start, part in self._context.delivery.parts(queue, lo, hi):
-            ids = part.block.ids(part.first_id, part.start, part.stop)
-            if ids[0] <= message_id <= ids[-1]:
-                found = np.searchsorted(ids, message_id)
-                return start + int(found) if ids[found] == message_id else -1
-        return -1
+            yield start, part.block.ids(part.first_id, part.start, part.stop)
 
     def _note(
         self,

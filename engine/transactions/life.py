@@ -22,10 +22,8 @@ States (`quire.reports.info.TransactionState`):
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
-- An open transaction delays nobody. What it costs is shown by `info`, and bounded: its share of its
-  queues' capacity and of the write buffer, and its time.
+- An open transaction delays nobody. `info` tells what it costs, which is bounded.
 - Once it is prepared, what it holds is the store's: this object only decides.
-- One that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 
 from __future__ import annotations
@@ -59,6 +57,7 @@ from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written_messages import Written
 from quire.engine.queues.prepared_transactions import PreparedTransaction
 from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.state.sections.held import Held
 from quire.engine.state.sections.moves import MovesSection
@@ -83,6 +82,7 @@ from .context import Context
 from .gets import Gets
 from .own_values import OwnValues
 from .puts import Puts
+from .registry import owner_name
 from .waiting_for_room import patience, with_room
 
 _OPEN: Final = TransactionState.OPEN
@@ -386,7 +386,12 @@ class TransactionLife:
             with queue.lock:
                 queue.wake()
 
-    # What others do to it, and are told of it
+    # What others do to it, and are told of it (see `registry`)
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message, or keeps it."""
+        gets = self._gets
+        return gets is not None and gets.has(subscription, position)
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll back for another reason than its user's, who is told so; whether that was done.
@@ -458,7 +463,7 @@ class TransactionLife:
         return TransactionInfo(
             id=self.id,
             state=self.state,
-            owner=self._owner_name(),
+            owner=owner_name(self.owner),
             opened_us=self.opened_us,
             age_seconds=age,
             seconds_left=None if left == math.inf else max(0.0, left),
@@ -472,12 +477,6 @@ class TransactionLife:
             in_flight=0 if gets is None else gets.messages,
             sources=() if gets is None else gets.sources,
         )
-
-    def _owner_name(self) -> str:
-        if isinstance(self.owner, str):
-            return self.owner
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        return f"thread {names.get(self.owner, self.owner)} of the store's process"
 
     # Two phases
 

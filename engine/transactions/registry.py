@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, Protocol
 from weakref import ref
 
+from quire.engine.queues.subscription import Subscription
 from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.reports.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
@@ -42,8 +44,15 @@ class OpenTransaction(BufferUser, Protocol):
     put_timeout: float | None  # seconds that its user lets puts wait
 
     @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
     def state(self) -> str:
         """As of a transaction."""
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message."""
 
     def info(self) -> TransactionInfo:
         """What is told of it."""
@@ -150,6 +159,14 @@ class Registry:
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
             return transaction is not None and transaction.leave(buffer)
         return False
+
+
+def owner_name(owner: str | int) -> str:
+    """Who has begun it: a client by its name, or a thread of this process by its number."""
+    if isinstance(owner, str):
+        return owner
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return f"thread {names.get(owner, owner)} of the store's process"
 
 
 def _not_open(transaction_id: int) -> TransactionNotFound:

@@ -31,13 +31,13 @@ from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
+from quire.definitions.properties import check_waits
 from quire.definitions.retry import Retry
 from quire.engine.finding.candidates import Candidate
 from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
 from quire.engine.finding.described import described
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
@@ -93,7 +93,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             check_payload(payload)
         checked = None
         if timeout is not None:
-            timeout = check_timeout(timeout)
+            timeout = self._patience(queue, timeout)
         if options:
             checked = self._checked(options)
             if checked is not None:
@@ -138,7 +138,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if not is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
-        seconds = None if timeout is None else check_timeout(timeout)
+        seconds = None if timeout is None else self._patience(queue, timeout)
         known, checked = check_request_id(request_id), self._checked(options)
         return self.putting(
             lambda puts: puts.once(known, queue, partial(puts.row, queue, row, checked)), seconds
@@ -170,7 +170,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
-        seconds = None if timeout is None else check_timeout(timeout)
+        seconds = None if timeout is None else self._patience(queue, timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
@@ -200,7 +200,20 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         """Begin to put one message chunk by chunk (see `TransactionCalls.put_writer`)."""
         checked = self._checked(fields, is_moved=is_moved)
         self._check_open()
-        return StreamPut(self._context, self, queue, checked, is_moved, size, timeout)
+        seconds = None if timeout is None else self._patience(queue, timeout)
+        return StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
+
+    def _patience(self, queue: str, timeout: Duration) -> float:
+        """Seconds that a put says it waits for room, where the queue has puts wait.
+
+        Raises InvalidArgument, QueueNotFound.
+        """
+        seconds = check_timeout(timeout)
+        if seconds:
+            self._check_open()
+            config = self._context.state.queue(queue).config
+            check_waits(config.name, config.properties.overflow, seconds)
+        return seconds
 
     @call
     def if_open(self, action: Callable[[Puts], None]) -> None:
@@ -347,11 +360,6 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self.end_by(Deadlock, str(error), wait=True)
             raise
 
-    def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it has got the message; asked by others."""
-        gets = self._gets
-        return gets is not None and gets.has(subscription, position)
-
     @giving("_give_back_latest")
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
         asking, choice = self._looking(source, check_key_of(id))
@@ -486,6 +494,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         queue, subscription = self.getting(lambda gets: gets.reject(message, reason, delay))
         if subscription.spent:
             self._context.after_reject(queue, subscription)
+
+    def check_got(self, messages: Iterable[Message]) -> None:
+        """See `single_calls.Streaming`."""
+        checked = [check_message(message) for message in messages]
+        self.getting(lambda gets: gets.check_got(checked))
 
     @call
     def getting(

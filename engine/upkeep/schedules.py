@@ -94,7 +94,9 @@ class Schedules:
 
                 self._submit(prepare)
             elif exist_ok:
-                _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
+                asked = {key: body[key] for key in given if key in body}
+                asked["queue_id"] = self._target(queue).queue_id
+                _check_as_asked(name, known[1].body, asked)
             else:
                 raise ScheduleExists(
                     f"schedule {name!r} is there already: alter it (store.cron.alter), or "
@@ -295,16 +297,15 @@ def _present(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key not in FIELDS or value is not None}
 
 
-def _check_as_asked(there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-    """One that is there is what is asked for. Raises ScheduleExists."""
-    asked = {"queue_id", "cron", *DEFAULTS, *FIELDS}
+def _check_as_asked(name: str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """One that is there is what is asked for; the rest is as it is. Raises ScheduleExists."""
     differing = [
-        f"{key} is {there.get(key)!r:.100}, not {body.get(key)!r:.100}"
-        for key in sorted(asked)
-        if there.get(key) != body.get(key)
+        f"{key} is {there.get(key)!r:.100}, not {wanted!r:.100}"
+        for key, wanted in sorted(asked.items())
+        if there.get(key) != wanted
     ]
     if differing:
         raise ScheduleExists(
-            f"schedule {body['name']!r} is there already, and not as asked for: "
+            f"schedule {name!r} is there already, and not as asked for: "
             f"{'; '.join(differing)}; ask for what is there, or alter it (store.cron.alter)"
         )

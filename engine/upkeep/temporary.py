@@ -55,7 +55,7 @@ class Temporary:
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        asked: Mapping[str, bool],
+        asked: Mapping[str, bool | str],
     ) -> list[SubscriptionInfo]:
         """Make some with one commit. What is not durable ends no sooner than the holder.
 
@@ -70,7 +70,7 @@ class Temporary:
         return found
 
     def _subscribe(
-        self, starts: dict[Name, str | int], asked: Mapping[str, bool]
+        self, starts: dict[Name, str | int], asked: Mapping[str, bool | str]
     ) -> list[SubscriptionInfo]:
         state = self._state
         for (name, own), start in starts.items():

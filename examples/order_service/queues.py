@@ -15,7 +15,7 @@ QUEUES: tuple[dict[str, Any], ...] = (
     {
         "name": "orders",
         "kind": "work",
-        "priority": True,
+        "order": "priority",
         "max_deliveries": MAX_DELIVERIES,
         "dead_letter": "orders.dead",
         "text": "what customers have ordered",

@@ -202,8 +202,8 @@ class AsyncStore:
     ) -> Messages:
         if where is not None:
             async with self.transaction(lifetime_of(timeout)) as txn:
-                found = await txn.get_many(source, max_messages, timeout, where=where)
-                return await self._pool.run(partial(kept, found))
+                messages = await txn.get_many(source, max_messages, timeout, where=where)
+                return await self._pool.run(partial(kept, messages))
         number = check_max_messages(max_messages)
         asked = ConsumerOptions(check_source(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))

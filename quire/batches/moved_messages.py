@@ -105,10 +105,10 @@ def put_again(
     return txn.put_moved(queue, content_of(message) if content is None else content, fields)
 
 
-def move(txn: Moving, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
+def move(txn: Moving, source: str | list[Message], queue: str, max_messages: int) -> int:
     """See `Transaction.move`."""
     if not isinstance(source, str):
-        return _put(txn, _messages(source), "", queue)
+        return _put(txn, source, "", queue)
     messages = txn.get_many(source, max_messages)
     if not messages:
         return 0
@@ -120,7 +120,8 @@ def move(txn: Moving, source: str | Iterable[Message], queue: str, max_messages:
         raise
 
 
-def _messages(given: object) -> list[Message]:
+def messages_given(given: object) -> list[Message]:
+    """Messages that are to be moved, each once. Raises InvalidArgument."""
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise InvalidArgument(
             f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '

@@ -1,17 +1,24 @@
 """Names that are others now. They work until 0.2.0, and warn of it; type checkers do not see them.
 
 A table by kind of object: the old name, and how the same is called now. `with_old_names` gives them
-to a class: of each kind of store and transaction, for asyncio too.
+to a class: of each kind of store and transaction, for asyncio too. An option of a queue that has
+another name now is taken by calls with `with_old_options`.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import wraps
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+from quire.errors import InvalidArgument
+from quire.reports.info import QueueInfo
 
 Class = TypeVar("Class", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 STORE: Final[Mapping[str, str]] = {
     "create_queues": "admin.create_queues",
@@ -82,6 +89,46 @@ def with_old_names(names: Mapping[str, str]) -> Callable[[Class], Class]:
         return made
 
     return give
+
+
+def with_old_options(method: Callable[P, R]) -> Callable[P, R]:
+    """A call that takes options of queues: by name, or in mappings, one for each queue."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given: Any = [
+            list(map(with_order, each)) if isinstance(each, list | tuple) else each for each in args
+        ]
+        named: Any = with_order(kwargs)
+        return method(*given, **named)
+
+    return call
+
+
+def with_order(options: Any) -> Any:
+    """`priority=True` is `order="priority"`, and False "commit". Raises InvalidArgument."""
+    if not isinstance(options, Mapping) or not isinstance(options.get("priority"), bool):
+        return options
+    warnings.warn(_ORDER, DeprecationWarning, stacklevel=3)
+    now = {name: value for name, value in options.items() if name != "priority"}
+    is_first = options["priority"]
+    if (now.setdefault("order", "priority" if is_first else "commit") == "priority") != is_first:
+        raise InvalidArgument(
+            f"order {now['order']!r:.100} and priority {is_first} contradict each other: leave "
+            "priority out"
+        )
+    return now
+
+
+def _is_by_priority(queue: QueueInfo) -> bool:
+    """What `QueueInfo.priority` told."""
+    warnings.warn(_ORDER, DeprecationWarning, stacklevel=2)
+    return queue.order == "priority"
+
+
+_ORDER: Final = "'priority' of a queue goes with 0.2.0: use order='priority'"
+for _old, _told in {"priority": _is_by_priority}.items():
+    setattr(QueueInfo, _old, property(_told))
 
 
 def _getter(old: str, new: str) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from quire.arguments import check_changes
+from quire.calls.deprecated import with_order
 from quire.errors import InvalidArgument
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -132,4 +133,4 @@ def properties(given: Iterable[str]) -> dict[str, Any]:
     for name, text in pairs(given):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
         found[name] = _size_of(text) if is_bytes and _size_of(text) is not None else value(text)
-    return check_changes(found)
+    return check_changes(with_order(found))

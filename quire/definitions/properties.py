@@ -55,7 +55,11 @@ NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueOptions(TypedDict, total=False):
-    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is."""
+    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is.
+
+    What would have no effect in the queue is refused when it is set (InvalidArgument, which says
+    what it needs).
+    """
 
     text: str
     """What the queue is for, in words; up to 1 KiB in UTF-8."""
@@ -66,12 +70,10 @@ class QueueOptions(TypedDict, total=False):
     "priority": of higher priority first. A mapping: by an attribute (`AttributeOrder`), or by the
     sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
     (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
-    priority: bool
-    """True says `order="priority"`; False says "commit", if it was True."""
     default_priority: int
-    """The priority that messages get which are put without one: 0 to 65535, in a queue that is read
-    by priority. A put says it for good: a message keeps the number that was the default when its
-    transaction first put to the queue."""
+    """The priority that messages get which are put without one: 0 to 65535, only in a queue that is
+    read by priority. A put says it for good: a message keeps the number that was the default when
+    its transaction first put to the queue."""
     puts: bool
     """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
     gets: bool
@@ -99,7 +101,8 @@ class QueueOptions(TypedDict, total=False):
     keep_expired: bool
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
-    """The queue that takes what was delivered `max_deliveries` times and never read for good."""
+    """The queue that takes what was delivered `max_deliveries` times and never read for good, what
+    has expired (`keep_expired`), or what gives way (`overflow`): with one of these three."""
     keep_seconds: Duration | None
     """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
     that follow hold together: a message goes when all have read it and one of them lets it go."""
@@ -116,7 +119,8 @@ class QueueOptions(TypedDict, total=False):
     (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
     `dead_letter`. These two not with `keep_forever`."""
     grow_to: int | None
-    """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
+    """Bytes up to which the capacity is enlarged, durably, before any of that is done; more than
+    the `capacity`."""
     max_message_bytes: int | None
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
@@ -171,7 +175,6 @@ class Properties(NamedTuple):
     text: str = ""
     properties: Mapping[str, str] = NO_PROPERTIES
     order: str | Mapping[str, Any] = COMMIT
-    priority: bool = False  # whether that is "priority"
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
@@ -294,17 +297,7 @@ class Properties(NamedTuple):
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
         pairs = zip(self._fields, self, DEFAULT, strict=True)
-        body = {name: value for name, value, usual in pairs if value != usual}
-        if self.priority:
-            del body["order"]  # which says the same
-        return body
-
-    def altered(self, changes: Mapping[str, Any]) -> Properties:
-        """With changes, as `check_properties` returns them."""
-        after = self._replace(**changes)
-        if after.order == PRIORITY and not after.priority:
-            return after._replace(order=COMMIT)
-        return after
+        return {name: value for name, value, usual in pairs if value != usual}
 
 
 DEFAULT: Final = Properties()
@@ -316,9 +309,24 @@ def priority_of_puts(order: object, default_priority: int) -> int:
     return default_priority if order == PRIORITY or by_code(order) else 0
 
 
+def check_waits(queue: str, overflow: str, seconds: float) -> None:
+    """A put may say how long it waits for room where its queue has puts wait.
+
+    Raises InvalidArgument.
+    """
+    if seconds and overflow != WAIT:
+        raise InvalidArgument(
+            f"queue {queue!r} has no put wait for room (overflow={overflow!r}), so that timeout "
+            f"would have no effect: alter_queue({queue!r}, overflow='wait') has puts wait, or put "
+            "without"
+        )
+
+
 def read_properties(body: Mapping[str, Any]) -> Properties:
     """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
     given = {name: body[name] for name in Properties._fields if name in body}
+    if body.get("priority"):  # as stores said it before
+        given["order"] = PRIORITY
     try:
         return Properties(**check_properties(given)) if given else DEFAULT
     except InvalidArgument as error:
@@ -336,15 +344,6 @@ def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
                 f"{did_you_mean(name, (*_CHECKS, *_BESIDE))}: there are {', '.join(_CHECKS)}"
             )
         checked[name] = check(name, value)
-    if "order" in checked:
-        is_first = checked["order"] == PRIORITY
-        if checked.setdefault("priority", is_first) != is_first:
-            raise InvalidArgument(
-                f"order {checked['order']!r:.100} and priority {checked['priority']!r} contradict "
-                "each other: give one of them"
-            )
-    elif checked.get("priority"):
-        checked["order"] = PRIORITY
     return checked
 
 
@@ -517,7 +516,6 @@ _CHECKS: Final = {
     "text": _text,
     "properties": _words,
     "order": _order,
-    "priority": _flag,
     "default_priority": _priority,
     "puts": _flag,
     "gets": _flag,

@@ -49,13 +49,14 @@ class Integration(Protocol):
         starts: Mapping[str, Start],
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make subscriptions of topics with one commit: all of them, or none.
 
         `starts`: by queue, where `subscription` begins in it, as `Store.subscribe` takes it; or
-        with None for its name, by "queue/subscription", for subscriptions of several names. One
-        that is there already stays as it is. Their order is that of the answer. Raises as
-        `Store.subscribe`.
+        with None for its name, by "queue/subscription", for subscriptions of several names.
+        `where`: a selector, of all of them. One that is there already stays as it is. Their order
+        is that of the answer. Raises as `Store.subscribe`.
         """
 
     @look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
@@ -34,8 +34,9 @@ from quire.arguments import (
     count_of,
 )
 from quire.batches.delivered_messages import Messages, with_payloads
-from quire.batches.moved_messages import Moving, move, put_again
-from quire.calls.deprecated import STORE, TRANSACTION, with_old_names
+from quire.batches.moved_messages import Moving, messages_given, move, put_again
+from quire.calls.call_table import step
+from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.definitions.row_schema import first_difference
@@ -144,19 +145,21 @@ class SingleCalls:
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
 
+    @with_old_options
     def create_queue(
         self: Store,
         name: str,
         kind: QueueKind = "work",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
+        capacity: int | None = None,
         max_messages: int | None = None,
         data_file: int | None = None,
         exist_ok: bool = False,
         **options: Unpack[QueueOptions],
     ) -> QueueInfo:
-        check_queue(name, kind, capacity, max_messages)
+        most = DEFAULT_CAPACITY_BYTES if capacity is None else capacity
+        check_queue(name, kind, most, max_messages)
         properties = Properties(**check_properties(options)) if options else DEFAULT
-        queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
+        queue = NewQueue(name, kind, most, max_messages, data_file, properties)
         if not check_flag("exist_ok", exist_ok):
             return self.admin.create_queues([queue.to_dict()])[0]
         unknown = 0
@@ -169,8 +172,11 @@ class SingleCalls:
                 unknown += 1
                 if unknown > 1:
                     raise
+            asked = {"kind": kind, "type": properties.type, "capacity": capacity}
+            asked |= {"max_messages": max_messages, "data_file": data_file}
+            asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return _as_asked(self.queue(name), queue, list(options))
+                return _as_asked(self.queue(name), asked)
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
@@ -182,9 +188,10 @@ class SingleCalls:
         start: Start = "earliest",
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> SubscriptionInfo:
         starts = {check_name(queue, "queue"): start}
-        return self.integration.subscribe_many(subscription, starts, exclusive, durable)[0]
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable, where)[0]
 
     def put_many(
         self: Store,
@@ -407,29 +414,23 @@ def lifetime_of(timeout: Duration | None) -> float | None:
     return None if timeout == 0.0 else math.inf
 
 
-def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInfo:
+def _as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
     """The queue that is there already, if it is what is asked for. Raises QueueExists.
 
-    `options`: the properties that were asked for; others may have been altered since it was made.
+    Compared is what the call says: a kind and a type each call says, as they never change; of the
+    rest who says nothing, or None, takes what is there. A queue that grows has whatever capacity
+    it has grown to.
     """
-    there = {
-        "kind": found.kind,
-        "capacity": found.capacity_bytes,
-        "max_messages": found.max_messages,
-        "data_file": None if asked.data_file is None else found.data_file,
-        **{name: getattr(found, name) for name in ("type", *options)},
-    }
-    wanted = {**asked._asdict(), **asked.properties._asdict()}
-    if asked.capacity < found.capacity_bytes <= (found.grow_to or 0):  # it has grown by itself
-        del there["capacity"]
-    if asked.properties.timed is None:  # nobody says it, and the first put with a time may have
-        there.pop("timed", None)
+    there = {name: getattr(found, name) for name in asked if name != "capacity"}
+    there["capacity"] = found.capacity_bytes
+    if (asked["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
+        there["capacity"] = asked["capacity"]
     differing = [
-        f"{name} is {there[name]!r}, not {wanted[name]!r}"
+        f"{name} is {there[name]!r}, not {wanted!r}"
         if name != "schema"
-        else f"schema: {first_difference(there[name], wanted[name])}"
-        for name in there
-        if there[name] != wanted[name]
+        else f"schema: {first_difference(there[name], wanted)}"
+        for name, wanted in asked.items()
+        if wanted is not None and there[name] != wanted
     ]
     if differing:
         raise QueueExists(
@@ -441,6 +442,10 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
 
 class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
+
+    @step
+    def check_got(self, messages: Iterable[Message]) -> None:
+        """Raises InvalidArgument where one of these was not got, or is given back already."""
 
 
 class Rescheduling(Store, Protocol):
@@ -535,6 +540,9 @@ class TransactionCalls:
     def move(
         self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
     ) -> int:
+        if not isinstance(source, str):
+            source = messages_given(source)
+            self.check_got(source)
         return move(self, source, queue, max_messages)
 
     def read_to(self: Transaction, source: str, position: int) -> None:

@@ -10,7 +10,6 @@ from quire.arguments import Acknowledge, QueueKind
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import change, look
 from quire.definitions.properties import QueueChanges, QueueOptions
-from quire.limits import DEFAULT_CAPACITY_BYTES
 from quire.messages.message import Message
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions, StorePutOptions
@@ -102,7 +101,7 @@ class Store(Protocol):
         self,
         name: str,
         kind: QueueKind = "work",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
+        capacity: int | None = None,
         max_messages: int | None = None,
         data_file: int | None = None,
         exist_ok: bool = False,
@@ -113,13 +112,15 @@ class Store(Protocol):
         `name`: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at the beginning. `kind`: in a "topic"
         every subscription gets every message, in a "work" queue each message goes to one reader.
         `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
-        16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
-        the number of the data file, from 0, that it keeps its blocks in; None: by its name.
-        `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that is
-        there already, and is as asked for, is fine; of its properties those that are given count.
-        A capacity that has grown (`grow_to`) is as asked for.
+        16 for each message; None: 1 GiB. `max_messages`: None for as many as the capacity admits.
+        `data_file`: the number of the data file, from 0, that it keeps its blocks in; None: by its
+        name. `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that
+        is there already is fine if it is of this `kind` and `type`, and has all else that the call
+        says. What is left out, or None, may be as it is there: somebody may have altered it. A
+        capacity that has grown (`grow_to`) is as asked for.
 
-        Raises QueueExists, which with `exist_ok` tells what differs, InvalidArgument.
+        Raises QueueExists, which with `exist_ok` tells what differs; InvalidArgument, also for an
+        option that would have no effect.
         """
 
     @change(again=True, queues="name")
@@ -160,11 +161,12 @@ class Store(Protocol):
         start: Start = "earliest",
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> SubscriptionInfo:
         """Make a subscription of a topic, durably; one that is there already stays as it is.
 
-        So it may be asked for again and again. Of one that is there, `exclusive` and `durable` must
-        be as asked for, where they are given; `start` only says where a new one begins.
+        So it may be asked for again and again. Of one that is there, `exclusive`, `durable` and
+        `where` must be as asked for, where given; `start` only says where a new one begins.
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
         int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
@@ -183,9 +185,13 @@ class Store(Protocol):
         it. What an owner that was killed leaves behind of its own is removed a minute after the
         next opening.
 
+        `where`: a selector (docs/selectors.md), up to 1 KiB; what it does not hold for counts as
+        read by this subscription, and is no delivery. So that takes no room for long; until then it
+        is `pending`. It stays as it was made, too.
+
         Raises QueueNotFound, SubscriptionExists (one is there, and not as asked for: it tells what
-        differs), InvalidArgument (a work queue; a position that is not there yet), PositionLost (a
-        message that is not kept).
+        differs), InvalidSelector, InvalidArgument (a work queue; a position that is not there yet),
+        PositionLost (a message that is not kept).
         """
 
     @change

@@ -287,15 +287,15 @@ class Transaction(Protocol):
         """Take messages and put them into another queue, as parts of this transaction; how many.
 
         `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
-        this transaction has got, each once (of others, as `browse` shows them, a copy is put, and
-        they stay where they are). They keep payload, header and attributes, and get those of a dead
-        letter that tell where they come from (`quire.queue`, `quire.subscription`,
+        this transaction has got, each once. They keep payload, header and attributes, and get those
+        of a dead letter that tell where they come from (`quire.queue`, `quire.subscription`,
         `quire.deliveries`, `quire.reason`), but where they have them already; so
         `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
         transaction as it was, but where a streamed message cannot be put after others: then it is
         rolled back.
 
-        Raises as `get` and as `put_many`.
+        Raises InvalidArgument for messages that it has not got (as `browse` shows them) or has
+        given back; and as `get` and `put_many`.
         """
 
     @step

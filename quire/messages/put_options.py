@@ -51,9 +51,10 @@ class PutOptions(MessageOptions, total=False):
     """What `put` takes by name: all of `MessageOptions`, and how it is put."""
 
     timeout: Duration | None
-    """How long to wait while its queue has no room, where the queue says so (`overflow="wait"`), in
-    seconds or as a `timedelta`; by default the store's option `commit_timeout`. In a joined store
-    the put waits with a `timeout` only: else the commit does, by its own."""
+    """How long to wait while its queue has no room, in seconds or as a `timedelta`. A queue that
+    has no put wait (`overflow="wait"`) refuses what is above 0. By default the store's option
+    `commit_timeout`. In a joined store the put waits with a `timeout` only: else the commit does,
+    by its own."""
     request_id: str | None
     """The put's name among those of its queue: printable, 1 to 200 bytes in UTF-8, for a queue with
     `dedup_count` or `dedup_seconds`. Where a message was put with it before, the put returns that

@@ -29,7 +29,6 @@ class QueueInfo:
     text: str = ""  # this and what follows: see `QueueOptions`
     properties: dict[str, Any] = field(default_factory=dict)
     order: str | dict[str, Any] = "commit"
-    priority: bool = False
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
@@ -121,6 +120,7 @@ class SubscriptionInfo:
     # them in their sequence.
     delayed: int = 0
     exclusive: bool = False  # one transaction at a time has messages of it
+    where: str | None = None  # the selector of what it asks for; None: all
     durable: bool = True  # else it ends with its client
     gaps: int = 0  # messages handed out though one before them in their sequence was missing
 

@@ -1,6 +1,6 @@
 """What is known of a condition before any message is looked at.
 
-- SC3: a block may be left out by how far its columns reach only if nothing in it can be true.
+- TV3: a block may be left out by how far its columns reach only if nothing in it can be true.
 """
 
 from __future__ import annotations
@@ -11,39 +11,51 @@ from typing import Any, TypeAlias
 from quire.rows import row_filter
 from quire.rows.row_filter import Reaching
 
-from .truths import All, Among, Compared, Constant, IsThere, IsTrue, Like, Not, OfRow, OneOf, Truth
+from .truths import (
+    All,
+    Among,
+    Comparison,
+    FixedTruth,
+    IsThere,
+    IsTrue,
+    Like,
+    Not,
+    OfRow,
+    OneOf,
+    Truth,
+)
 from .values import (
     Arithmetic,
     AsBoolean,
     AsNumber,
     Attribute,
-    Header,
+    HeaderField,
     Literal,
-    Payload,
+    PayloadBytes,
     PayloadText,
     Value,
 )
 
-Place: TypeAlias = tuple[str, str]
+FieldPlace: TypeAlias = tuple[str, str]
 """("header", "attribute" or "column", its name there)."""
 Reaches: TypeAlias = Mapping[str, Reaching]
 
 
 def needs_payload(truth: Truth) -> bool:
     """Whether the payload is looked at."""
-    return any(isinstance(value, (Payload, PayloadText)) for value in _values(truth))
+    return any(isinstance(value, (PayloadBytes, PayloadText)) for value in _values(truth))
 
 
-def equalities(truth: Truth) -> dict[Place, Any]:
+def equalities(truth: Truth) -> dict[FieldPlace, Any]:
     """What every message has of which it is true: of equalities that all have to be true."""
     if isinstance(truth, All):
-        found: dict[Place, Any] = {}
+        found: dict[FieldPlace, Any] = {}
         for part in truth.parts:
             found = {**equalities(part), **found}  # of two that differ none is true: either does
         return found
     if isinstance(truth, Among) and len(truth.texts) == 1:
         return _equality(truth.value, next(iter(truth.texts)))
-    if isinstance(truth, Compared) and truth.sign == "=":
+    if isinstance(truth, Comparison) and truth.sign == "=":
         for value, other in ((truth.left, truth.right), (truth.right, truth.left)):
             if isinstance(other, Literal):
                 return _equality(value, other.value)
@@ -55,20 +67,20 @@ def equalities(truth: Truth) -> dict[Place, Any]:
 
 
 def may(truth: Truth, reaches: Reaches, count: int) -> bool:
-    """Whether it may be true of any of so many rows, whose columns reach so far (SC3)."""
+    """Whether it may be true of any of so many rows, whose columns reach so far (TV3)."""
     if isinstance(truth, OfRow):
         return truth.condition.may(reaches, count)
     if isinstance(truth, All):
         return all(may(part, reaches, count) for part in truth.parts)
     if isinstance(truth, OneOf):
         return any(may(part, reaches, count) for part in truth.parts)
-    return not isinstance(truth, Constant) or truth.value
+    return not isinstance(truth, FixedTruth) or truth.value
 
 
-def _equality(value: Value, other: Any) -> dict[Place, Any]:
+def _equality(value: Value, other: Any) -> dict[FieldPlace, Any]:
     if isinstance(value, Attribute):
         return {("attribute", value.name): other}
-    if isinstance(value, Header) and value.divisor == 1 and not isinstance(other, float):
+    if isinstance(value, HeaderField) and value.divisor == 1 and not isinstance(other, float):
         return {("header", value.name): other}
     return {}
 
@@ -80,7 +92,7 @@ def _values(truth: Truth) -> Iterator[Value]:
             yield from _values(part)
     elif isinstance(truth, Not):
         yield from _values(truth.part)
-    elif isinstance(truth, Compared):
+    elif isinstance(truth, Comparison):
         yield from _parts(truth.left)
         yield from _parts(truth.right)
     elif isinstance(truth, (IsTrue, Among, Like, IsThere)):

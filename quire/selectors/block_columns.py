@@ -16,9 +16,11 @@ from quire.block import Block, StreamedBlock
 from quire.block.arrow import binary_array, text_array
 from quire.block.format import ABSENT_TIME, COLUMN_NAMES
 from quire.block.header_columns import Attributes
+from quire.definitions.row_schema import nulls
+from quire.limits import PLAIN_NUMBER_DIGITS
 from quire.rows.row_block import RowBlock
 
-from .numbers import Flags, Numbers, number_of
+from .numbers import Flags, NumberColumn, number_of
 
 _COLUMNS = {name: bit for bit, name in COLUMN_NAMES.items()}
 _TIMES = ("expires_at", "deliver_at")
@@ -43,11 +45,17 @@ class Truths(NamedTuple):
     @classmethod
     def of_array(cls, flags: pa.Array) -> Truths:
         """Null is unknown."""
-        true = flags.fill_null(False).to_numpy(zero_copy_only=False)
+        validity, values = flags.buffers()
+        true = _flags(values, flags)
         if not flags.null_count:
             return cls(true, ~true)
-        known = flags.is_valid().to_numpy(zero_copy_only=False)
-        return cls(true, ~true & known)
+        return cls.where(true, _flags(validity, flags))
+
+
+def _flags(bits: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
+    octets = np.frombuffer(bits, np.uint8)
+    count = array.offset + len(array)
+    return np.unpackbits(octets, count=count, bitorder="little")[array.offset :].view(np.bool_)
 
 
 UNKNOWN = Truths(np.False_, np.False_)
@@ -64,20 +72,20 @@ class BlockColumns:
         self._made: dict[tuple[str, str], Any] = {}
         self.count = stop - start
 
-    def number(self, name: str) -> Numbers:
+    def number(self, name: str) -> NumberColumn:
         """A header column of numbers."""
         block = self._block
         if name == "id":
-            return Numbers.of_exact(block.ids(self._first_id, self._start, self._stop))
+            return NumberColumn.of_exact(block.ids(self._first_id, self._start, self._stop))
         if name == "time":
             if not block.columns & _COLUMNS["time"]:
-                return Numbers.of_exact(self._time_us)
-            return Numbers.of_exact(block.times(self._time_us, self._start, self._stop))
+                return NumberColumn.of_exact(self._time_us)
+            return NumberColumn.of_exact(block.times(self._time_us, self._start, self._stop))
         column = _COLUMNS[name]
         if not block.columns & column:
-            return Numbers.of_number(None if name in _TIMES else 0)
+            return NumberColumn.of_number(None if name in _TIMES else 0)
         values = block.headers.fixed[column][self._start : self._stop].astype(np.int64)
-        return Numbers.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
+        return NumberColumn.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
 
     def text(self, name: str) -> pa.Array | None:
         """A header column of texts."""
@@ -102,9 +110,9 @@ class BlockColumns:
         offsets = self._block.offsets[self._start : self._stop + 1]
         return binary_array(offsets, self._block.payload)
 
-    def row_column(self, name: str) -> pa.Array:
+    def row_column(self, name: str, type_: pa.DataType) -> pa.Array:
         """A column of rows; null throughout where the block is older than the column."""
-        return row_column(self._block.rows, name).slice(self._start, self.count)
+        return row_column(self._block.rows, name, type_).slice(self._start, self.count)
 
     def _once(self, source: str, name: str, make: Callable[[str], Any]) -> Any:
         key = source, name
@@ -133,10 +141,10 @@ class BlockColumns:
             return pa.array([text_of(each) for each in payload.to_pylist()], pa.string())
 
 
-def row_column(rows: pa.RecordBatch, name: str) -> pa.Array:
+def row_column(rows: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
     """A column of rows, whose schema may not have it yet."""
     index = rows.schema.get_field_index(name)
-    return pa.nulls(rows.num_rows) if index < 0 else rows.column(index)
+    return nulls(rows.num_rows, type_) if index < 0 else rows.column(index)
 
 
 def text_of(payload: bytes) -> str | None:
@@ -151,13 +159,15 @@ def attribute_array(attributes: Attributes, key: str, count: int) -> pa.Array | 
     """Of each message the value of the attribute, or null; None: no message has it."""
     import pyarrow.compute as pc
 
-    is_key = pc.equal(text_array(attributes.keys), key)
-    pairs = np.flatnonzero(is_key.to_numpy(zero_copy_only=False))
+    pairs = np.flatnonzero(Truths.of_array(pc.equal(text_array(attributes.keys), key)).true)
     if not len(pairs):
         return None
-    values = text_array(attributes.values)
+    values, starts = text_array(attributes.values), attributes.starts
+    if len(pairs) == count and ((starts[:-1] <= pairs) & (pairs < starts[1:])).all():
+        places = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(pairs)])
+        return values.take(places)
     places = np.full(count, -1, np.int64)
-    places[np.repeat(np.arange(count), np.diff(attributes.starts))[pairs]] = pairs
+    places[np.repeat(np.arange(count), np.diff(starts))[pairs]] = pairs
     return values.take(
         pa.Array.from_buffers(
             pa.int64(),
@@ -175,16 +185,47 @@ def by_distinct(texts: pa.Array, make: Callable[[str], Any]) -> tuple[NDArray[np
     return places, [*made, None]
 
 
-def numbers_of(texts: pa.Array | None) -> Numbers:
+def numbers_of(texts: pa.Array | None) -> NumberColumn:
     """Texts that are numbers, as numbers."""
     if texts is None:
-        return Numbers.of_number(None)
-    places, made = by_distinct(texts, number_of)
-    is_exact = np.array([isinstance(each, int) for each in made])
-    exact = np.array([each if isinstance(each, int) else 0 for each in made], np.int64)
-    doubles = np.array([0.0 if each is None else float(each) for each in made], np.float64)
-    known = np.array([each is not None for each in made])
-    return Numbers(exact[places], doubles[places], is_exact[places], known[places])
+        return NumberColumn.of_number(None)
+    exact, is_plain = _plain_numbers(texts)
+    if is_plain.all():
+        return NumberColumn.of_exact(exact)
+    places, made = by_distinct(texts.filter(pa.array(~is_plain)), number_of)
+    others = np.flatnonzero(~is_plain)
+    is_exact, known = is_plain.copy(), is_plain.copy()
+    doubles = np.zeros(len(texts), np.float64)
+    integers = [each if isinstance(each, int) else 0 for each in made]
+    exact[others] = np.array(integers, np.int64)[places]
+    doubles[others] = np.array([0.0 if each is None else float(each) for each in made])[places]
+    is_exact[others] = np.array([isinstance(each, int) for each in made])[places]
+    known[others] = np.array([each is not None for each in made])[places]
+    return NumberColumn(exact, doubles, is_exact, known)
+
+
+def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Which texts are 1 to 18 digits, behind a minus or not, and the numbers that these are."""
+    count = len(texts)
+    validity, offsets_buffer, data = texts.buffers()
+    first = texts.offset
+    offsets = np.frombuffer(offsets_buffer, np.int32)[first : first + count + 1]
+    sizes = np.diff(offsets)
+    characters = np.frombuffer(data or b"", np.uint8)
+    if not len(characters):
+        return np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    total = np.zeros(count, np.int64)
+    is_minus = characters[np.minimum(offsets[:-1], len(characters) - 1)] == ord("-")
+    is_plain = (sizes > is_minus) & (sizes - is_minus <= PLAIN_NUMBER_DIGITS)
+    if validity is not None:
+        is_plain &= _flags(validity, texts)
+    longest = int(sizes[is_plain].max(initial=0))
+    for place in range(longest):
+        is_in = (sizes > place) & ((place > 0) | ~is_minus)
+        digits = characters[np.minimum(offsets[:-1] + place, len(characters) - 1)] - ord("0")
+        is_plain &= (digits < 10) | ~is_in  # what is below "0" is far above as an octet
+        np.copyto(total, total * 10 + digits, where=is_in)
+    return np.where(is_plain, np.where(is_minus, -total, total), 0), is_plain
 
 
 def truths_of(texts: pa.Array | None, make: Callable[[str], bool | None]) -> Truths:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from quire.block import Block
 from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
+from quire.limits import ASKED_ONE_BY_ONE
 from quire.messages.message import Message
 
-from .analysis import Place, Reaches, equalities, may, needs_payload
+from .analysis import FieldPlace, Reaches, equalities, may, needs_payload
 from .block_columns import BlockColumns
 from .selector_reading import read_selector
 from .template import Template
@@ -30,11 +31,8 @@ from .truths import Truth
 Where: TypeAlias = str | Template
 """A selector or a template."""
 
-ALONE: Final = 8
-"""Up to so many messages of a block are looked at one by one, which is faster (measured)."""
 
-
-class Condition:
+class MessageCondition:
     """What a selector or a template asks of a queue's messages. It is never changed.
 
     `needs_payload`: whether payloads are looked at. `equalities`: what every chosen message has,
@@ -47,7 +45,7 @@ class Condition:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self.needs_payload = needs_payload(truth)
-        self.equalities: Mapping[Place, Any] = MappingProxyType(equalities(truth))
+        self.equalities: Mapping[FieldPlace, Any] = MappingProxyType(equalities(truth))
 
     def rows(
         self, block: Block, *, first_id: int, time_us: int, start: int = 0, stop: int | None = None
@@ -58,7 +56,7 @@ class Condition:
         packed has its own. Raises StoreCorrupt, as looking at the block does.
         """
         stop = block.count if stop is None else stop
-        if stop - start <= ALONE:
+        if stop - start <= ASKED_ONE_BY_ONE:
             chosen = np.zeros(stop - start, np.bool_)
             for row in range(start, stop):
                 message = block.message(
@@ -74,11 +72,13 @@ class Condition:
         return self._truth.of(message) is True
 
     def may(self, reaches: Reaches, count: int) -> bool:
-        """Whether any of a block's rows may be chosen, by how far its columns reach (SC3)."""
+        """Whether any of a block's rows may be chosen, by how far its columns reach (TV3)."""
         return may(self._truth, reaches, count)
 
 
-def condition(where: Where, schema: str | None = None, *, is_volatile: bool = False) -> Condition:
+def condition(
+    where: Where, schema: str | None = None, *, is_volatile: bool = False
+) -> MessageCondition:
     """What a selector or a template asks of the messages of a queue.
 
     `schema`: the words of a typed queue's; None for queues of bytes. Raises InvalidSelector, of a
@@ -88,10 +88,12 @@ def condition(where: Where, schema: str | None = None, *, is_volatile: bool = Fa
         return _of_selector(where, schema, is_volatile=is_volatile)
     if not isinstance(where, Template):
         raise InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")
-    return Condition(read_template(where, None if schema is None else schema_of_words(schema)))
+    return MessageCondition(
+        read_template(where, None if schema is None else schema_of_words(schema))
+    )
 
 
 @lru_cache(maxsize=256)
-def _of_selector(text: str, schema: str | None, *, is_volatile: bool) -> Condition:
+def _of_selector(text: str, schema: str | None, *, is_volatile: bool) -> MessageCondition:
     words = None if schema is None else schema_of_words(schema)
-    return Condition(read_selector(text, words, is_volatile=is_volatile))
+    return MessageCondition(read_selector(text, words, is_volatile=is_volatile))

@@ -22,20 +22,19 @@ import pyarrow as pa
 
 from quire.messages.message import GROUP_KEY
 
-from .values import Attribute, Header, Kind, PayloadText, RowColumn, Value
+from .values import Attribute, HeaderField, PayloadText, RowColumn, Value, ValueKind
 
-_MS: Final = 1000  # microseconds
 _HEADER: Final[dict[str, Value]] = {
-    "JMSPriority": Header("priority", Kind.NUMBER),
-    "JMS_Quire_Group": Header("group", Kind.NUMBER),
-    "JMSMessageID": Header("id", Kind.NUMBER),
-    "JMSTimestamp": Header("time", Kind.NUMBER, _MS),
-    "JMSExpiration": Header("expires_at", Kind.NUMBER, _MS),
-    "JMSDeliveryTime": Header("deliver_at", Kind.NUMBER, _MS),
-    "JMSCorrelationID": Header("correlation_id", Kind.TEXT),
-    "JMSReplyTo": Header("reply_to", Kind.TEXT),
-    "JMSType": Header("content_type", Kind.TEXT),
-    "JMSXUserID": Header("sender", Kind.TEXT),
+    "JMSPriority": HeaderField("priority", ValueKind.NUMBER),
+    "JMS_Quire_Group": HeaderField("group", ValueKind.NUMBER),
+    "JMSMessageID": HeaderField("id", ValueKind.NUMBER),
+    "JMSTimestamp": HeaderField("time", ValueKind.NUMBER, 1000),
+    "JMSExpiration": HeaderField("expires_at", ValueKind.NUMBER, 1000),
+    "JMSDeliveryTime": HeaderField("deliver_at", ValueKind.NUMBER, 1000),
+    "JMSCorrelationID": HeaderField("correlation_id", ValueKind.TEXT),
+    "JMSReplyTo": HeaderField("reply_to", ValueKind.TEXT),
+    "JMSType": HeaderField("content_type", ValueKind.TEXT),
+    "JMSXUserID": HeaderField("sender", ValueKind.TEXT),
     "JMSXGroupID": Attribute(GROUP_KEY),
 }
 DELIVERY_MODE: Final = "JMSDeliveryMode"
@@ -51,23 +50,24 @@ def header_named(name: str) -> Value | None:
 def named(name: str, schema: pa.Schema | None, *, is_quoted: bool = False) -> Value:
     """A column, the payload or an attribute."""
     if schema is not None and (index := schema.get_field_index(name)) >= 0:
-        return RowColumn(name, kind_of(schema.field(index).type))
+        type_ = schema.field(index).type
+        return RowColumn(name, kind_of(type_), type_)
     if name == PAYLOAD and schema is None and not is_quoted:
         return PayloadText()
     return Attribute(name)
 
 
-def kind_of(type_: pa.DataType) -> Kind:
+def kind_of(type_: pa.DataType) -> ValueKind:
     """What values of a column can be compared with."""
     types = pa.types
     kinds = (
-        (types.is_integer, Kind.NUMBER),
-        (types.is_floating, Kind.NUMBER),
-        (types.is_decimal, Kind.NUMBER),
-        (types.is_string, Kind.TEXT),
-        (types.is_boolean, Kind.BOOLEAN),
-        (types.is_timestamp, Kind.TIME),
-        (types.is_date, Kind.DATE),
-        (types.is_binary, Kind.BYTES),
+        (types.is_integer, ValueKind.NUMBER),
+        (types.is_floating, ValueKind.NUMBER),
+        (types.is_decimal, ValueKind.NUMBER),
+        (types.is_string, ValueKind.TEXT),
+        (types.is_boolean, ValueKind.BOOLEAN),
+        (types.is_timestamp, ValueKind.TIME),
+        (types.is_date, ValueKind.DATE),
+        (types.is_binary, ValueKind.BYTES),
     )
-    return next((kind for is_one, kind in kinds if is_one(type_)), Kind.NESTED)
+    return next((kind for is_one, kind in kinds if is_one(type_)), ValueKind.NESTED)

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.limits import MAX_NUMBER_CHARACTERS
+
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
 _TEXT: Final = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
@@ -27,14 +29,13 @@ _EXACT_FORMS: Final = (
 _APPROXIMATE_FORM: Final = re.compile(
     r"((?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eEdDfF]))(?:[eE][+-]?[0-9]+)?)[dDfF]?"
 )
-_LONGEST: Final = 400  # characters; what no double of one value needs is no number
 
 Number = int | float
 
 
 def number_of(text: str) -> Number | None:
     """The number that a text is, in decimal digits; None: it is none."""
-    if len(text) > _LONGEST:
+    if len(text) > MAX_NUMBER_CHARACTERS:
         return None
     found = _TEXT.fullmatch(text)
     if found is None:
@@ -109,7 +110,7 @@ def is_related(sign: str, left: Number, right: Number) -> bool:
 Flags = NDArray[np.bool_] | np.bool_
 
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     """Of each message a number, or none; what is the same for all is there once, without a length.
 
     Where it is exact its value is in `exact`, else in `approximate`. One of the two is None where
@@ -122,18 +123,18 @@ class Numbers(NamedTuple):
     known: Flags
 
     @classmethod
-    def of_exact(cls, values: Any, known: Flags = np.True_) -> Numbers:
+    def of_exact(cls, values: Any, known: Flags = np.True_) -> NumberColumn:
         """All exact: an array of int64, or one number."""
         return cls(np.int64(values) if isinstance(values, int) else values, None, np.True_, known)
 
     @classmethod
-    def of_approximate(cls, values: Any, known: Flags = np.True_) -> Numbers:
+    def of_approximate(cls, values: Any, known: Flags = np.True_) -> NumberColumn:
         """All approximate: an array of float64, or one number."""
         values = np.float64(values) if isinstance(values, float) else values
         return cls(None, values, np.False_, known)
 
     @classmethod
-    def of_number(cls, value: Number | None) -> Numbers:
+    def of_number(cls, value: Number | None) -> NumberColumn:
         """The same for all."""
         if value is None:
             return cls.of_exact(0, np.False_)
@@ -151,7 +152,7 @@ class Numbers(NamedTuple):
         )
 
 
-def arithmetic(sign: str, left: Numbers, right: Numbers) -> Numbers:
+def arithmetic(sign: str, left: NumberColumn, right: NumberColumn) -> NumberColumn:
     """Of two columns."""
     known, is_exact = left.known & right.known, left.is_exact & right.is_exact
     exact = approximate = None
@@ -161,10 +162,10 @@ def arithmetic(sign: str, left: Numbers, right: Numbers) -> Numbers:
             known = known & (fits | ~is_exact)
         if left.approximate is not None or right.approximate is not None:
             approximate = _APPROXIMATE[sign](left.doubles(), right.doubles())
-    return Numbers(exact, approximate, is_exact, known)
+    return NumberColumn(exact, approximate, is_exact, known)
 
 
-def related(sign: str, left: Numbers, right: Numbers) -> Flags:
+def related(sign: str, left: NumberColumn, right: NumberColumn) -> Flags:
     """Where a comparison of two columns is true, if both are known."""
     relation = RELATIONS[sign]
     if left.exact is None or right.exact is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
@@ -14,17 +14,29 @@ from .grammar import parse, wrong
 from .like_pattern import LikePattern
 from .names import DELIVERY_MODE, HEADER_NAMES, header_named, named
 from .numbers import number_written
-from .truths import All, Among, Compared, Constant, IsThere, IsTrue, Like, Not, OfRow, OneOf, Truth
+from .truths import (
+    All,
+    Among,
+    Comparison,
+    FixedTruth,
+    IsThere,
+    IsTrue,
+    Like,
+    Not,
+    OfRow,
+    OneOf,
+    Truth,
+)
 from .values import (
     Arithmetic,
     AsBoolean,
     AsNumber,
     Attribute,
-    Kind,
     Literal,
     PayloadText,
     RowColumn,
     Value,
+    ValueKind,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +49,7 @@ _NAMES: Final = ("NAME", "QUOTED")
 def read_selector(text: str, schema: pa.Schema | None, *, is_volatile: bool = False) -> Truth:
     """The condition. Raises InvalidSelector, with line and column."""
     if not text.strip(" \t\f\r\n"):
-        return Constant(True)
+        return FixedTruth(True)
     return _Reading(text, schema, is_volatile=is_volatile).truth(parse(text))
 
 
@@ -51,21 +63,22 @@ class _Reading:
         """What stands where a condition has to."""
         kind, parts = _kind_of(node), _parts_of(node)
         if kind in ("TRUE", "FALSE"):
-            return Constant(kind == "TRUE")
+            return FixedTruth(kind == "TRUE")
         if kind in _NAMES:
             return IsTrue(self._boolean(self._value(node), node))
         if kind in ("any", "all"):
-            made = [self.truth(part) for part in parts]
-            return OneOf(made) if kind == "any" else All(made)
+            joined = [self.truth(part) for part in parts]
+            return OneOf(joined) if kind == "any" else All(joined)
         if kind == "negated":
             return Not(self.truth(parts[1]))
         if kind == "compared":
             left, sign, right = parts
             return self._compared(str(sign), self._value(left), self._value(right), node)
-        if kind not in ("between", "among", "like", "null"):
+        if kind not in self._tests:
             self._fail(node, "a value stands where a condition may stand: compare it")
-        made = getattr(self, f"_{kind}")(node, parts[0], parts[2:])
-        return Not(made) if parts[1] is not None else made
+        place, is_not, *others = parts
+        made = self._tests[kind](self, node, place, others)
+        return made if is_not is None else Not(made)
 
     def _between(self, node: Parsed, place: Parsed, ends: Sequence[Parsed]) -> Truth:
         value, least, greatest = map(self._value, (place, *ends))
@@ -77,8 +90,8 @@ class _Reading:
         value, literals = self._named(place, "IN"), [self._value(item) for item in items]
         texts = [each.value for each in literals if isinstance(each, Literal)]
         if (
-            not isinstance(value, RowColumn)
-            and value.kind is Kind.TEXT
+            not isinstance(value, (RowColumn, Literal))
+            and value.kind is ValueKind.TEXT
             and all(isinstance(each, str) for each in texts)
         ):
             return Among(value, frozenset(texts))
@@ -86,58 +99,65 @@ class _Reading:
 
     def _like(self, node: Parsed, place: Parsed, texts: Sequence[Parsed]) -> Truth:
         value = self._named(place, "LIKE")
-        if value.kind is not Kind.TEXT:
+        if value.kind is not ValueKind.TEXT:
             self._fail(node, f"LIKE is for texts, and this is a {value.kind.value}")
         pattern, escape = (None if each is None else _unquoted(str(each)) for each in texts)
         if escape is not None and len(escape) != 1:
             self._fail(texts[1], "ESCAPE needs one character")
         try:
-            return Like(value, LikePattern(str(pattern), escape))
+            like = Like(value, LikePattern(str(pattern), escape))
         except ValueError as error:
             self._fail(texts[0], f"in the pattern {error}: it may stand before _, % and itself")
+        return FixedTruth(like.pattern.is_like(value.value)) if isinstance(value, Literal) else like
 
     def _null(self, node: Parsed, place: Parsed, nothing: Sequence[Parsed]) -> Truth:
         value = self._named(place, "IS NULL")
         if isinstance(value, RowColumn):
-            return OfRow(row_filter.Null(value.name, is_null=True))
-        return Not(IsThere(value))
+            return OfRow(row_filter.Null(value.name, is_null=True), value.type)
+        return FixedTruth(False) if isinstance(value, Literal) else Not(IsThere(value))
+
+    _tests: Final[Mapping[str, Callable[[_Reading, Parsed, Parsed, Sequence[Parsed]], Truth]]] = {
+        "between": _between,
+        "among": _among,
+        "like": _like,
+        "null": _null,
+    }
 
     def _compared(self, sign: str, left: Value, right: Value, node: Parsed) -> Truth:
         left, right = self._alike(sign, left, right)
         kind = left.kind
         if kind is not right.kind:
             self._fail(node, f"a {kind.value} is compared with a {right.kind.value}")
-        if kind in (Kind.TEXT, Kind.BOOLEAN) and sign not in ("=", "<>"):
+        if kind in (ValueKind.TEXT, ValueKind.BOOLEAN) and sign not in ("=", "<>"):
             self._fail(node, f"a {kind.value} can be compared by = and <>, not by {sign}")
         if isinstance(right, RowColumn) and isinstance(left, Literal):
             left, right, sign = right, left, _TURNED[sign]
         if isinstance(left, RowColumn) and isinstance(right, Literal):
             return self._of_row(sign, left, right, node)
-        if kind not in (Kind.TEXT, Kind.BOOLEAN, Kind.NUMBER):
+        if kind not in (ValueKind.TEXT, ValueKind.BOOLEAN, ValueKind.NUMBER):
             self._fail(node, f"a {kind.value} can be compared with what is written only")
-        return Compared(sign, left, right)
+        return Comparison(sign, left, right)
 
     def _alike(self, sign: str, left: Value, right: Value) -> tuple[Value, Value]:
         """Texts that may be read as something else, as what they are compared with."""
         pair = [left, right]
         for index, other in ((0, right), (1, left)):
             if isinstance(pair[index], (Attribute, PayloadText)):
-                if other.kind is Kind.NUMBER or (_is_text(other) and sign not in ("=", "<>")):
+                if other.kind is ValueKind.NUMBER or (_is_text(other) and sign not in ("=", "<>")):
                     pair[index] = AsNumber(pair[index])
-                elif other.kind is Kind.BOOLEAN:
+                elif other.kind is ValueKind.BOOLEAN:
                     pair[index] = AsBoolean(pair[index])
         return pair[0], pair[1]
 
     def _of_row(self, sign: str, column: RowColumn, literal: Literal, node: Parsed) -> Truth:
-        assert self._schema is not None
-        type_ = self._schema.field(column.name).type
+        type_ = column.type
         compared = row_filter.Compared(column.name, sign, literal.value)
         try:
             bound = row_filter.bound(compared, {column.name: type_})
             bound.mask(lambda name: pa.nulls(0, type_))
         except (InvalidArgument, pa.ArrowException) as error:
             self._fail(node, f"the column is {type_}, and cannot be compared so ({error})")
-        return OfRow(bound)
+        return OfRow(bound, type_)
 
     def _value(self, node: Parsed) -> Value:
         """What stands where a value has to."""
@@ -150,7 +170,7 @@ class _Reading:
             if _kind_of(of) == "NUMBER":
                 return self._literal(of, str(sign))
             number = self._number(of)
-            return number if sign == "+" else Arithmetic("*", Literal(Kind.NUMBER, -1), number)
+            return number if sign == "+" else Arithmetic("*", Literal(ValueKind.NUMBER, -1), number)
         if kind in _NAMES:
             return self._named(node, "")
         if kind not in ("TEXT", "NUMBER", "TIME", "TRUE", "FALSE"):
@@ -161,14 +181,14 @@ class _Reading:
         value = self._value(node)
         if isinstance(value, (Attribute, PayloadText)):
             return AsNumber(value)
-        if value.kind is not Kind.NUMBER:
+        if value.kind is not ValueKind.NUMBER:
             self._fail(node, f"a {value.kind.value} stands where a number may stand")
         return value
 
     def _boolean(self, value: Value, node: Parsed) -> Value:
         if isinstance(value, (Attribute, PayloadText)):
             return AsBoolean(value)
-        if value.kind is not Kind.BOOLEAN:
+        if value.kind is not ValueKind.BOOLEAN:
             self._fail(node, f"a {value.kind.value} stands where a condition may stand: compare it")
         return value
 
@@ -180,7 +200,7 @@ class _Reading:
         if kind == "QUOTED":
             return named(name[1:-1].replace('""', '"'), self._schema, is_quoted=True)
         if name == DELIVERY_MODE:
-            return Literal(Kind.TEXT, "NON_PERSISTENT" if self._is_volatile else "PERSISTENT")
+            return Literal(ValueKind.TEXT, "NON_PERSISTENT" if self._is_volatile else "PERSISTENT")
         if name.startswith("JMS"):
             field = header_named(name)
             if field is None:
@@ -191,20 +211,20 @@ class _Reading:
     def _literal(self, node: Parsed, sign: str = "") -> Literal:
         kind, text = _kind_of(node), str(node)
         if kind == "TEXT":
-            return Literal(Kind.TEXT, _unquoted(text))
+            return Literal(ValueKind.TEXT, _unquoted(text))
         if kind == "NUMBER":
             try:
-                return Literal(Kind.NUMBER, number_written(text, sign))
+                return Literal(ValueKind.NUMBER, number_written(text, sign))
             except ValueError as error:
                 self._fail(node, str(error))
         if kind != "TIME":
-            return Literal(Kind.BOOLEAN, kind == "TRUE")
+            return Literal(ValueKind.BOOLEAN, kind == "TRUE")
         word = text[: text.index("'")].strip().lower()
         try:
             moment = row_filter.moment(word, _unquoted(text[text.index("'") :]))
         except InvalidArgument as error:
             self._fail(node, str(error))
-        return Literal(Kind.DATE if word == "date" else Kind.TIME, moment)
+        return Literal(ValueKind.DATE if word == "date" else ValueKind.TIME, moment)
 
     def _fail(self, node: Parsed, what: str) -> NoReturn:
         line, column = _place_of(node)

@@ -7,14 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import InvalidSelector
+from quire.definitions.row_schema import words_of
+from quire.errors import InvalidArgument, InvalidSelector
 from quire.messages.message import GROUP_KEY
 from quire.rows import row_filter
+from quire.rows.row_input import one_row
 
 from .names import kind_of
 from .template import ANY, HEADER_FIELDS, Template
-from .truths import All, Compared, IsThere, Not, OfRow, Truth
-from .values import Attribute, Header, Kind, Literal, Payload, Value
+from .truths import All, Comparison, IsThere, Not, OfRow, Truth
+from .values import Attribute, HeaderField, Literal, PayloadBytes, Value, ValueKind
 
 _TEXTS = ("sender", "correlation_id", "reply_to", "content_type")
 
@@ -27,7 +29,7 @@ def read_template(template: Template, schema: pa.Schema | None) -> Truth:
             raise InvalidSelector(
                 "the template asks for a payload, and the queue holds rows: give columns"
             )
-        parts.append(_asked(Payload(), template.payload))
+        parts.append(_asked(PayloadBytes(), template.payload))
     asked = {name: value for name, value in template.columns.items() if value is not None}
     if asked and schema is None:
         raise InvalidSelector(
@@ -43,7 +45,9 @@ def _parts(template: Template) -> Iterator[Truth]:
     for name in HEADER_FIELDS:
         given = getattr(template, name)
         if given is not None:
-            yield _asked(Header(name, Kind.TEXT if name in _TEXTS else Kind.NUMBER), given)
+            yield _asked(
+                HeaderField(name, ValueKind.TEXT if name in _TEXTS else ValueKind.NUMBER), given
+            )
     if template.group_key is not None:
         yield _asked(Attribute(GROUP_KEY), template.group_key)
     for name, given in template.attributes.items():
@@ -52,7 +56,7 @@ def _parts(template: Template) -> Iterator[Truth]:
 
 
 def _asked(value: Value, given: Any) -> Truth:
-    return IsThere(value) if given is ANY else Compared("=", value, Literal(value.kind, given))
+    return IsThere(value) if given is ANY else Comparison("=", value, Literal(value.kind, given))
 
 
 def _of_column(schema: pa.Schema, name: str, given: Any) -> Truth:
@@ -61,21 +65,21 @@ def _of_column(schema: pa.Schema, name: str, given: Any) -> Truth:
         raise InvalidSelector(
             f"the template asks for column {name!r}; there are {', '.join(schema.names)}"
         )
-    if given is ANY:
-        return Not(OfRow(row_filter.Null(name, is_null=True)))
     type_ = schema.field(index).type
+    if given is ANY:
+        return Not(OfRow(row_filter.Null(name, is_null=True), type_))
     kind = kind_of(type_)
     try:
-        if kind is Kind.NESTED or (isinstance(given, bool) and kind is not Kind.BOOLEAN):
-            raise TypeError("of other types, and of nested ones, only quire.ANY can be asked")
-        scalar = pa.scalar(given, type_)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidSelector(
-            f"the template asks for column {name!r} of type {type_} to be {given!r:.100}: {error}"
-        ) from None
+        if kind is ValueKind.NESTED or (isinstance(given, bool) and kind is not ValueKind.BOOLEAN):
+            raise InvalidArgument("of nested types, and of truth values, ask for quire.ANY")
+        scalar = one_row(words_of(pa.schema([pa.field(name, type_)])), {name: given}, None).batch[
+            0
+        ][0]
+    except InvalidArgument as error:
+        raise InvalidSelector(f"the template asks for column {name!r}: {error}") from None
     plain = given
-    if kind is Kind.DATE:
+    if kind is ValueKind.DATE:
         plain = row_filter.Day(scalar.value)
-    elif kind is Kind.TIME:
+    elif kind is ValueKind.TIME:
         plain = row_filter.Instant(scalar.value)
-    return OfRow(row_filter.Compared(name, "=", plain, scalar))
+    return OfRow(row_filter.Compared(name, "=", plain, scalar), type_)

@@ -1,8 +1,8 @@
 """Conditions: what is true, false or unknown of messages, as SQL's logic of three values has it.
 
-- SC1: what is compared with something unknown is unknown. NOT leaves it so; AND is false if a part
+- TV1: what is compared with something unknown is unknown. NOT leaves it so; AND is false if a part
   is false, OR is true if a part is true, else both are unknown if a part is.
-- SC2: of one message alone and of the messages of a block at once the same is true.
+- TV2: of one message alone and of the messages of a block at once the same is true.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from quire.rows.row_filter import RowCondition
 
 from .block_columns import UNKNOWN, BlockColumns, Truths, row_column, truths_of
 from .like_pattern import LikePattern
-from .numbers import Flags, Numbers, is_related, related
-from .values import Kind, Value
+from .numbers import Flags, NumberColumn, is_related, related
+from .values import Value, ValueKind
 
 
 class Truth(Protocol):
@@ -34,7 +34,7 @@ class Truth(Protocol):
 
 
 @dataclass(frozen=True)
-class Constant:
+class FixedTruth:
     """The same for all messages."""
 
     value: bool
@@ -60,7 +60,7 @@ class IsTrue:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """Two values of one kind. Only numbers are less or greater."""
 
     sign: str
@@ -71,13 +71,13 @@ class Compared:
         left, right = self.left.of(message), self.right.of(message)
         if left is None or right is None:
             return None
-        if self.left.kind is Kind.NUMBER:
+        if self.left.kind is ValueKind.NUMBER:
             return is_related(self.sign, left, right)
         return bool((left == right) == (self.sign == "="))
 
     def rows(self, columns: BlockColumns) -> Truths:
         left, right = self.left.column(columns), self.right.column(columns)
-        if isinstance(left, Numbers):
+        if isinstance(left, NumberColumn):
             return Truths.where(related(self.sign, left, right), left.known & right.known)
         if isinstance(left, Truths):
             equal = (left.true & right.true) | (left.false & right.false)
@@ -98,13 +98,16 @@ class OfRow:
     """A condition on one column of a typed queue: see `quire.rows.row_filter`."""
 
     condition: RowCondition
+    type: pa.DataType  # of the column
 
     def of(self, message: Message) -> bool | None:
         rows = message.row  # type: ignore[attr-defined]
-        return self.condition.mask(lambda name: row_column(rows, name))[0].as_py()  # type: ignore[no-any-return]
+        return self.condition.mask(lambda name: row_column(rows, name, self.type))[0].as_py()  # type: ignore[no-any-return]
 
     def rows(self, columns: BlockColumns) -> Truths:
-        return Truths.of_array(self.condition.mask(columns.row_column))
+        return Truths.of_array(
+            self.condition.mask(lambda name: columns.row_column(name, self.type))
+        )
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class IsThere:
 
     def rows(self, columns: BlockColumns) -> Truths:
         found = self.value.column(columns)
-        if isinstance(found, Numbers):
+        if isinstance(found, NumberColumn):
             return Truths.where(found.known, np.True_)
         if found is None:
             return Truths(np.False_, np.True_)

@@ -1,7 +1,7 @@
 """What conditions compare: literals, what a message says, and what is reckoned of these.
 
 Each value can be had of one message, and of the messages of a block at once: of texts an array (or
-None: none has one), of numbers `Numbers`, of booleans `Truths`.
+None: none has one), of numbers `NumberColumn`, of booleans `Truths`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,10 +19,10 @@ from quire.messages.message import Message
 from quire.messages.streamed_message import StreamedMessage
 
 from .block_columns import BlockColumns, Truths, numbers_of, row_column, text_of, truths_of
-from .numbers import Number, Numbers, arithmetic, arithmetic_of, number_of
+from .numbers import Number, NumberColumn, arithmetic, arithmetic_of, number_of
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What is compared with one another: values of one kind."""
 
     TEXT = "text"
@@ -37,7 +38,7 @@ class Value(Protocol):
     """A value of a condition."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ValueKind:
         """What it can be compared with."""
 
     def of(self, message: Message) -> Any:
@@ -51,7 +52,7 @@ class Value(Protocol):
 class Literal:
     """One that is written in the selector, or asked by the template."""
 
-    kind: Kind
+    kind: ValueKind
     value: Any
 
     def of(self, message: Message) -> Any:
@@ -60,19 +61,23 @@ class Literal:
 
     def column(self, columns: BlockColumns) -> Any:
         """The same for all: of texts and bytes one scalar."""
-        if self.kind is Kind.NUMBER:
-            return Numbers.of_number(self.value)
-        if self.kind is Kind.BOOLEAN:
+        return self._for_all
+
+    @cached_property
+    def _for_all(self) -> Any:
+        if self.kind is ValueKind.NUMBER:
+            return NumberColumn.of_number(self.value)
+        if self.kind is ValueKind.BOOLEAN:
             return Truths(np.bool_(self.value), np.bool_(not self.value))
         return pa.scalar(self.value)
 
 
 @dataclass(frozen=True)
-class Header:
+class HeaderField:
     """A field of the header, under its name as a message has it."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     divisor: int = 1  # 1000: microseconds are seen as milliseconds
 
     def of(self, message: Message) -> Any:
@@ -82,7 +87,7 @@ class Header:
 
     def column(self, columns: BlockColumns) -> Any:
         """As the block has it."""
-        if self.kind is Kind.TEXT:
+        if self.kind is ValueKind.TEXT:
             return columns.text(self.name)
         numbers = columns.number(self.name)
         if self.divisor == 1:
@@ -95,7 +100,7 @@ class Attribute:
     """A text that is read as a number or a boolean where it is compared with one."""
 
     name: str
-    kind: ClassVar[Kind] = Kind.TEXT
+    kind: ClassVar[ValueKind] = ValueKind.TEXT
 
     def of(self, message: Message) -> str | None:
         """None where the message does not have it."""
@@ -110,7 +115,7 @@ class Attribute:
 class PayloadText:
     """The payload as text, which is read as an attribute is. Streams, and other bytes, are none."""
 
-    kind: ClassVar[Kind] = Kind.TEXT
+    kind: ClassVar[ValueKind] = ValueKind.TEXT
 
     def of(self, message: Message) -> str | None:
         """None where it is no text."""
@@ -122,10 +127,10 @@ class PayloadText:
 
 
 @dataclass(frozen=True)
-class Payload:
+class PayloadBytes:
     """The payload as it is; of streams none."""
 
-    kind: ClassVar[Kind] = Kind.BYTES
+    kind: ClassVar[ValueKind] = ValueKind.BYTES
 
     def of(self, message: Message) -> bytes | None:
         """None of a stream."""
@@ -141,35 +146,34 @@ class RowColumn:
     """A column of a typed queue."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
+    type: pa.DataType
 
     def of(self, message: Message) -> Any:
         """As Python has it; a decimal as a double."""
-        value = row_column(message.row, self.name)[0].as_py()  # type: ignore[attr-defined]
+        value = row_column(message.row, self.name, self.type)[0].as_py()  # type: ignore[attr-defined]
         if isinstance(value, Decimal):
             return float(value)
         return value
 
     def column(self, columns: BlockColumns) -> Any:
         """As the block has it."""
-        array = columns.row_column(self.name)
-        if self.kind is Kind.BOOLEAN:
-            return Truths.of_array(array.cast(pa.bool_()))
-        return row_numbers(array) if self.kind is Kind.NUMBER else array
+        array = columns.row_column(self.name, self.type)
+        if self.kind is ValueKind.BOOLEAN:
+            return Truths.of_array(array)
+        return row_numbers(array) if self.kind is ValueKind.NUMBER else array
 
 
-def row_numbers(array: pa.Array) -> Numbers:
+def row_numbers(array: pa.Array) -> NumberColumn:
     """A column of integers as exact numbers, one of others as doubles."""
-    if pa.types.is_null(array.type):
-        return Numbers.of_number(None)
     known = np.True_
     if array.null_count:
         known = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(array.type):
         values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Numbers.of_exact(values, known)
+        return NumberColumn.of_exact(values, known)
     doubles = array.cast(pa.float64()).fill_null(0.0)
-    return Numbers.of_approximate(doubles.to_numpy(zero_copy_only=False), known)
+    return NumberColumn.of_approximate(doubles.to_numpy(zero_copy_only=False), known)
 
 
 @dataclass(frozen=True)
@@ -177,14 +181,14 @@ class AsNumber:
     """A text read as a number."""
 
     text: Value
-    kind: ClassVar[Kind] = Kind.NUMBER
+    kind: ClassVar[ValueKind] = ValueKind.NUMBER
 
     def of(self, message: Message) -> Number | None:
         """None where it is none."""
         text = self.text.of(message)
         return None if text is None else number_of(text)
 
-    def column(self, columns: BlockColumns) -> Numbers:
+    def column(self, columns: BlockColumns) -> NumberColumn:
         """Not known where it is none."""
         return numbers_of(self.text.column(columns))
 
@@ -194,7 +198,7 @@ class AsBoolean:
     """A text read as true or false."""
 
     text: Value
-    kind: ClassVar[Kind] = Kind.BOOLEAN
+    kind: ClassVar[ValueKind] = ValueKind.BOOLEAN
 
     def of(self, message: Message) -> bool | None:
         """None where it is neither."""
@@ -218,12 +222,12 @@ class Arithmetic:
     sign: str
     left: Value
     right: Value
-    kind: ClassVar[Kind] = Kind.NUMBER
+    kind: ClassVar[ValueKind] = ValueKind.NUMBER
 
     def of(self, message: Message) -> Number | None:
         """None where it has no value (SN1)."""
         return arithmetic_of(self.sign, self.left.of(message), self.right.of(message))
 
-    def column(self, columns: BlockColumns) -> Numbers:
+    def column(self, columns: BlockColumns) -> NumberColumn:
         """Not known where it has no value (SN1)."""
         return arithmetic(self.sign, self.left.column(columns), self.right.column(columns))

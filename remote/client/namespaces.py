@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from quire.calls.call_table import CallRow, Makes, by_row, filled
+from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
@@ -42,6 +43,7 @@ class Elsewhere(Makes, Protocol):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration.subscribe_many`: what is not durable ends with the store object."""
 
@@ -62,6 +64,8 @@ class Made(Namespace):
 @filled(Admin, "admin")
 class MadeAdmin(Made, AdminCalls):
     """See `Admin`."""
+
+    create_queues = with_old_options(by_row(Admin.create_queues, "admin"))
 
 
 @filled(Cron, "cron")
@@ -111,9 +115,10 @@ class MadeIntegration(Made, IntegrationCalls):
         starts: Mapping[str, Start],
         exclusive: bool | None = None,
         durable: bool | None = None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         given = starts_given(subscription, starts)
-        return self._of.make_subscriptions(subscription, given, exclusive, durable)
+        return self._of.make_subscriptions(subscription, given, exclusive, durable, where)
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._of.await_source(source, callback)
@@ -132,7 +137,7 @@ class MadeStore(SingleCalls):
 
     _namespaces = MADE
 
-    alter_queue = by_row(Store.alter_queue)
+    alter_queue = with_old_options(by_row(Store.alter_queue))
     drop_queue = by_row(Store.drop_queue)
     queues = by_row(Store.queues)
     subscriptions = by_row(Store.subscriptions)

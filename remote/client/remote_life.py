@@ -111,6 +111,9 @@ class JoinedStore(Protocol):
     def schema_of(self, name: str) -> str | None:
         """Of the queue of this name, no alias, as it was when it was asked for last."""
 
+    def check_waits(self, name: str, seconds: float) -> None:
+        """Raises InvalidArgument where the queue of this name, no alias, has no put wait."""
+
     def forget_queues(self) -> None:
         """What is known of them may be so no more."""
 

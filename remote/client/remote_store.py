@@ -26,7 +26,7 @@ from quire.callbacks import check_callback
 from quire.calls.call_table import CallRow, call_of
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import OwnLock, begin_short, call, end, inside
-from quire.definitions.properties import priority_of_puts
+from quire.definitions.properties import WAIT, check_waits, priority_of_puts
 from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.interface.awaited import Awaited
 from quire.interface.starts import Start
@@ -84,6 +84,7 @@ class RemoteStore(MadeStore):
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
         self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._schemas: dict[str, str | None] = {}  # of these
+        self._patient: set[str] = set()  # that have puts wait for room
         self.put_priorities: Final[dict[str, int]] = {}  # what some grant to puts without one
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
@@ -135,6 +136,7 @@ class RemoteStore(MadeStore):
             )
             for info in infos:
                 self._schemas[info.name] = info.schema
+                (self._patient.add if info.overflow == WAIT else self._patient.discard)(info.name)
                 priority = priority_of_puts(info.order, info.default_priority)
                 if priority:
                     self.put_priorities[info.name] = priority
@@ -148,11 +150,12 @@ class RemoteStore(MadeStore):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable hangs on a channel of its own."""
         given: Header = {
             "subscription": subscription, "starts": starts, "exclusive": exclusive,
-            "durable": durable,
+            "durable": durable, "where": where,
         }  # fmt: skip
         ask = self._hold if durable is False else self._frames
         infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, given))
@@ -242,6 +245,8 @@ class RemoteStore(MadeStore):
         wait = None if timeout is None else check_timeout(timeout)
         fields.pop("timeout", None)
         fields.pop("request_id", None)
+        if wait:
+            self.check_waits(self.own_name(queue), wait)
         while True:
             try:
                 with self.transaction(durable=durable) as txn:
@@ -303,11 +308,17 @@ class RemoteStore(MadeStore):
             self.queue(name)
         return self._schemas[name]
 
+    def check_waits(self, name: str, seconds: float) -> None:
+        """Raises InvalidArgument where the queue of this name, no alias, has no put wait."""
+        if name not in self._patient:  # as it was when it was asked for last
+            check_waits(name, self.queue(name).overflow, seconds)
+
     def forget_queues(self) -> None:
         """A commit met a queue that is gone, or another than it was."""
         self._encoded.clear()
         self._own_names.clear()
         self._schemas.clear()
+        self._patient.clear()
         self.put_priorities.clear()
 
     # The store as a whole

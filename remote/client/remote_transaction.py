@@ -53,7 +53,7 @@ from quire.errors import (
     TransactionError,
 )
 from quire.interface.finding import MessageKey, Where, first_of, where_of
-from quire.interface.single_calls import TransactionCalls
+from quire.interface.single_calls import Streaming, TransactionCalls
 from quire.interface.starts import Start
 from quire.interface.transaction import Payload, Payloads, Transaction
 from quire.limits import MAX_STATE_CHANGE_BYTES
@@ -124,7 +124,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             check_request_id(request_id)
             return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
-            queue = self._check_put(queue)
+            queue = self._check_put(queue, wait)
             message_id = self._puts.put(queue, payload, options, self._store.put_priorities)
             self._tell_put(queue, wait)
             return message_id
@@ -135,11 +135,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         if is_row(content):
             checked = Fields.of(**self._puts.checked(fields, is_moved=True))
             return self._move_rows(queue, lambda words: [one_row(words, content, checked)])[0]
-        with self._lock:
-            queue = self._check_put(queue)
-            message_id = self._puts.put_moved(queue, content, fields)
-            self._tell_put(queue, None)
-            return message_id
+        return self.putting(queue, lambda puts, name: puts.put_moved(name, content, fields))
 
     @call
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
@@ -148,21 +144,16 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._move_rows(queue, lambda words: rows_of(words, payloads))
         builder = BlockBuilder()
         builder.add_arrow(payloads)
-        with self._lock:
-            queue = self._check_put(queue)
-            ids = self._puts.put_moved_many(queue, builder)
-            self._tell_put(queue, None)
-            return ids
+        return self.putting(queue, lambda puts, name: puts.put_moved_many(name, builder))
 
     def _move_rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
-        with self._lock:
-            queue = self._check_put(queue)
+        def put(puts: PutBuffer, name: str) -> MessageIds:
             builder = RowBuilder()
-            for rows in self._fitting(queue, made_for):
+            for rows in self._fitting(name, made_for):
                 builder.add(rows)
-            ids = self._puts.put_moved_many(queue, builder)
-            self._tell_put(queue, None)
-            return ids
+            return puts.put_moved_many(name, builder)
+
+        return self.putting(queue, put)
 
     def _put_row(
         self,
@@ -175,7 +166,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         """One message of a typed queue."""
         checked = self._puts.fields_of(fields)
         with self._lock:
-            queue = self._check_put(queue)
+            queue = self._check_put(queue, wait)
             priority = self._store.put_priorities.get(queue, 0)
             found = self._fitting(queue, lambda words: [one_row(words, value, checked, priority)])
             if request_id is None:
@@ -217,7 +208,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         """Ask the owner whether it is known, and have it put if not (RT3)."""
         content, fields = check_payload(payload), self._puts.checked(fields)
         with self._lock:
-            queue = self._check_put(queue)
+            queue = self._check_put(queue, wait)
             requests = self._requests = self._requests or {}
             if (queue, request_id) in requests:
                 return requests[queue, request_id]
@@ -239,7 +230,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         with self._lock:
-            queue = self._check_put(queue)
+            queue = self._check_put(queue, wait)
             bodies = self._puts.encoded(payloads, self._store.put_priorities.get(queue, 0))
             if not self._puts.is_empty:
                 self._send_ahead()
@@ -285,26 +276,28 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self._put_many_once(queue, payloads, known, wait)
-        with self._lock:
-            queue = self._check_put(queue)
-            if self._at_store(lambda: self._store.schema_of(queue)) is None:
-                ids = self._puts.put_many(queue, payloads, self._store.put_priorities.get(queue, 0))
-            else:
-                rows, priority = payloads, self._store.put_priorities.get(queue, 0)
-                found = self._fitting(queue, lambda words: rows_of(words, rows, priority))
-                ids = self._puts.put_rows(queue, found)
-            self._tell_put(queue, wait)
-            return ids
 
-    # What connectors put (see `integration`)
+        def put(puts: PutBuffer, name: str) -> MessageIds:
+            priority = self._store.put_priorities.get(name, 0)
+            if self._at_store(lambda: self._store.schema_of(name)) is None:
+                return puts.put_many(name, payloads, priority)
+            return puts.put_rows(
+                name, self._fitting(name, lambda words: rows_of(words, payloads, priority))
+            )
 
-    def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
+        return self.putting(queue, put, wait)
+
+    def putting(
+        self, queue: str, put: Callable[[PutBuffer, str], R], wait: float | None = None
+    ) -> R:
         """Put something into a queue, which `put` is given by its own name."""
         with self._lock:
-            queue = self._check_put(queue)
-            ids = put(self._puts, queue)
-            self._tell_put(queue, None)
-            return ids
+            queue = self._check_put(queue, wait)
+            made = put(self._puts, queue)
+            self._tell_put(queue, wait)
+            return made
+
+    # What connectors put besides (see `integration`)
 
     def keep_blocks(self, blocks: Sequence[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks, each into its queue, and tell of them together."""
@@ -334,7 +327,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     ) -> RemoteSink:
         checked = self._puts.checked(fields, is_moved=is_moved)
         with self._lock:
-            queue = self._check_put(queue)
+            queue = self._check_put(queue, timeout)
             number = self._last_stream = self._last_stream + 1
         return RemoteSink(self, number, queue, checked, size, timeout, is_moved)
 
@@ -415,6 +408,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     unget = by_row(Transaction.unget)
     reject = by_row(Transaction.reject)
+    check_got = by_row(Streaming.check_got)
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         check_timeout(timeout)  # it has an end, where the wait for a message need not
@@ -490,8 +484,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._roll_back()
             raise
 
-    def _check_put(self, queue: str) -> str:
+    def _check_put(self, queue: str, wait: float | None = None) -> str:
         """Raise what keeps from putting, or what refused an earlier put (RT2); the queue's name.
+
+        `wait`: how long the put says that it waits for room.
 
         An alias means the queue that it meant at the transaction's first put: else puts into one
         queue by two names would have no order here.
@@ -503,6 +499,9 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             name = self._at_store(lambda: self._store.own_name(queue))
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
+        if wait:
+            seconds, own = wait, name
+            self._at_store(lambda: self._store.check_waits(own, seconds))
         if self._streams:
             self._check_streams([name])
         self._check_full()

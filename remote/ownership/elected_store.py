@@ -142,6 +142,7 @@ class ElectedStore(MadeStore):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable ends with this object, whoever is the owner."""
         is_held = durable is False
@@ -150,7 +151,7 @@ class ElectedStore(MadeStore):
         try:
             return self.again(
                 lambda store: store.integration.subscribe_many(
-                    subscription, starts, exclusive, durable
+                    subscription, starts, exclusive, durable, where
                 )
             )
         except BaseException:

@@ -37,7 +37,7 @@ from typing import (
     Unpack,
 )
 
-from quire.arguments import Bytes, check_key, check_version
+from quire.arguments import check_key, check_version
 from quire.batches.moved_messages import Moving
 from quire.calls.documented import documented_by
 from quire.errors import (
@@ -53,7 +53,7 @@ from quire.errors import (
 from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Prepared
-from quire.interface.single_calls import Namespace, TransactionCalls
+from quire.interface.single_calls import Namespace, Streaming, TransactionCalls
 from quire.interface.transaction import Payload, Transaction
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
@@ -241,6 +241,7 @@ class ElectedTransaction(TransactionCalls):
     get_delayed = passed(Transaction.get_delayed)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
+    check_got = passed(Streaming.check_got)
     seek = passed(Transaction.seek)
 
     def enter(self, key: str, version: int) -> None:
@@ -348,10 +349,7 @@ class ElectedTransaction(TransactionCalls):
         decided = False
         if self._outcome is None:
             try:
-                if commit:
-                    self._inner.commit()
-                else:
-                    self._inner.rollback()
+                (self._inner.commit if commit else self._inner.rollback)()
                 return
             except _LOST:
                 if not self._store.usable:
@@ -361,11 +359,9 @@ class ElectedTransaction(TransactionCalls):
                 if self._store.has_owner_of(self._joined):
                     raise
         if not decided:
+            prepared = self._store.prepared
             try:
-                if commit:
-                    self._store.prepared.commit(xid)
-                else:
-                    self._store.prepared.rollback(xid)
+                (prepared.commit if commit else prepared.rollback)(xid)
             except TransactionNotFound:
                 raise TransactionClosed(
                     f"the prepared transaction {xid!r} was decided already, by somebody else"
@@ -380,23 +376,9 @@ class _ElectedSink:
         self._inner = inner
         self._end = end
 
-    def whole(self, payload: bytes) -> MessageId:
-        try:
-            return self._inner.whole(payload)
-        except _ENDED as error:
-            self._end(error)
-
-    def chunk(self, data: Bytes) -> None:
-        try:
-            self._inner.chunk(data)
-        except _ENDED as error:
-            self._end(error)
-
-    def finish(self) -> MessageId:
-        try:
-            return self._inner.finish()
-        except _ENDED as error:
-            self._end(error)
+    whole = passed(Sink.whole)
+    chunk = passed(Sink.chunk)
+    finish = passed(Sink.finish)
 
     def abandon(self) -> None:
         with suppress(*_ENDED):  # what is lost is abandoned

@@ -17,6 +17,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from quire.arguments import (
@@ -33,7 +34,6 @@ from quire.arguments import (
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
-from quire.calls.call_table import CallRow
 from quire.errors import (
     QueueFull,
     QuireError,
@@ -95,6 +95,7 @@ from quire.remote.wire.protocol import (
     encode_call,
     field,
 )
+from quire.remote.wire.values import read
 from quire.reports.info import TransactionState
 from quire.rows.given_block import check_block
 
@@ -146,6 +147,16 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
     ) -> ServedTransaction: ...
 
 
+@dataclass
+class TransactionRest:
+    """What comes with the request that ends a transaction."""
+
+    puts: int  # that were made in it
+    records: list[tuple[str, int]]  # entries of the ledger: key and version
+    values: list[tuple[str, str, bytes | None]]  # of states: name, key and value
+    wait: float | None = None  # seconds, for room
+
+
 class MustWait(BaseException):
     """The request waits for other clients, and this thread may not."""
 
@@ -192,16 +203,16 @@ class Session:
             CALL: self._call,
             TELL: self._tell,
         }
-        self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
+        self._operations: dict[str, Callable[[ServedTransaction, Frame], Header]] = {
             "put_once": self._put_once,
             "put_many_once": self._put_many_once,
             "puts": self._tell_taken,
-            "commit": self._commit_with_records,
+            "commit": self._commit_with_entries,
             "prepare": self._prepare,
             PUT_CHUNK: self._put_chunk,
             PUT_WHOLE: self._put_chunk,
-            FINISH: self._finish_stream,
-            ABANDON: self._abandon_stream,
+            FINISH: lambda _, frame: self._puts.streams.finish(frame),
+            ABANDON: lambda _, frame: self._puts.streams.abandon(frame),
         }
 
     @property
@@ -342,24 +353,23 @@ class Session:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
-        operation, row = self._operations.get(op), STEPS.get(op)
-        if operation is None and row is None:
+        if op not in STEPS and op not in self._operations:
             call = CALLS.get(op)
             if call is not None and call.facts.held:
                 self._holds |= arguments_of(frame.header).get("durable", False) is False
             return answer_call(self._store, op, frame.header, self)
-        transaction = self.transaction_of(field(frame.header, "txn", int))
-        if operation is not None:
-            return operation(transaction, frame)
-        assert row is not None
-        return self._step(transaction, row, frame.header)
+        return self._step(self.transaction_of(field(frame.header, "txn", int)), op, frame)
 
-    def _step(self, transaction: Transaction, row: CallRow, header: Header) -> Iterator[Answer]:
-        found = answer_step(transaction, row, header, self.waiting)
+    def _step(self, transaction: ServedTransaction, op: str, frame: Frame) -> Iterator[Answer]:
+        operation = self._operations.get(op)
+        if operation is not None:
+            yield operation(transaction, frame), ()
+            return
+        found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
         self._delivering = isinstance(found, Message | Messages)
         yield from told(found)
 
-    def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+    def _put_once(self, transaction: ServedTransaction, frame: Frame) -> Header:
         header = frame.header
         queue = check_name(header.get("queue"), "queue")
         fields: dict[str, Any] = {
@@ -371,21 +381,15 @@ class Session:
         payload: Any = bytes(frame.bodies[0])
         if header.get("row"):
             payload = row_of_payload(payload)
-        try:
-            message_id = transaction.put(queue, payload, **fields)
-        except QueueFull as full:
-            if not full.has_remedy:
-                raise
-            wait = header.get("wait")
-            seconds = self.commit_timeout if wait is None else check_timeout(wait)
-            with self.waiting():
-                message_id = transaction.put(queue, payload, timeout=seconds, **fields)
+        message_id = self._put_where_there_is_room(
+            transaction, header, lambda: transaction.put(queue, payload, **fields)
+        )
         found = int(message_id) if message_id.is_known else None
         if found is None:
             self._puts.placing.first.setdefault(queue, message_id)
-        yield {"found": found}, ()
+        return {"found": found}
 
-    def _put_many_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+    def _put_many_once(self, transaction: ServedTransaction, frame: Frame) -> Header:
         header = frame.header
         queue = check_name(header.get("queue"), "queue")
         blocks = [check_block(bytes(body)) for body in frame.bodies]
@@ -394,75 +398,65 @@ class Session:
         names = [name for name in SETTABLE if said or name != "priority"]
         batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
         known = check_request_ids(header.get("request_ids"), batch.num_rows)
-        try:
-            ids = transaction.put_many(queue, batch, request_ids=known)
-        except QueueFull as full:
-            if not full.has_remedy:
-                raise
-            wait = header.get("wait")
-            seconds = self.commit_timeout if wait is None else check_timeout(wait)
-            with self.waiting():
-                ids = transaction.put_many(queue, batch, timeout=seconds, request_ids=known)
+        ids = self._put_where_there_is_room(
+            transaction, header, lambda: transaction.put_many(queue, batch, request_ids=known)
+        )
         for one in ids:
             if not one.is_known:
                 self._puts.placing.first.setdefault(queue, one)
-        yield {"found": [int(one) if one.is_known else None for one in ids]}, ()
+        return {"found": [int(one) if one.is_known else None for one in ids]}
 
-    def _put_chunk(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
-        yield self._puts.streams.put(transaction, frame, self.commit_timeout)
+    def _put_where_there_is_room(
+        self, transaction: ServedTransaction, header: Header, put: Callable[[], Found]
+    ) -> Found:
+        """A put; while its queue has no room, wait for it, where the queue says so."""
+        try:
+            return put()
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+        wait = header.get("wait")
+        transaction.put_timeout = self.commit_timeout if wait is None else check_timeout(wait)
+        try:
+            with self.waiting():
+                return put()
+        finally:
+            transaction.put_timeout = 0.0
 
-    def _finish_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        yield self._puts.streams.finish(frame)
+    def _put_chunk(self, transaction: ServedTransaction, frame: Frame) -> Header:
+        return self._puts.streams.put(transaction, frame, self.commit_timeout)
 
-    def _abandon_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        yield self._puts.streams.abandon(frame)
-
-    def _tell_taken(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+    def _tell_taken(self, transaction: Transaction, frame: Frame) -> Header:
         """The client asks whether its puts are taken."""
         self._puts.take_held(self._transaction, check_timeout(frame.header.get("wait", 0.0)))
         self._puts.check(field(frame.header, "puts", int))
-        yield {}, ()
+        return {}
 
     def _take_rest(self, transaction: Transaction, frame: Frame) -> float | None:
         """What comes with the request that ends a transaction; how long it may wait."""
-        wait = frame.header.get("wait")
-        seconds = None if wait is None else check_timeout(wait)
-        self._puts.take_held(self._transaction, seconds)
-        self._puts.check(field(frame.header, "puts", int))
-        for entry in field(frame.header, "records", list):
-            if not isinstance(entry, list) or len(entry) != 2:
-                raise RemoteError("a ledger entry is a key and a version")
-            transaction.enter(entry[0], entry[1])
-        self._set_values(transaction, frame)
-        return seconds
+        rest = read(TransactionRest, frame.header)
+        self._puts.take_held(self._transaction, rest.wait)
+        self._puts.check(rest.puts)
+        for key, version in rest.records:
+            transaction.enter(key, version)
+        for name, key, value in rest.values:
+            transaction.set_value(name, key, value)
+        return rest.wait
 
-    def _set_values(self, transaction: Transaction, frame: Frame) -> None:
-        """What the client sets of states."""
-        for entry in field(frame.header, "values", list):
-            if not isinstance(entry, list) or len(entry) != 3:
-                raise RemoteError("what is set of a state is a name, a key and a value")
-            transaction.set_value(*entry)
-
-    def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
+    def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Header:
         xid = check_xid(frame.header.get("xid"))
         seconds = self._take_rest(transaction, frame)
         self._when_there_is_room(lambda timeout: transaction.prepare(xid, timeout), seconds)
         number = self._undecided.add(xid, transaction, self._puts.placing)
         limits = self._puts.placing.limits()
         self._leave()
-        yield {"number": number, "limits": limits}, ()
+        return {"number": number, "limits": limits}
 
-    def _commit_with_records(
-        self, transaction: ServedTransaction, frame: Frame
-    ) -> Iterator[Answer]:
-        seconds = self._take_rest(transaction, frame)
-        self._when_there_is_room(transaction.commit, seconds)
-        told: Header = {
-            "placed": self._puts.placing.answer(),
-            "limits": self._puts.placing.limits(),
-        }
+    def _commit_with_entries(self, transaction: ServedTransaction, frame: Frame) -> Header:
+        self._when_there_is_room(transaction.commit, self._take_rest(transaction, frame))
+        placing = self._puts.placing
         self._leave()
-        yield told, ()
+        return {"placed": placing.answer(), "limits": placing.limits()}
 
     # Inside
 

@@ -15,6 +15,7 @@ from quire.errors import LockTimeout, QueueInUse, RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
+from quire.interface.single_calls import Streaming
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
@@ -44,6 +45,7 @@ class HoldingStore(Protocol):
         starts: Mapping[str, Start],
         exclusive: bool | None,
         durable: bool | None,
+        where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """`subscribe_many`, held by this client."""
 
@@ -68,7 +70,11 @@ _CALLS: Final = [
 CALLS: Final[Mapping[str, CallRow]] = {call.op: call for call in _CALLS}
 STEPS: Final[Mapping[str, CallRow]] = {
     call.op: call
-    for call in (*calls_of(Transaction), *calls_of(TransactionIntegration, "integration"))
+    for call in (
+        *calls_of(Transaction),
+        *calls_of(Streaming),
+        *calls_of(TransactionIntegration, "integration"),
+    )
 }
 """Of a transaction: what is asked with its number."""
 

@@ -88,7 +88,7 @@ class ServedStreams:
         self._waiting = waiting
         self._sinks: dict[int, tuple[str, ServedSink]] = {}
 
-    def put(self, transaction: PutsStreams, frame: Frame, commit_timeout: float) -> Answer:
+    def put(self, transaction: PutsStreams, frame: Frame, commit_timeout: float) -> Header:
         """The next chunk, or all, of a payload."""
         header = frame.header
         if len(frame.bodies) != 1:
@@ -109,16 +109,16 @@ class ServedStreams:
         if not is_whole:
             self._sinks[number] = found
             self._with_room(sink, lambda: sink.chunk(data), seconds)
-            return {}, ()
+            return {}
         payload = bytes(data)
         try:
             self._note(queue, self._with_room(sink, lambda: sink.whole(payload), seconds))
         except BaseException:
             sink.abandon()
             raise
-        return {}, ()
+        return {}
 
-    def finish(self, frame: Frame) -> Answer:
+    def finish(self, frame: Frame) -> Header:
         """The payload is whole."""
         found = self._sinks.pop(field(frame.header, "stream", int), None)
         if found is None:
@@ -129,14 +129,14 @@ class ServedStreams:
         except BaseException:
             sink.abandon()
             raise
-        return {}, ()
+        return {}
 
-    def abandon(self, frame: Frame) -> Answer:
+    def abandon(self, frame: Frame) -> Header:
         """Nothing is put."""
         found = self._sinks.pop(field(frame.header, "stream", int), None)
         if found is not None:
             found[1].abandon()
-        return {}, ()
+        return {}
 
     def _note(self, queue: str, message_id: MessageId) -> None:
         self._placing.first.setdefault(queue, message_id)

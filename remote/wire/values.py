@@ -113,8 +113,8 @@ def read(kind: type[T], value: object) -> T:
     """What a value that came holds (VA1)."""
     try:
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise RemoteError(f"the owner's answer cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:  # msgspec's, and what no UTF-8 can hold
+        raise RemoteError(f"what the other side sent cannot be read: {error}") from None
 
 
 def ready(arguments: Mapping[str, object]) -> dict[str, object]:

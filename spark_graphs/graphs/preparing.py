@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from quire.definitions.order import COMMIT
+from quire.definitions.order import COMMIT, PRIORITY
 from quire.definitions.row_schema import is_part
 from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.interface.starts import Start
@@ -149,7 +149,7 @@ def _check_dead(name: str, kind: str) -> None:
 
 
 def _described(info: QueueInfo) -> dict[str, Any]:
-    names = ("kind", "priority", "order", "timed", "grouped")
+    names = ("kind", "order", "timed", "grouped")
     found = {name: getattr(info, name) for name in names}
     return found | {"type": "volatile" if info.volatile else "persistent"}
 
@@ -176,7 +176,7 @@ def _reason(queue: Mapping[str, Any]) -> str:
             "which is a work queue: each message goes to one consumer, and a step would have what "
             "another consumer has taken"
         )
-    if queue.get("priority"):
+    if queue.get("order") == PRIORITY:
         return f"whose messages are delivered by priority, {by_position}"
     if queue.get("order", COMMIT) != COMMIT:
         return f"whose messages are delivered in the order {queue['order']!r}, {by_position}"

@@ -7,7 +7,7 @@ YV1. Messages are read in the order of their positions, which is that of their c
 
 from __future__ import annotations
 
-from quire.definitions.order import COMMIT
+from quire.definitions.order import COMMIT, PRIORITY
 from quire.errors import InvalidArgument
 from quire.reports.info import QueueInfo
 
@@ -19,7 +19,7 @@ def has_order_of_positions(queue: QueueInfo) -> bool:
 
 def check_order_of_positions(queue: QueueInfo) -> None:
     """Raises InvalidArgument unless it is."""
-    if queue.priority:
+    if queue.order == PRIORITY:
         raise InvalidArgument(
             f"queue '{queue.name}' has priorities, and Spark reads by position: messages would "
             f"come in the order of their commits, whatever their priority. {_ADVICE}"

@@ -72,7 +72,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.create_queue("new", kind=bad),
     ),
     "create_queue capacity": (
-        [0, -1, 4095, 1 << 61, 1e6, "1000000", True, None],
+        [0, -1, 4095, 1 << 61, 1e6, "1000000", True],
         lambda store, bad: store.create_queue("new", capacity=bad),
     ),
     "create_queue max_messages": (

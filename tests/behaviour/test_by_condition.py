@@ -20,7 +20,7 @@ RED_TWO = "colour = 'red' AND size = 2"
 def filled(store: AnyStore, **options: Any) -> list[int]:
     """A queue `q` of twelve messages in two colours and three sizes, which are priorities."""
     store.create_queue("q", **options)
-    is_ranked = "priority" in options
+    is_ranked = options.get("order") == "priority"
     return [
         store.put(
             "q",
@@ -31,7 +31,7 @@ def filled(store: AnyStore, **options: Any) -> list[int]:
                 "n": str(n),
                 "size": str(n % 3),
             },
-            **({"priority": n % 3} if is_ranked else {}),
+            priority=n % 3 if is_ranked else None,
         )
         for n in range(12)
     ]
@@ -76,7 +76,7 @@ def test_a_condition_finds_the_same_by_every_call(
 @pytest.mark.parametrize(
     ("options", "payloads"),
     [
-        ({"priority": True}, [5, 11, 1, 7, 3, 9]),
+        ({"order": "priority"}, [5, 11, 1, 7, 3, 9]),
         ({"order": {"attribute": "n", "numeric": True}}, [1, 3, 5, 7, 9, 11]),
         ({"order": {"attribute": "n"}}, [1, 11, 3, 5, 7, 9]),
         ({"type": "volatile"}, [1, 3, 5, 7, 9, 11]),
@@ -102,7 +102,7 @@ def test_first_is_first_in_the_order_of_delivery(
 
 def test_priorities_are_asked_for(store: AnyStore) -> None:
     """By the header, in a selector and in a template."""
-    filled(store, priority=True)
+    filled(store, order="priority")
     with store.transaction() as txn:
         assert txn.count("q", where="JMSPriority >= 1") == 8
         assert txn.count("q", where=Template(priority=2)) == 4

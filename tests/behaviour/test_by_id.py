@@ -20,7 +20,7 @@ from .forms import AnyStore
 
 QUEUES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "by priority": {"priority": True},
+    "by priority": {"order": "priority"},
     "by an attribute": {"order": {"attribute": "rank", "numeric": True}},
     "timed": {"timed": True},
     "grouped": {"grouped": True},
@@ -33,7 +33,7 @@ def filled(store: AnyStore, kind: str, count: int = 6) -> list[int]:
     """A queue `q` with messages "0", "1", ...; their ids."""
     store.create_queue("dead")
     store.create_queue("q", **QUEUES[kind])
-    group = {"group_key": "a"} if kind == "grouped" else {}
+    group: dict[str, Any] = {"group_key": "a"} if kind == "grouped" else {}
     return [store.put("q", b"%d" % n, **group) for n in range(count)]
 
 

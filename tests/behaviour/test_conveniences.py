@@ -201,7 +201,7 @@ def test_a_topic_is_taken_from_by_a_subscription(store: AnyStore) -> None:
 
 
 def test_a_queue_may_be_there_already(store: AnyStore) -> None:
-    """Where that is asked for, and it is as it would be made; else the error tells what differs."""
+    """Where that is asked for, and it is what is asked for; else the error tells what differs."""
     made = store.create_queue("q", "work", capacity=8192, max_messages=7, data_file=1)
     assert store.create_queue("q", "work", 8192, 7, 1, exist_ok=True) == made
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True) == made
@@ -210,7 +210,7 @@ def test_a_queue_may_be_there_already(store: AnyStore) -> None:
     for changed, words in {
         "kind": ("topic", "kind is 'work', not 'topic'"),
         "capacity": (4096, "capacity is 8192, not 4096"),
-        "max_messages": (None, "max_messages is 7, not None"),
+        "max_messages": (8, "max_messages is 7, not 8"),
         "data_file": (0, "data_file is 1, not 0"),
     }.items():
         asked: dict[str, Any] = {
@@ -224,10 +224,14 @@ def test_a_queue_may_be_there_already(store: AnyStore) -> None:
     assert store.queues() == [made]
     stopped = store.alter_queue("q", puts=False, text="mended")
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True) == stopped
+    assert store.create_queue("q", exist_ok=True) == stopped  # who says nothing takes it as it is
+    assert store.create_queue("q", exist_ok=True, max_messages=None, ttl=None) == stopped
     assert store.create_queue("q", "work", 8192, 7, exist_ok=True, puts=False) == stopped
     with pytest.raises(QueueExists, match="text is 'mended', not ''; puts is False, not True"):
         store.create_queue("q", "work", 8192, 7, exist_ok=True, text="", puts=True)
     assert store.create_queue("new", kind="topic", exist_ok=True).kind == "topic"
+    with pytest.raises(QueueExists, match="kind is 'topic', not 'work'"):  # which each call says
+        store.create_queue("new", exist_ok=True)
     with pytest.raises(InvalidArgument):
         store.create_queue("q", kind="topic", exist_ok=1)  # type: ignore[arg-type]
 

@@ -145,8 +145,9 @@ def test_it_is_not_granted_to_what_is_moved(store: AnyStore) -> None:
 
 
 def test_it_is_granted_where_a_queue_obeys(store: AnyStore) -> None:
-    """One that is not read by priority has no use of it; nor has its put to be refused."""
-    store.create_queue("q", default_priority=5)
+    """One that is not read by priority any more has no use of it; nor is its put refused."""
+    store.create_queue("q", order="priority", default_priority=5)
+    store.alter_queue("q", order="commit")
     store.put("q", b"1")
     store.put("q", b"2", priority=0)
     store.put_many("q", batch([None, 0]))

@@ -346,6 +346,7 @@ def test_spans_are_seconds_or_timedeltas(store: AnyStore, clock: Clock) -> None:
         == 60.0
     )
     assert store.alter_queue("t", keep_seconds=2 * minute).keep_seconds == 120.0
+    store.alter_queue("q", overflow="wait")
     store.put("q", b"m", delay=minute / 2, timeout=minute)
     clock.forward(30)
     short: Any = timedelta(milliseconds=1)

@@ -50,30 +50,39 @@ def rest(store: AnyStore) -> list[bytes]:
 
 
 def test_priority_is_an_order(store: AnyStore) -> None:
-    """Each of the two options says the same, when a queue is made and when it is altered."""
-    assert store.create_queue("q", kind="work", order="priority").priority
-    assert store.create_queue("r", kind="work", priority=True).order == "priority"
-    store.create_queue("q", kind="work", priority=True, exist_ok=True)
-    altered: list[tuple[Any, Any]] = [
-        ({"priority": False}, "commit"),
-        ({"priority": True}, "priority"),
-        ({"order": "commit"}, "commit"),
-        ({"order": BY_NUMBER}, BY_NUMBER),
-        ({"priority": False}, BY_NUMBER),
-        ({"priority": True}, "priority"),
-        ({"order": BY_NUMBER, "priority": False}, BY_NUMBER),
-        ({"order": "priority", "priority": True}, "priority"),
-    ]
-    for changes, order in altered:
-        info = store.alter_queue("q", **changes)
-        assert (info.order, info.priority) == (order, order == "priority")
+    """When a queue is made and when it is altered; others stand beside it."""
+    assert store.create_queue("q", kind="work", order="priority").order == "priority"
+    store.create_queue("q", kind="work", order="priority", exist_ok=True)
+    orders: list[Any] = ["commit", "priority", BY_NUMBER, "priority", "commit"]
+    for order in orders:
+        info = store.alter_queue("q", order=order)
+        assert info.order == order
         assert store.queue("q") == info
 
 
+def test_its_old_name_is_told(store: AnyStore) -> None:
+    """`priority=True`, wherever options of a queue are given; what contradicts is refused."""
+    untyped: Any = store
+    told = r"use order='priority'"
+    with pytest.warns(DeprecationWarning, match=told):
+        assert untyped.create_queue("q", priority=True).order == "priority"
+    with pytest.warns(DeprecationWarning, match=told):
+        assert untyped.alter_queue("q", priority=False).order == "commit"
+    with pytest.warns(DeprecationWarning, match=told):
+        [made] = untyped.admin.create_queues([{"name": "r", "priority": True}])
+    assert made.order == "priority"
+    with pytest.warns(DeprecationWarning, match=told):
+        assert made.priority
+    for wrong in ({"order": "commit", "priority": True}, {"order": "priority", "priority": False}):
+        with (
+            pytest.warns(DeprecationWarning, match=told),
+            pytest.raises(InvalidArgument, match="contradict"),
+        ):
+            untyped.alter_queue("r", **wrong)
+    assert store.queue("r").order == "priority"
+
+
 WRONG: list[dict[str, Any]] = [
-    {"order": "commit", "priority": True},
-    {"order": "priority", "priority": False},
-    {"order": BY_NUMBER, "priority": True},
     {"order": ""},
     {"order": "a b"},
     {"order": "nobody-knows-it"},

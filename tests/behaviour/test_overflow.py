@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -314,6 +315,32 @@ def test_a_put_waits_so_long(store: AnyStore) -> None:
             store.put("q", b"", timeout=wrong)  # type: ignore[arg-type]
 
 
+def test_a_put_waits_only_where_its_queue_says_so(store: AnyStore) -> None:
+    """A `timeout` is refused elsewhere, where it would have no effect; 0 waits nowhere."""
+    store.create_queue("dead")
+    store.create_queue("fails", kind="work", max_messages=1)
+    store.create_queue("gives_way", kind="work", max_messages=1, overflow="drop_oldest")
+    ways: list[Callable[[str, float], object]] = [
+        lambda queue, seconds: store.put(queue, b"m", timeout=seconds),
+        lambda queue, seconds: store.put_many(queue, [b"m"], timeout=seconds),
+        lambda queue, seconds: store.put_stream(queue, b"m" * 9, timeout=seconds),
+    ]
+    for queue in ("fails", "gives_way"):
+        for way in ways:
+            with pytest.raises(InvalidArgument, match=f"alter_queue\\('{queue}', overflow='wait'"):
+                way(queue, 5)
+        with store.transaction() as txn:
+            with pytest.raises(InvalidArgument, match="timeout would have no effect"):
+                txn.put(queue, b"m", timeout=5)
+            txn.put(queue, b"other")
+    assert [store.queue(name).messages for name in ("fails", "gives_way")] == [1, 1]
+    assert store.alter_queue("fails", overflow="wait", max_messages=9).messages == 1
+    for way in ways:
+        way("fails", 5)
+        way("gives_way", 0)
+    assert [store.queue(name).messages for name in ("fails", "gives_way")] == [4, 1]
+
+
 def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
     """Another capacity lets it in; a queue that is dropped ends it."""
     store.create_queue("q", kind="work", max_messages=1, overflow="wait")
@@ -340,7 +367,7 @@ def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
 
 
 ORDERS: dict[str, dict[str, Any]] = {
-    "priority": {"priority": True},
+    "priority": {"order": "priority"},
     "timed": {"timed": True},
     "grouped": {"grouped": True},
     "attribute": {"order": {"attribute": "due", "numeric": True}, "grouped": True},
@@ -354,7 +381,7 @@ def put_all_ways(store: AnyStore, queue: str, first: int, after: int) -> None:
         attributes = {"due": str(-number), "seq": str(number + 1)}
         header: dict[str, Any] = {"attributes": attributes}
         info = store.queue(queue)
-        header |= {"priority": number} if info.priority else {}
+        header |= {"priority": number} if info.order == "priority" else {}
         header |= {"group_key": str(number % 2)} if info.grouped else {}
         header |= {"deliver_at": 1.0} if info.timed else {}
         store.put(queue, b"%d" % number, **header)
@@ -388,7 +415,7 @@ def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:
 
 def test_what_is_held_in_another_order_stays(store: AnyStore, clock: Clock) -> None:
     """In flight, prepared, rejected with a delay: others give way; what comes back is in order."""
-    options: dict[str, Any] = {"priority": True, "grouped": True}
+    options: dict[str, Any] = {"order": "priority", "grouped": True}
     store.create_queue("q", kind="work", max_messages=5, overflow="drop_oldest", **options)
     for number in range(5):
         store.put("q", b"%d" % number, priority=5 - number)

@@ -58,14 +58,14 @@ def test_names_of_queues(store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"priority": True}, {"timed": True}, {"grouped": True}], ids=str
+    "options", [{"order": "priority"}, {"timed": True}, {"grouped": True}], ids=str
 )
 def test_a_queue_in_another_order_is_purged(store: AnyStore, options: Any) -> None:
     """What was looked at already, what was not, and what is not due."""
     store.create_queue("q", kind="work", **options)
     for number in range(10):
         header = {"priority": number, "deliver_at": 1.0 if number % 2 else 1 << 55}
-        asked = {"priority": "priority", "timed": "deliver_at"}
+        asked = {"order": "priority", "timed": "deliver_at"}
         obeyed = [asked[option] for option in options if option in asked]
         store.put("q", b"%d" % number, **{name: header[name] for name in obeyed})  # type: ignore[arg-type]
     txn = store.transaction()
@@ -185,7 +185,7 @@ def test_a_prepared_transaction_keeps_what_it_has(store: AnyStore, work: str) ->
 def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
     """With all it holds, while transactions have put to it and got from it."""
     before = store.queue(work)
-    store.create_queue("other", kind="work", dead_letter=work)
+    store.create_queue("other", kind="work", max_deliveries=3, dead_letter=work)
     txn = store.transaction()
     first = txn.get(work)
     txn.put(work, b"by the old name")
@@ -363,7 +363,7 @@ def test_a_queue_of_this_run_has_a_name_too(store: AnyStore) -> None:
     made: Any = {"kind": "work", "type": "volatile", "persistent": False}
     store.create_queue("other", kind="work")
     store.create_queue("dead", **made)
-    store.create_queue("q", dead_letter="dead", **made)
+    store.create_queue("q", max_deliveries=3, dead_letter="dead", **made)
     store.put_many("q", [b"0", b"1", b"2"])
     assert store.admin.rename_queue("q", "run").messages == 3
     store.admin.rename_queue("dead", "letters")
@@ -419,6 +419,42 @@ def test_messages_are_moved(store: AnyStore) -> None:
         txn.move("to", "from")
         txn.rollback()
     assert store.queue("to").messages == 2
+
+
+def test_what_was_not_got_is_not_moved(store: AnyStore, work: str) -> None:
+    """It would stay where it is, beside a copy: what was looked at, given back or rejected."""
+    store.create_queue("to", kind="work")
+    [seen, *_] = store.browse(work)
+    with store.transaction() as txn:
+        with pytest.raises(InvalidArgument, match=r"message \d+ of queue 'w.*none that this"):
+            txn.move([seen], "to")
+        first, second, third = txn.get_many(work, 3)
+        txn.reject(second)
+        for wrong in ([second], [first, second], [first, store.browse(work)[-1]]):
+            with pytest.raises(InvalidArgument, match="is none that this transaction has got"):
+                txn.move(wrong, "to")
+        assert txn.move([third, first], "to") == 2
+        txn.get(work)
+        txn.unget()
+        single = txn.get(work)
+        assert single is not None
+        assert txn.move(iter([single]), "to") == 1
+    assert store.browse("to").payloads() == [b"2", b"0", b"1"]
+    with store.transaction() as txn, pytest.raises(InvalidArgument, match="none that this"):
+        txn.move([single], "to")  # it was got by another one
+    assert (store.queue(work).messages, store.queue("to").messages) == (7, 3)
+
+
+def test_what_was_got_is_moved_by_any_name(store: AnyStore, work: str) -> None:
+    """Of a queue that was renamed meanwhile, or was read by an alias."""
+    store.create_queue("to", kind="work")
+    store.admin.create_alias("alias", work)
+    with store.transaction() as txn:
+        got = list(txn.get_many("alias", 2))
+        store.admin.rename_queue(work, "renamed")
+        more = txn.get_many("renamed", 2)
+        assert txn.move([*got, *more], "to") == 4
+    assert store.browse("to").payloads() == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_cannot_be_moved_stays(store: AnyStore, work: str) -> None:

@@ -15,16 +15,18 @@ from tests.behaviour.forms import AnyStore
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
     made = store.create_queue(
-        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, priority=True
+        "q", kind="topic", text="orders, ümlaut", properties={"team": "a"}, order="priority"
     )
-    assert (made.text, made.properties, made.priority) == ("orders, ümlaut", {"team": "a"}, True)
-    plain, other = store.admin.create_queues(["plain", {"name": "r", "default_priority": 7}])
+    assert (made.text, made.properties, made.order) == ("orders, ümlaut", {"team": "a"}, "priority")
+    plain, other = store.admin.create_queues(
+        ["plain", {"name": "r", "order": "priority", "default_priority": 7}]
+    )
     assert (plain.text, plain.properties, plain.puts, plain.gets) == ("", {}, True, True)
     assert other.default_priority == 7
     altered = store.alter_queue("q", capacity=8192, max_messages=2, text="")
     assert altered == store.queue("q")
     assert (altered.capacity_bytes, altered.max_messages, altered.text) == (8192, 2, "")
-    assert (altered.properties, altered.priority) == ({"team": "a"}, True)
+    assert (altered.properties, altered.order) == ({"team": "a"}, "priority")
     [item] = [item for item in store.admin.catalog("queue") if item.body["name"] == "q"]
     assert item.version == 2
     assert "text" not in item.body
@@ -151,7 +153,7 @@ def test_a_queue_is_stopped_for_gets(store: AnyStore) -> None:
 
 def test_messages_of_higher_priority_come_first(store: AnyStore) -> None:
     """Within a priority in commit order; what is rolled back returns to its place."""
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     for number, priority in enumerate([0, 3, 3, 0, 65535]):
         store.put("q", b"%d" % number, priority=priority)
     order = [b"4", b"1", b"2", b"0", b"3"]
@@ -165,17 +167,58 @@ def test_messages_of_higher_priority_come_first(store: AnyStore) -> None:
     with store.transaction() as txn:
         assert txn.get_many("q", 10).payloads() == order
         txn.rollback()
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     with store.transaction() as txn:
         assert txn.get_many("q", 10).payloads() == sorted(order)
 
 
 def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
     """A get that waits takes what arrives."""
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     threading.Timer(0.2, store.put, ("q", b"late"), {"priority": 9}).start()
     with store.transaction() as txn:
         message = txn.get("q", timeout=120.0)
         assert message is not None
         assert message.priority == 9
         assert txn.get("q", timeout=0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "useless", "needed"),
+    [
+        ("work", {"default_priority": 5}, {"order": "priority"}),
+        ("work", {"dead_letter": "dead"}, {"max_deliveries": 3}),
+        ("work", {"dead_letter": "dead"}, {"keep_expired": True}),
+        ("work", {"dead_letter": "dead"}, {"overflow": "dead_letter"}),
+        ("topic", {"keep_expired": True, "dead_letter": "dead"}, {"timed": True}),
+        ("work", {"grow_to": 8192}, {"capacity": 4096}),
+        ("topic", {"keep_seconds": 5.0}, {"keep_forever": False}),
+        ("topic", {"keep_bytes": 5}, {"keep_forever": False}),
+        ("topic", {"keep_messages": 5}, {"keep_forever": False}),
+        ("work", {"max_stream_bytes": 5}, {"schema": None}),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    store: AnyStore, kind: str, useless: dict[str, Any], needed: dict[str, Any]
+) -> None:
+    """With what it needs, at the making and after; with that it is taken, and stays idle later."""
+    store.create_queue("dead")
+    without: dict[str, Any] = {
+        "order": "commit", "max_deliveries": None, "overflow": "fail", "timed": False,
+        "keep_expired": False, "capacity": 8192, "keep_forever": True, "schema": "id bigint",
+    }  # fmt: skip
+    [(option, value)] = [*useless.items()][:1]
+    lacking = {name: without[name] for name in needed}
+    refused = pytest.raises(InvalidArgument, match=f"{option} {value!r} would have no effect")
+    with refused:
+        store.create_queue("q", kind=kind, **useless, **lacking)  # type: ignore[arg-type]
+    plain = store.create_queue("q", kind=kind, **lacking)  # type: ignore[arg-type]
+    with refused:
+        store.alter_queue("q", **useless)
+    assert store.queue("q") == plain
+    if option == "max_stream_bytes":  # a queue gets no schema later, and loses none
+        return
+    store.alter_queue("q", **useless, **needed)
+    store.alter_queue("q", **lacking)
+    idle = store.alter_queue("q", text="words", **useless)
+    assert {name: getattr(idle, name) for name in useless} == useless

@@ -243,7 +243,7 @@ def test_read_to_and_reject(store: AnyStore, volatile: str) -> None:
 
 def test_priorities_and_times(store: AnyStore, clock: Clock) -> None:
     """Selections work over what is in memory."""
-    store.create_queue("v", kind="work", type="volatile", priority=True, timed=True)
+    store.create_queue("v", kind="work", type="volatile", order="priority", timed=True)
     now = clock.now_us()
     store.put("v", b"low", priority=1)
     store.put("v", b"high", priority=9)

@@ -132,7 +132,7 @@ def test_what_is_read_between_the_looks_is_not_put(store: AnyStore, dead: str) -
 @pytest.mark.parametrize(
     "options",
     [
-        {"priority": True},
+        {"order": "priority"},
         {"grouped": True},
         {"order": {"attribute": "key"}},
         {"timed": True},
@@ -150,7 +150,7 @@ def test_whatever_the_order_of_the_letters(store: AnyStore, options: dict[str, A
         for number in range(20):
             letter = {QUEUE: "work", "key": f"{19 - number:02}"}
             header: MessageOptions = {"attributes": letter}
-            if "priority" in options:
+            if options.get("order") == "priority":
                 header["priority"] = number % 3
             if "grouped" in options:
                 header["group_key"] = str(number % 4)

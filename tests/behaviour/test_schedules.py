@@ -96,6 +96,12 @@ def test_it_may_be_there_already(store: AnyStore) -> None:
     with pytest.raises(ScheduleExists, match="sender is None, not 'me'"):
         store.cron.create("s", "q", "@daily", exist_ok=True, sender="me", **options)
     assert store.cron.list() == [made]
+    paused = store.cron.alter("s", paused=True, sender="them")  # what is not said may be altered
+    assert store.cron.create("s", "q", "@daily", exist_ok=True, **options) == paused
+    assert store.cron.create("s", "q", "@daily", b"1", exist_ok=True, sender=None) == paused
+    for said in ({"paused": False}, {"sender": "me"}, {"payload": b"2"}):
+        with pytest.raises(ScheduleExists, match=f"{next(iter(said))}.* is .*, not"):
+            store.cron.create("s", "q", "@daily", exist_ok=True, **(options | said))
 
 
 def test_it_is_of_its_queue(store: AnyStore) -> None:

@@ -394,7 +394,7 @@ def test_it_moves_like_any_message(store: AnyStore) -> None:
 
 def test_times_priorities_and_groups_hold_for_it(store: AnyStore) -> None:
     """They are of its header, which is read without its payload."""
-    store.create_queue("videos", kind="work", priority=True, timed=True, grouped=True)
+    store.create_queue("videos", kind="work", order="priority", timed=True, grouped=True)
     with store.transaction() as txn:
         txn.put("videos", b"low", priority=1)
         txn.put_stream("videos", PAYLOAD, priority=9, group_key="cats")

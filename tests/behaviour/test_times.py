@@ -100,7 +100,7 @@ def test_times_are_kept_where_they_do_not_count(store: AnyStore, clock: Clock) -
     txn = store.transaction()
     assert txn.get_many("q", 10).payloads() == [b"0", b"1", b"2"]
     txn.rollback()
-    store.alter_queue("q", timed=True, priority=True)
+    store.alter_queue("q", timed=True, order="priority")
     txn = store.transaction()
     assert txn.get_many("q", 10).payloads() == [b"2"]
     txn.rollback()

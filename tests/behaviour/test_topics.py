@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
@@ -490,7 +490,7 @@ def test_one_that_moves_cannot_be_prepared(store: Store) -> None:
 def test_moves_of_selected_messages(owner: EmbeddedStore, store: Store) -> None:
     """By priority, with times and counted deliveries, what is read again is all there again."""
     store.create_queue("dead", kind="work")
-    filled(store, priority=True, timed=True, max_deliveries=3, dead_letter="dead")
+    filled(store, order="priority", timed=True, max_deliveries=3, dead_letter="dead")
     store.put("events", b"high", priority=9)
     with store.transaction() as txn:
         message = txn.get("events/audit")
@@ -535,13 +535,15 @@ def test_what_a_subscription_that_is_there_is_asked_to_be(store: Store) -> None:
     """Again and again without a word; what is said of its form has to be so, `start` not."""
     store.create_queue("events", kind="topic")
     made = store.subscribe("events", "audit", exclusive=True)
-    for again in ({}, {"exclusive": True}, {"durable": True}, {"start": "latest"}):
+    forms: list[dict[str, Any]] = [{}, {"exclusive": True}, {"durable": True}, {"start": "latest"}]
+    for again in forms:
         assert store.subscribe("events", "audit", **again) == made
-    for differs, words in (
+    others: list[tuple[dict[str, Any], str]] = [
         ({"exclusive": False}, "exclusive is True, not False"),
         ({"durable": False}, "durable is True, not False"),
         ({"exclusive": False, "durable": False}, "exclusive is True, not False; durable is True"),
-    ):
+    ]
+    for differs, words in others:
         with pytest.raises(SubscriptionExists, match=words):
             store.subscribe("events", "audit", **differs)
         with pytest.raises(SubscriptionExists, match="'events/audit' is there already"):

@@ -135,7 +135,7 @@ def test_another_store_object_adds_the_column(owner: AnyStore, store: AnyStore) 
 
 def test_order_and_rules_hold_for_rows(store: AnyStore) -> None:
     """Priority, expiry, delays, groups: they are about the header."""
-    store.create_queue("q", "work", schema="id bigint", priority=True, timed=True)
+    store.create_queue("q", "work", schema="id bigint", order="priority", timed=True)
     store.put("q", {"id": 1})
     store.put_many("q", pa.table({"id": [2, 3], "_meta": [{"priority": 9}, {"priority": 5}]}))
     store.put("q", {"id": 4}, priority=9, expires_at=1.0)

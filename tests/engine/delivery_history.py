@@ -34,7 +34,16 @@ RETRIES = [None, {"delay": 0.5, "growth": "constant"}, {"delay": 0.3, "growth": 
 SEQUENCES = [{"sequence": "n", "wait": wait, "most": most} for wait in (0.6, 5) for most in (2, 9)]
 BY_CODE = "by_sender"
 ORDERS: list[Any] = ["commit", "priority", BY_RANK, BY_TEXT, BY_CODE, *SEQUENCES]
+GOING = ("SPENT", "EXPIRED", "UNWANTED")
 AWAY_STATES = ("IN_FLIGHT", "REJECTED", "SPENT", "EXPIRED")
+
+
+SELECTOR = "rank = '10' OR rank IS NULL"
+
+
+def is_asked_for(told: Told) -> bool:
+    """Whether the selector holds."""
+    return told.rank in ("10", None)
 
 
 def by_sender(headers: pa.RecordBatch) -> list[int | None]:
@@ -71,12 +80,15 @@ class History:
         )
         self.models: dict[str, Model] = {}  # by source
         for name in rng.choice([["s"], ["s", "t"]]) if self.is_topic else [""]:
+            where = None
             is_exclusive = self.is_topic and rng.random() < 0.3
             if name:
-                self.store.subscribe(self.name, name, exclusive=is_exclusive)
+                where = SELECTOR if rng.random() < 0.25 else None
+                self.store.subscribe(self.name, name, exclusive=is_exclusive, where=where)
             source = f"{self.name}/{name}" if name else self.name
             now_us, clock_us = self.clocks
-            self.models[source] = Model(dict(self.rules), now_us, clock_us, is_exclusive)
+            asks = is_asked_for if where is not None else None
+            self.models[source] = Model(dict(self.rules), now_us, clock_us, is_exclusive, asks)
         self.open: list[Transaction] = []
         self.got: dict[Transaction, Got] = {}
         self.latest: dict[Transaction, int] = {}
@@ -108,11 +120,15 @@ class History:
     def draw_rules(self, count: int) -> None:
         for name in self.rng.sample(list(CHOICES), count):
             self.rules[name] = self.rng.choice(CHOICES[name])
+        # What would have no effect is refused.
         if not self.rules.get("timed"):
-            self.rules |= {"ttl": None, "max_ttl": None}  # which would not count
+            self.rules |= {"ttl": None, "max_ttl": None, "keep_expired": False}
+        if self.rules.get("order") not in ("priority", BY_CODE):
+            self.rules["default_priority"] = 0
 
     def all_rules(self) -> dict[str, Any]:
-        return {**self.rules, "dead_letter": "dead"}
+        sends = self.rules["keep_expired"] or self.rules["max_deliveries"]
+        return {**self.rules, **({"dead_letter": "dead"} if sends else {})}
 
     def some(self) -> Transaction | None:
         return self.rng.choice(self.open) if self.open else None
@@ -137,8 +153,10 @@ class History:
         except QueueFull:
             return
         # As long as the clock has been set back it is that of the latest commit before.
-        time_us = self.store.browse(self.name, self.messages, 1)[0].time
-        assert time_us >= self.machine.env.now_us()
+        there = self.store.browse(self.name, self.messages, 1)  # or nobody asks for it
+        now_us, last_us = self.machine.env.now_us(), self.store._context.state.last_time_us
+        time_us = there[0].time if there else max(now_us, last_us)
+        assert time_us >= now_us
         for one in told:
             one.time_us = time_us
             for model in self.models.values():
@@ -388,7 +406,7 @@ class History:
         self.got.clear()
         self.look_at_clocks()
         for source, model in self.models.items():
-            is_over = [is_closed and p.state in ("SPENT", "EXPIRED") for p in model.places]
+            is_over = [is_closed and p.state in GOING for p in model.places]
             model.reopen()
             self.adopt(source, model, is_over)
 
@@ -434,6 +452,7 @@ class History:
 
     def let_go(self, subscription: Subscription, model: Model) -> None:
         """What is spent or has expired, as far as the dead letters' queue takes it."""
+        model.leave_all([place for place in model.places if place.state == "UNWANTED"])
         for place in model.places:
             if place.state not in ("SPENT", "EXPIRED"):
                 continue
@@ -601,6 +620,7 @@ STANDING: tuple[tuple[State, Asked], ...] = (
 INDEXED: tuple[tuple[State, Asked], ...] = (
     (State.SPENT, lambda s, p: s.spent.contains(p)),
     (State.EXPIRED, lambda s, p: selection_of(s).expired.contains(p)),
+    (State.UNWANTED, lambda s, p: selection_of(s).unwanted.contains(p)),
 )
 
 

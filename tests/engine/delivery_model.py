@@ -7,7 +7,7 @@ is next is the least of all that may be taken, looked up anew each time; there i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,7 @@ class Model:
     now_us: int
     clock_us: int  # of the clock that nobody sets
     is_exclusive: bool = False
+    asks: Callable[[Told], bool] | None = None  # what its selector says; None: it asks for all
     places: list[Place] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Model:
 
     @property
     def is_selected(self) -> bool:
-        return self.order != "commit" or self.is_timed or self.is_grouped
+        return self.asks is not None or self.order != "commit" or self.is_timed or self.is_grouped
 
     @property
     def is_timed(self) -> bool:
@@ -199,15 +200,16 @@ class Model:
         if life is not None and not is_over:
             ends_us = self.clock_us + life - age
             place.ends_us = ends_us if place.ends_us is None else min(place.ends_us, ends_us)
-        if is_over:
-            place.state, place.key = "EXPIRED", ()
+        is_asked = self.asks is None or self.asks(place.told)
+        if is_over or not is_asked:
+            place.state, place.key = "EXPIRED" if is_asked else "UNWANTED", ()
         elif self.is_timed and place.told.due_us > self.now_us:
             place.state = "SCHEDULED"
             return
         if self.by_sequence:
             wait_us = int(self.order["wait"] * SECOND)
             self.line_up(place, self.clock_us - min(age, wait_us))
-        elif not is_over:
+        elif is_asked and not is_over:
             self.stand(place, (*self.rank(place.told), place.position))
 
     def arrive(self, place: Place, since_us: int) -> None:
@@ -226,7 +228,7 @@ class Model:
 
     def line_up(self, place: Place, since_us: int) -> None:
         told = place.told
-        if place.state != "EXPIRED":
+        if place.state not in ("EXPIRED", "UNWANTED"):
             place.state = "WAITING"
         if told.number is None:
             self.stand(place, (place.position, 0))
@@ -514,7 +516,9 @@ class Model:
             place.holds = place.is_late = place.in_line = place.is_seen = False
             place.is_away = place.state in ("IN_FLIGHT", "REJECTED")
             place.key = place.ends_us = place.missing = None
-            if place.state in ("UNSEEN", "WAITING", "SCHEDULED", "AVAILABLE", "EXPIRED"):
+            if place.state in (
+                "UNSEEN", "WAITING", "SCHEDULED", "AVAILABLE", "EXPIRED", "UNWANTED",
+            ):  # fmt: skip
                 place.state = "UNSEEN" if self.is_selected else "AVAILABLE"
 
     def seek(self, position: int) -> None:

@@ -119,7 +119,7 @@ def test_bad_arrow_data(store: Store, work: str, batch: Any) -> None:
     "fields",
     [
         {"priority": -1}, {"priority": 65536}, {"priority": "1"}, {"priority": 1.0},
-        {"priority": True}, {"group": 65536}, {"group": None},
+        {"order": "priority"}, {"group": 65536}, {"group": None},
         {"sender": 5}, {"sender": b"x"}, {"sender": "x" * (MAX_STRING_BYTES + 1)},
         {"sender": "\ud800"}, {"correlation_id": 1}, {"reply_to": []}, {"content_type": {}},
         {"expires_at": -1}, {"expires_at": 1_700_000_000}, {"expires_at": MAX_TIME_US + 1},

@@ -146,7 +146,7 @@ def test_batches_are_counted_by_one_record(seed: int) -> None:
     """A get is one write, however many messages it takes; priorities and topics alike."""
     env = new_machine(seed)
     store = open_store(env)
-    make(store, priority=True)
+    make(store, order="priority")
     with store.transaction() as txn:
         txn.put_many("q", [b"x"] * 500)
     store.put("q", b"first", priority=1)

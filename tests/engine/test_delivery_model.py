@@ -47,6 +47,13 @@ def test_promise_1_2_the_same_after_kills(seed: int, rounds: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_histories_that_have_differed() -> None:
+    """A commit that reads several of a sender at once; what comes again as another one is due."""
+    run_many(range(1_065_368, 1_065_369))
+    run_many(range(9_000_133, 9_000_134))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_each_state_and_event_of_the_table_happens() -> None:
     """So the histories hold the engine to something."""
     seen = run_many(range(150)) | run_many(range(50), volatile=False)
@@ -117,6 +124,7 @@ def test_each_transition_is_needed(left_out: Rule, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "WAYS", made)
     monkeypatch.setattr(selection, "_TAKEN", made[Event.TAKE][State.IN_FLIGHT.number])
     monkeypatch.setattr(selection, "_PASSED", made[Event.READ][State.READ.number])
+    monkeypatch.setattr(selection, "_PICKED", made[Event.PICK][State.IN_FLIGHT.number])
     with pytest.raises((AssertionError, StoreFailed, QueueInUse)):
         run_many(range(300))
 

@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ from tests.engine.workload import open_store
 from tests.kit.messages import take
 
 
-def make(env: SimEnv, **options: bool) -> Store:
+def make(env: SimEnv, **options: Any) -> Store:
     """A store with a work queue that holds two messages of each of two groups."""
     store = open_store(env)
-    store.create_queue("q", kind="work", **{**options, "grouped": True})  # type: ignore[arg-type]
+    store.create_queue("q", kind="work", **{**options, "grouped": True})
     for number in range(2):
         for group in "ab":
             store.put("q", b"%s%d" % (group.encode(), number), group_key=group)
@@ -86,7 +87,7 @@ def test_groups_are_switched_off(env: SimEnv) -> None:
 
 def test_by_priority_a_group_goes_in_the_order_of_the_queue(env: SimEnv) -> None:
     """Higher first, also within the group."""
-    store = make(env, grouped=True, priority=True)
+    store = make(env, grouped=True, order="priority")
     store.put("q", b"a2", priority=1, group_key="a")
     with store.transaction() as txn, store.transaction() as other:
         assert txn.get_many("q", 2).payloads() == [b"a2", b"a0"]

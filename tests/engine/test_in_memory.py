@@ -23,7 +23,7 @@ def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     with quire.open(None) as store, quire.open(None) as other:
         assert (store.path, store.role) == (":memory:", "owner")
-        store.create_queue("orders", kind="work", type="volatile", priority=True)
+        store.create_queue("orders", kind="work", type="volatile", order="priority")
         store.create_queue("events", kind="topic", type="volatile", persistent=False)
         store.subscribe("events", "audit")
         for version in (1, 2):

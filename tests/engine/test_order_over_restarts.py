@@ -643,7 +643,7 @@ KEYED: AttributeOrder = {"attribute": "key", "numeric": True}
     [
         ({"order": KEYED}, SCATTERED_BLOCK_BYTES),
         ({"order": {"sequence": "key"}}, MAX_DATA_BLOCK_BYTES),
-        ({"priority": True}, MAX_DATA_BLOCK_BYTES),
+        ({"order": "priority"}, MAX_DATA_BLOCK_BYTES),
         ({}, MAX_DATA_BLOCK_BYTES),
     ],
 )

@@ -21,7 +21,7 @@ QUEUES: list[dict[str, Any]] = [
     {"name": "news", "kind": "topic", "max_messages": 4, "overflow": "drop_oldest"},
     {
 "name": "nobody", "kind": "topic", "max_messages": 4, "overflow": "drop_oldest",
-"priority": True,
+"order": "priority",
 },
     {
         "name": "work", "kind": "work", "max_messages": 3, "overflow": "dead_letter",

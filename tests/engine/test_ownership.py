@@ -103,7 +103,7 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
         lambda: store.create_queue("late", kind="topic"),
         lambda: store.drop_queue("q"),
         lambda: store.admin.purge("q"),
-        lambda: store.alter_queue("q", priority=True),
+        lambda: store.alter_queue("q", order="priority"),
         store._maintenance.step,
         store._opened.places.sweep,
         store._opened.places.trim,

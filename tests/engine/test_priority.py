@@ -63,7 +63,7 @@ def test_higher_priorities_come_first(seed: int, rng: random.Random, kind: Any) 
     """One by one and in batches, from the journal, data files and files of large transactions."""
     env = SimEnv(seed)
     store = open_store(env, path="/s")
-    store.create_queue("q", kind=kind, priority=True)
+    store.create_queue("q", kind=kind, order="priority")
     source = "q" if kind == "work" else "q/reader"
     if kind == "topic":
         store.subscribe("q", "reader")
@@ -95,7 +95,7 @@ def test_priorities_are_switched_while_messages_wait(seed: int, rng: random.Rand
     held = store.transaction()
     first = [int(payload) for payload in held.get_many("q", 10).payloads()]
     assert first == list(range(10))
-    store.alter_queue("q", priority=True)
+    store.alter_queue("q", order="priority")
     waiting = [pair for pair in sent if pair[1] >= 10]
     assert rest_of(store, "q", 1000) == in_order(waiting)
     held.rollback()
@@ -103,7 +103,7 @@ def test_priorities_are_switched_while_messages_wait(seed: int, rng: random.Rand
     held = store.transaction()
     taken = [int(payload) for payload in held.get_many("q", 10).payloads()]
     assert taken == in_order(sent)[:10]
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     assert rest_of(store, "q", 3) == [n for n in range(100) if n not in taken]
     held.rollback()
     assert rest_of(store, "q", 1000) == list(range(100))
@@ -113,7 +113,7 @@ def test_priorities_are_switched_while_messages_wait(seed: int, rng: random.Rand
 def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
     """As it is at the put: what waits keeps its number, and 0 is one."""
     store = open_store(SimEnv(seed), path="/s")
-    store.create_queue("q", kind="work", priority=True, default_priority=5)
+    store.create_queue("q", kind="work", order="priority", default_priority=5)
     for number, priority in enumerate([9, None, 1, None, 5, 0]):
         store.put("q", b"%d" % number, priority=priority)
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 2, 5]
@@ -124,9 +124,10 @@ def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
     txn.commit()
     store.put("q", b"8")
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8]
-    store.alter_queue("q", default_priority=7, priority=False)
+    store.alter_queue("q", default_priority=7)
+    store.alter_queue("q", order="commit")
     store.put("q", b"9")  # a queue that is not read by priority grants none
-    store.alter_queue("q", priority=True)
+    store.alter_queue("q", order="priority")
     assert rest_of(store, "q", 1) == [0, 1, 3, 4, 6, 7, 2, 5, 8, 9]
     assert store.admin.verify().ok
     store.close()
@@ -135,7 +136,7 @@ def test_a_default_priority_is_for_messages_without_one(seed: int) -> None:
 def test_a_batch_that_is_put_in_slices_gets_the_default(seed: int) -> None:
     """Each of its messages that says none; 0 is 0 in a slice that has nothing else, too."""
     store = open_store(SimEnv(seed), path="/s")
-    store.create_queue("q", priority=True, default_priority=5, capacity=1 << 28)
+    store.create_queue("q", order="priority", default_priority=5, capacity=1 << 28)
     third = ARROW_WHOLE_ROWS // 3 + 1
     said = [None] * third + [0] * third + [9] * third
     columns = {"payload": pa.array([b""] * 3 * third), "priority": pa.array(said, pa.int32())}
@@ -149,14 +150,14 @@ def test_a_batch_that_is_put_in_slices_gets_the_default(seed: int) -> None:
 def test_what_is_read_past_is_passed_over(seed: int, rng: random.Random) -> None:
     """A `read_to` counts in commit order, also where messages are delivered in another."""
     store = open_store(SimEnv(seed), path="/s")
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     sent = put(store, "q", rng, range(60))
     assert rest_of(store, "q", 1000) == in_order(sent)
     with store.transaction() as txn:
         txn.read_to("q", 30)
     left = [pair for pair in sent if pair[1] >= 30]
     assert rest_of(store, "q", 4) == in_order(left)
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     assert rest_of(store, "q", 1000) == list(range(30, 60))
     store.close()
 
@@ -165,7 +166,7 @@ def test_prepared_transactions_keep_what_they_have_got(seed: int) -> None:
     """Over a restart: it is in flight until the decision, and back at its place or read then."""
     env = SimEnv(seed)
     store = open_store(env, path="/s")
-    store.create_queue("q", kind="work", priority=True)
+    store.create_queue("q", kind="work", order="priority")
     for number in range(6):
         store.put("q", b"%d" % number, priority=number % 3)
     for xid in ("back", "read"):
@@ -189,7 +190,7 @@ def test_everybody_gets_every_message_once(store_path: str) -> None:
     wanted = 600
     got: list[int] = []
     with Store.open(store_path) as store:
-        store.create_queue("q", kind="work", priority=True)
+        store.create_queue("q", kind="work", order="priority")
         lock = threading.Lock()
 
         def consume(seed: int) -> None:
@@ -225,7 +226,7 @@ def test_a_damaged_block_is_refused_at_its_place(seed: int) -> None:
     """The others are delivered; it counts as one without headers."""
     env = SimEnv(seed)
     with open_store(env, path="/s") as store:
-        store.create_queue("q", kind="work", priority=True)
+        store.create_queue("q", kind="work", order="priority")
         for number in range(3):
             with store.transaction() as txn:
                 txn.put_many("q", [b"%d" % number * 9000])

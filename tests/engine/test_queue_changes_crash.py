@@ -171,7 +171,7 @@ def test_names_of_one_record() -> None:
     with open_store(new_machine(3)) as store:
         store.create_queue("dead", kind="topic")
         store.admin.create_queues(
-            [{"name": f"q{n}", "kind": "topic", "dead_letter": "dead"} for n in range(50)]
+            [{"name": f"q{n}", "max_deliveries": 2, "dead_letter": "dead"} for n in range(50)]
         )
         store.admin.rename_queue("dead", "letters")
         assert {store.queue(f"q{n}").dead_letter for n in range(50)} == {"letters"}

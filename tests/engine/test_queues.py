@@ -60,7 +60,7 @@ def test_bad_definitions_change_nothing(store: Store, topic: str, work: str) -> 
     for kind in kinds:
         with pytest.raises(InvalidArgument, match="kind"):
             store.create_queue("new", kind)
-    sizes: list[Any] = [0, -1, MIN_CAPACITY_BYTES - 1, MAX_CAPACITY_BYTES + 1, 1e9, "1", None, True]
+    sizes: list[Any] = [0, -1, MIN_CAPACITY_BYTES - 1, MAX_CAPACITY_BYTES + 1, 1e9, "1", True]
     for size in sizes:
         with pytest.raises(InvalidArgument, match="capacity"):
             store.create_queue("new", kind="topic", capacity=size)

@@ -55,8 +55,9 @@ def test_rules_that_are_altered_hold_after_a_kill(env: SimEnv) -> None:
 
 
 def test_a_named_dead_letter_queue_stays(env: SimEnv) -> None:
-    """Also where nothing goes there yet: every other property could not be altered any more."""
-    store = make(env, dead_letter="dead")
+    """Also where nothing goes there now: every other property could not be altered any more."""
+    store = make(env, max_deliveries=1, dead_letter="dead")
+    store.alter_queue("q", max_deliveries=None)
     with pytest.raises(QueueInUse, match="dead-letter queue of 'q'"):
         store.drop_queue("dead")
     assert store.alter_queue("q", text="words").text == "words"
@@ -135,7 +136,8 @@ def test_a_message_that_was_read_past_is_rejected(
 ) -> None:
     """It does not come back, and is not in flight for ever."""
     store = make(env)
-    store.create_queue("t", kind="topic", max_deliveries=most, dead_letter="dead")
+    target = None if most is None else "dead"
+    store.create_queue("t", kind="topic", max_deliveries=most, dead_letter=target)
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     store.put("t", b"m")
@@ -249,7 +251,7 @@ def test_unget_after_reject(env: SimEnv) -> None:
 def test_many_of_mixed_priorities_are_one_commit(env: SimEnv, counted: bool) -> None:
     """They come in no order of their positions, and the record of that is short all the same."""
     options = {"max_deliveries": 3, "dead_letter": "dead"} if counted else {}
-    store = make(env, priority=True, **options)
+    store = make(env, order="priority", **options)
     count = 0
     for _ in range(40):
         with store.transaction() as txn:
@@ -269,7 +271,7 @@ def test_many_of_mixed_priorities_are_one_commit(env: SimEnv, counted: bool) -> 
 def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
     """Each message wakes all who wait for a queue that is read by priority; one of them gets it."""
     with Store.open(store_path) as store, ThreadPoolExecutor(1) as pool:
-        store.create_queue("q", kind="work", priority=True)
+        store.create_queue("q", kind="work", order="priority")
         queue, subscription = store._context.state.queue("q"), inside(store)
         waits = threading.Event()
         other: list[Message | None] = []
@@ -301,7 +303,7 @@ def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
     store = make(env)
     store.put("q", b"m")
     queue, subscription = store._context.state.queue("q"), inside(store)
-    subscription.obey(queue.config.properties.altered({"order": "priority", "priority": True}))
+    subscription.obey(queue.config.properties._replace(order="priority"))
     assert subscription.take_one(queue.end_position) == BY_RULE
     asking = DeliveryRequest(queue, subscription, store, lambda: True)
     runs = store._context.delivery._take(asking, 1, 0.0)
@@ -333,15 +335,15 @@ def test_a_put_that_is_refused_loses_nothing(env: SimEnv) -> None:
 
 def test_what_comes_back_later_has_its_place(env: SimEnv) -> None:
     """Also where priorities were switched meanwhile: the first get after its delay has it."""
-    store = make(env, priority=True)
+    store = make(env, order="priority")
     for number in range(3):
         store.put("q", b"%d" % number, priority=3 - number)
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     with store.transaction() as txn:
         message = txn.get("q")
         assert message is not None
         txn.reject(message, delay=1.0)
-    store.alter_queue("q", priority=True)
+    store.alter_queue("q", order="priority")
     with store.transaction() as txn:
         assert txn.get_many("q", 3).payloads() == [b"1", b"2"]
         txn.rollback()
@@ -357,11 +359,11 @@ def test_what_was_read_unlooked_at_does_not_come_again(env: SimEnv) -> None:
     store.put_many("q", [b"a", b"b"])
     with store.transaction() as txn:
         assert txn.get("q") is not None
-        store.alter_queue("q", priority=True)
+        store.alter_queue("q", order="priority")
         txn.rollback()
     with store.transaction() as txn:
         txn.read_to("q", 1)
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     order = store.get("q")
     assert order is not None
     assert order.payload == b"b"

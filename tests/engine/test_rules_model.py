@@ -435,10 +435,15 @@ class Machine:
         made = {change: self.rng.choice(changes[change]) for change in names}
         known = self.queues[name]
         after = known.rules | made
-        if not after.get("timed") and after.get("ttl") is not None:
-            made["ttl"] = None  # which would not count
+        # What would have no effect is refused.
+        if not after.get("timed"):
+            made |= {"ttl": None, "keep_expired": False}
+        if after.get("order") != "priority":
+            made["default_priority"] = 0
         known.rules |= made
-        self.store.alter_queue(name, dead_letter="dead", **made)
+        if known.rules.get("keep_expired") or known.rules.get("max_deliveries"):
+            made["dead_letter"] = "dead"
+        self.store.alter_queue(name, **made)
         known.may_drop |= not known.rules.get("keep_expired", False)
 
     def alter_dead(self) -> None:

@@ -238,7 +238,8 @@ def test_queues_that_make_room(seed: int, overflow: OverflowPolicy) -> None:
     env = new_machine(seed)
     store = make(env)
     store.create_queue("dead", kind="work")
-    store.alter_queue("q", overflow=overflow, dead_letter="dead")
+    target = "dead" if overflow == "dead_letter" else None
+    store.alter_queue("q", overflow=overflow, dead_letter=target)
     fill(store)
     env.advance(60)
     look(store)

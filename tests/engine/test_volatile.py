@@ -36,7 +36,7 @@ def make(store: Store) -> None:
         [
             {"name": "dead", "kind": "work"},
             {"name": "p", "kind": "work"},
-            {"name": "v", "kind": "work", "type": "volatile", "dead_letter": "dead"},
+            {"name": "v", "type": "volatile", "max_deliveries": 9, "dead_letter": "dead"},
             {"name": "t", "kind": "topic", "type": "volatile"},
             {"name": "gone", "kind": "work", "type": "volatile", "persistent": False},
         ]
@@ -57,7 +57,7 @@ def test_a_volatile_queue_comes_back_empty(sim: SimEnv, is_sealed: bool) -> None
         store = open_store(env)
         if not number:
             make(store)
-            store.alter_queue("v", text="in memory", priority=True)
+            store.alter_queue("v", text="in memory", order="priority")
             store.subscribe("t", "late", start="latest")
         assert store.queue("v").text == "in memory"
         assert store.queue("t").subscriptions == ("s", "late")
@@ -272,7 +272,7 @@ def test_promise_9_what_was_read_takes_no_memory(store: Store) -> None:
 def test_promise_9_the_capacity_bounds_what_waits_beside_what_was_read(store: Store) -> None:
     """One message of each batch waits: no more of the batch stays than counts, 64 KiB at most."""
     capacity = 2 << 20
-    store.create_queue("v", kind="work", type="volatile", priority=True, capacity=capacity)
+    store.create_queue("v", kind="work", type="volatile", order="priority", capacity=capacity)
     batches = 0
     with suppress(QueueFull):
         while True:

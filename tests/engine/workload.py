@@ -273,7 +273,7 @@ def view_of(store: Store) -> dict[str, Any]:
         queues[info.name] = {
             "kind": info.kind,
             "text": info.text,
-            "priority": info.priority,
+            "priority": info.order == "priority",
             "end": info.end_position,
             "requests": request_ids(store, info.name),
             "kept": kept,
@@ -681,7 +681,8 @@ class Runner:
             queue = model.queues[name]
             queue.text, queue.priority = text, priority
 
-        self.change(effect, lambda: self.store.alter_queue(name, text=text, priority=priority))
+        order = "priority" if priority else "commit"
+        self.change(effect, lambda: self.store.alter_queue(name, text=text, order=order))
 
     def drop(self) -> None:
         if len(self.oracle.model.queues) < 4:

@@ -154,7 +154,7 @@ def fill_properties(store: Store) -> None:
             txn.rollback()
         if not number:
             store.admin.checkpoint()
-    store.alter_queue("tried", priority=True, capacity=1 << 20, text="altered")
+    store.alter_queue("tried", order="priority", capacity=1 << 20, text="altered")
     store.alter_queue("dead", puts=False)
     store.put("tried", b"4")
 
@@ -278,7 +278,7 @@ def fill_policies(store: Store) -> None:
             txn.set_value("golden", "turn", str(turn).encode())
         if not turn:
             store.admin.checkpoint()
-    store.alter_queue("coded", priority=False, text="altered")
+    store.alter_queue("coded", text="altered")
     store.alter_queue("letters", order="priority")
 
 

@@ -203,7 +203,11 @@ def test_properties_of_a_released_format(tmp_path: Path) -> None:
         with Store.open(str(tmp_path / "store"), background=False) as store:
             tried, dead = store.queues(["tried", "dead"])
             assert (tried.max_deliveries, tried.dead_letter) == (5, "dead")
-            assert (tried.priority, tried.capacity_bytes, tried.text) == (True, 1 << 20, "altered")
+            assert (tried.order, tried.capacity_bytes, tried.text) == (
+                "priority",
+                1 << 20,
+                "altered",
+            )
             assert tried.properties == {"team": "a"}
             assert (dead.text, dead.puts) == ("what nobody could use", False)
             assert store.queue("work").puts

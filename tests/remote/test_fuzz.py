@@ -93,7 +93,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "owner": [None, "the importer"],
     "records": [[], [["k", 1]], [["k", 9]]],
     "values": [[], [["q", "k", b""]], [["q", "k", b"v"], ["w", "k", None]]],
-    "changes": [{}, {"text": "t"}, {"priority": True}, {"gets": True, "capacity": 1 << 20}],
+    "changes": [{}, {"text": "t"}, {"order": "priority"}, {"gets": True, "capacity": 1 << 20}],
     "message_id": [1, 2, 7],
     "stream": [1, 1, 2, [1 << 60, 8, 4], [5, 1, 9]],
     "fields": [{}, {"priority": 1}],

@@ -216,7 +216,7 @@ def test_a_read_by_time_is_of_what_is_left(store: Any) -> None:
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"priority": True}, "'p' has priorities, .* in the order of their commits, whatever"),
+        ({"order": "priority"}, "'p' has priorities, .* in the order of their commits, whatever"),
         ({"order": {"sequence": "seq"}}, "'p' has the order .*sequence.* order of their commits"),
         ({"timed": True}, "'p' is timed, .* before they are due, and after they have expired"),
     ],
@@ -245,11 +245,11 @@ def test_a_queue_that_gets_priorities_while_it_is_streamed(store: Any) -> None:
     """The next micro-batch fails with the reason; without them it goes on."""
     source = reader(store, startingOffsets="earliest")
     start = source.initialOffset()
-    store.alter_queue("q", priority=True)
+    store.alter_queue("q", order="priority")
     end = source.latestOffset(start, ALL)
     with pytest.raises(InvalidArgument, match="'q' has priorities"):
         source.partitions(start, end)
-    store.alter_queue("q", priority=False)
+    store.alter_queue("q", order="commit")
     assert source.partitions(start, end)
     source.stop()
 

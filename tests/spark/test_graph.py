@@ -181,7 +181,7 @@ def test_what_a_function_returns_is_checked_before_anything_runs(
     ("options", "reason"),
     [
         ({"kind": "work"}, "is a work queue"),
-        ({"priority": True}, "by priority"),
+        ({"order": "priority"}, "by priority"),
         ({"order": {"attribute": "n"}}, "in the order"),
         ({"timed": True}, "delayed or expire"),
         ({"grouped": True, "timed": False}, "one reader for each group"),

@@ -115,7 +115,7 @@ def _as_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 
 _PROPERTIES: Final = """\
 NAME=VALUE sets a property: VALUE is JSON, or else a text; bytes may be given as 64K, 512M, 2G.
-Some: max_deliveries=5 dead_letter=failed priority=true timed=true ttl=3600 overflow=wait
+Some: max_deliveries=5 dead_letter=failed order=priority timed=true ttl=3600 overflow=wait
 text="what it is for". docs/queues.md tells of each."""
 
 COMMANDS: Final = (

@@ -32,8 +32,8 @@ class Cron(Protocol):
         `name`: as for queues. `cron`: minute, hour, day, month, day of the week, as
         "30 2 * * MON-FRI", a second before them where that is wanted, or one of @hourly, @daily,
         @weekly, @monthly, @yearly. `payload`: of each message. `options`: see `ScheduleOptions`;
-        all of it together up to 16 KiB. `exist_ok`: a schedule of the name that is there already,
-        and is as asked for, is fine.
+        all of it together up to 16 KiB. `exist_ok`: a schedule of the name that is there already is
+        fine if it has this queue, cron text and payload, and those options that are given.
 
         The message and the note that it was put are one transaction of the store's owner: for each
         due time there is one message, over crashes and changes of the owner, however clocks are
