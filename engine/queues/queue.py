@@ -39,7 +39,7 @@ from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
-from quire.reports.info import QueueInfo, QueueRecord, SubscriptionInfo
+from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.reports.topic_readers import tell_unread
 
 from .arrivals import Arrivals
@@ -432,13 +432,6 @@ class Queue(QueueEffects):
         with self.lock:
             there = self.log.begin_sealing()
         return self.log.to_seal(*there, position)
-
-    def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
-        """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
-        with self.lock:  # for no longer than a copy takes
-            log, committed = self.log.copy(), self.records.tail.copy()
-        stop = None if limit is None else start + limit
-        return list(log.records(committed.between(0, len(committed))))[start:stop]
 
     # Reading
 
