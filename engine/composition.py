@@ -8,11 +8,11 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
+from quire.engine.commits.listening import Listening
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.candidates import Finder
 from quire.engine.finding.chooser import Chooser
-from quire.engine.finding.listening import Listening
 from quire.engine.finding.waits import Waits
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases

@@ -286,7 +286,8 @@ class Committer:
             if commit:
                 heard = self.heard(state.prepared.reads_of(xid))
                 before += [PendingSection(state.fold, Numbers(heard))] if heard else []
-                look_before(self._reader, state.listened, state.prepared.reads_of(xid))
+                if state.listened:
+                    look_before(self._reader, state.listened, state.prepared.reads_of(xid))
             elif failures := state.prepared.failing(xid):
                 before.append(PendingSection(state.fold, Failures(failures)))
             self._record(*before, decides)

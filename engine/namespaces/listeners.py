@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from quire.arguments import check_first, split_source
 from quire.calls.documented import documented_by
+from quire.engine.commits.listening import ListenedFor
 from quire.engine.finding.choice import choice_of
-from quire.engine.finding.listening import ListenedFor
 from quire.engine.opening import open_call
 from quire.errors import InvalidArgument
 from quire.interface.awaited import REMOVAL

@@ -1,4 +1,4 @@
-"""What has left a queue a short while ago, for those who listen to it (see `finding.listening`).
+"""What has left a queue a short while ago, for those who listen to it (see `commits.listening`).
 
 - DP1: it is there only while somebody listens, and bounded: `DEPARTURES_KEPT` parts of blocks, of
   `DEPARTURES_BYTES`. What was not looked at before it left, or has given way to later ones, is

@@ -8,10 +8,10 @@ from weakref import WeakSet
 
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
+from quire.engine.commits.listening import Listening
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.chooser import Chooser
-from quire.engine.finding.listening import Listening
 from quire.engine.live_state.live_state import State
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Places

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
-from quire.engine.commits.sequencer import Sequencer
+from quire.engine.finding.candidates import rows_of
+from quire.engine.finding.choice import Choice
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.departures import Departures
 from quire.engine.queues.queue import Queue
@@ -33,8 +34,7 @@ from quire.errors import PositionLost, QueueNotFound
 from quire.limits import HEARD_LOOKS, LISTENED_SECONDS
 from quire.reports.info import Notice
 
-from .candidates import rows_of
-from .choice import Choice
+from .sequencer import Sequencer
 
 
 class ListenedFor(NamedTuple):
