@@ -1,6 +1,6 @@
 """What is told to who listens to a queue: the ids of messages that were put, or that were read.
 
-- HR1: nothing is queued for anybody. Messages are never changed and their positions ascend in
+- Nothing is queued for anybody. Messages are never changed and their positions ascend in
   commit order, so a listener is a place: a position in the queue; of removals the number of the
   next message that leaves the subscription (DP2). What is asked from a place on is what was
   committed from there on; so nothing comes before its commit, nothing twice, and ids are joined as

@@ -1,6 +1,6 @@
 """A look at what a commit is about to read, for those who listen to its queues.
 
-- LK1: it is before the commit's record, as what is read is released, and its place is free then.
+- It is before the commit's record, as what is read is released, and its place is free then.
   What cannot be looked at is left out: its commit goes on, and listeners count it as missed. So
   they do with what is before the last `HEARD_LOOKS` messages, and the last `DEPARTURES_BYTES`.
 """

@@ -1,6 +1,6 @@
 """Who listens to a queue: a place in it, the loop over what is told, or the thread that calls.
 
-- LI1: a listener is a place, which goes on by `Listeners.hear`; nothing is queued for it anywhere.
+- A listener is a place, which goes on by `Listeners.hear`; nothing is queued for it anywhere.
   Between two looks it waits as who waits for messages does: by `when_ready`, without a thread.
 - LI2: the place of one with a name is a value of the state `STATE`, set by a transaction once a
   notice is done with. It is not synced by itself: after a power failure some may be told again.
