@@ -8,6 +8,7 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
+from quire.engine.commits.listening import Listening
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.candidates import Finder
@@ -75,6 +76,7 @@ def compose(opened: Opened) -> Parts:
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
         chooser=Chooser(env, delivery, Finder(delivery), Waits(lambda: registry)),
+        listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
         light_messages=min(buffers.light_messages, options.large_limit_messages),

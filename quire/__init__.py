@@ -16,6 +16,7 @@
 | do what is less common, by subject | `Admin`, `Cron`, `Delayed`, `Prepared`, `States` |
 | connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
+| hear of messages that are put or leave | `Listeners`, `Listener`, `Notice` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
 | keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
@@ -27,8 +28,8 @@
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
 
-Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are plain values that the
-methods of a store give. Loggers stand below `quire`.
+Classes whose names end in Info, and Lease, Notice, Piece, QueueRecord and Report, are plain values
+that the methods of a store give. Loggers stand below `quire`.
 """
 
 from quire import codecs
@@ -89,7 +90,8 @@ from quire.errors import (
 from quire.inspection.dumping import dump
 from quire.interface.consumer import Consumer
 from quire.interface.integration import Integration, TransactionIntegration
-from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.listening import Listener
+from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.schedules import ScheduleChanges, ScheduleOptions
 from quire.interface.starts import Start
 from quire.interface.store import Store
@@ -104,6 +106,8 @@ from quire.opening import connect, open, serve
 from quire.reports.info import (
     CatalogItem,
     Lease,
+    ListenerInfo,
+    Notice,
     Piece,
     PreparedInfo,
     QueueInfo,
@@ -142,6 +146,9 @@ __all__ = [
     "InvalidSelector",
     "KeyHeld",
     "Lease",
+    "Listener",
+    "ListenerInfo",
+    "Listeners",
     "Message",
     "MessageId",
     "MessageIds",
@@ -151,6 +158,7 @@ __all__ = [
     "NoRoom",
     "NobodyReads",
     "NotFound",
+    "Notice",
     "Order",
     "OrderCode",
     "OutcomeUnknown",

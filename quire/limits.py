@@ -486,6 +486,13 @@ PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
 MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
 
+# Of one answer to a listener: ids, and messages that are looked at for them. And what is kept of a
+# queue's messages that were read, for all who listen there: parts of blocks, and their bytes.
+HEARD_AT_ONCE = 1000
+HEARD_LOOKS = 65_536
+DEPARTURES_KEPT = 4096
+DEPARTURES_BYTES = 4 << 20
+
 # --- time ---
 
 # How long opening waits for an owner that is just starting or just ending, on a machine that has
@@ -514,6 +521,11 @@ CLAIM_SECONDS = HAND_OVER_SECONDS
 
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
+
+# How often a listener looks though nothing has woken it, so that its queue's owner knows that it
+# still listens; and how long an owner keeps what is read for listeners that do not, in seconds.
+HEARD_AGAIN_SECONDS = 20.0
+LISTENED_SECONDS = 60.0
 
 # How often free space at the data files' ends is given back besides checkpoints, in seconds: where
 # bursts follow each other faster, the next one finds the space still there.
@@ -584,6 +596,7 @@ assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
 assert WORKERS_RETRY_SECONDS <= WORKERS_LONGEST_RETRY_SECONDS
+assert HEARD_AGAIN_SECONDS * 2 < LISTENED_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS
 assert INTERVAL_SECONDS < UNSYNCED_SECONDS

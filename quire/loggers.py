@@ -2,7 +2,7 @@
 
 | logger | tells of |
 |---|---|
-| `quire.callbacks` | callbacks of programs that raised |
+| `quire.callbacks` | callbacks of programs that raised, listeners that have ended |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |
 | `quire.recovery` | what an opening has cut off the journal's end |

@@ -26,7 +26,8 @@ from quire.remote.wire import named_calls
 
 NAMESPACES: dict[str, type] = dict(named_calls.NAMESPACES)
 INTERFACES: list[type] = [
-    quire.Store, quire.Transaction, quire.Consumer, *NAMESPACES.values(), TransactionIntegration
+    quire.Store, quire.Transaction, quire.Consumer, quire.Listener, *NAMESPACES.values(),
+    TransactionIntegration,
 ]  # fmt: skip
 IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Store: [
@@ -53,6 +54,7 @@ ASYNC: list[tuple[type, type]] = [
     (quire.Store, aio.AsyncStore),
     (quire.Transaction, aio.AsyncTransaction),
     (quire.Consumer, aio.AsyncConsumer),
+    (quire.Listener, aio.AsyncListener),
     (TransactionIntegration, AsyncTransactionIntegration),
     *((kind, getattr(namespaces, f"Async{kind.__name__}")) for kind in NAMESPACES.values()),
 ]
@@ -68,6 +70,7 @@ UNITS = {
 # What raises nothing of its own: see what the class says of all methods.
 RAISES_NOTHING = {
     "Store.transaction", "Store.status", "Store.close", "Consumer.stop", "Consumer.close",
+    "Listener.close",
     "Admin.aliases",
     "Admin.transactions", "Admin.verify", "Cron.list", "States.names", "Prepared.list",
     "Integration.ledger", "Integration.end_lease",
@@ -89,7 +92,11 @@ def methods() -> list[tuple[str, Callable[..., object]]]:
     ]
 
 
-BEGIN = ("Store.transaction", "Store.consume")  # what is awaited, or used in a block
+BEGIN = (
+    "Store.transaction",
+    "Store.consume",
+    "Listeners.add",
+)  # what is awaited, or used in a block
 
 
 @pytest.mark.parametrize("kind", INTERFACES)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.source_tree import ROOT
 
-PAGES = ("handling", "order", "times", "payloads", "queues")
+PAGES = ("handling", "order", "times", "payloads", "queues", "listening")
 TEXTS = {page: (ROOT / "docs" / f"{page}.md").read_text() for page in PAGES}
 CONFORMANCE = (ROOT / "docs" / "conformance.md").read_text()
 # A program, and what it prints: words in backquotes, a line each, up to the end of the sentence.

@@ -38,6 +38,7 @@ from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.indexing import numbers_in
+from quire.engine.reading.looking_before import look_before
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
     LedgerEntry,
@@ -134,6 +135,8 @@ class Committer:
         sections: Sequence[PendingSection] = ()
         if state.apart and self.volatile.concerns(written, reads, moves):
             heard = self.heard(reads) if held is None else ()
+            if state.listened and held is None:
+                look_before(self._reader, state.listened, reads)
             own, heard = apart(heard, state.volatile) if heard else ((), ())
             memory, journaled, reads, moves = self.volatile.share(
                 transaction.id, written, reads, moves, own
@@ -283,6 +286,8 @@ class Committer:
             if commit:
                 heard = self.heard(state.prepared.reads_of(xid))
                 before += [PendingSection(state.fold, Numbers(heard))] if heard else []
+                if state.listened:
+                    look_before(self._reader, state.listened, state.prepared.reads_of(xid))
             elif failures := state.prepared.failing(xid):
                 before.append(PendingSection(state.fold, Failures(failures)))
             self._record(*before, decides)

@@ -113,7 +113,7 @@ class Finder:
     ) -> Iterator[Matching]:
         for start, end in self._ranges(queue, subscription, choice, passed):
             for position, part in self._delivery.parts(queue, start, end):
-                rows = _rows(part, choice)
+                rows = rows_of(part, choice)
                 if len(rows):
                     if passed is not None:
                         passed.note(position, rows)
@@ -164,7 +164,7 @@ class Finder:
         return None
 
 
-def _rows(part: Delivered, choice: Choice) -> NDArray[np.int64]:
+def rows_of(part: Delivered, choice: Choice) -> NDArray[np.int64]:
     """The rows of a part for which the condition holds, counted from its first."""
     if choice.condition is None:
         return np.arange(part.stop - part.start)

@@ -77,7 +77,8 @@ class State:
         self.memory = Fold(temporary, self)
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
         self.numbered: dict[int, Queue] = {}  # those in an order by sequence
-        self.apart: dict[int, Queue] = {}  # those of either
+        self.listened: dict[int, Queue] = {}  # those of which somebody hears what is read
+        self.apart: dict[int, Queue] = {}  # those of any of these
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
@@ -222,13 +223,18 @@ class State:
         if queue is None:
             self.volatile.pop(queue_id, None)
             self.numbered.pop(queue_id, None)
+            self.listened.pop(queue_id, None)
         else:
             self._set_apart(queue)
-        self.apart = self.volatile | self.numbered
+        self.look_apart()
         if queue is not None and queue.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
+
+    def look_apart(self) -> None:
+        """Which queues are apart: those of the three kinds may have changed (between commits)."""
+        self.apart = self.volatile | self.numbered | self.listened
 
     def _set_apart(self, queue: Queue) -> None:
         """Its commits have more to say, or do not any more."""
@@ -264,7 +270,7 @@ class State:
         self.temporary.next_id = VOLATILE_IDS + first_of(opening) + 1
         for queue in self.queues.values():
             self._set_apart(queue)
-        self.apart = self.volatile | self.numbered
+        self.look_apart()
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
         self.ruled = {q for q in self.queues.values() if q.has_rules}

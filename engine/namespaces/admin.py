@@ -19,6 +19,7 @@ from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import look, nested
 from quire.definitions.queue_types import type_named
+from quire.engine.inspection.queue_listing import listing
 from quire.engine.inspection.verify import verify
 from quire.engine.opening import open_call
 from quire.engine.pages.data_files import file_for
@@ -146,4 +147,4 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
 
     @open_call
     def queue_records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
-        return self._state().queue(name).listing(check_passed(start), check_limit(limit))
+        return listing(self._state().queue(name), check_passed(start), check_limit(limit))

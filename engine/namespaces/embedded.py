@@ -10,6 +10,7 @@ from .admin import EmbeddedAdmin
 from .cron import EmbeddedCron
 from .delayed import EmbeddedDelayed
 from .integration import EmbeddedIntegration
+from .listeners import EmbeddedListeners
 from .prepared import EmbeddedPrepared
 from .states import EmbeddedStates
 
@@ -19,5 +20,6 @@ EMBEDDED: Final = Namespaces(
     EmbeddedDelayed,
     EmbeddedStates,
     EmbeddedPrepared,
+    EmbeddedListeners,
     EmbeddedIntegration,
 )

@@ -17,6 +17,7 @@ from quire.arguments import (
 from quire.callbacks import check_callback
 from quire.calls.documented import documented_by
 from quire.engine.opening import open_call
+from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.interface.integration import Integration
 from quire.interface.single_calls import IntegrationCalls
 from quire.interface.starts import Start
@@ -89,16 +90,24 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
     @open_call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         callback = check_callback(callback)
-        state = self._state()
         self._of._context.registry.reap()  # what it gives back may be next
-        queue, subscription = state.source(source)
-        withdraw = queue.when_ready(subscription, callback)
+        withdraw = self._when(Awaited.of(source), callback)
         if withdraw is not None and self._of._closed is None:
             return withdraw
         if withdraw is not None:  # the close may have missed it
             withdraw()
         callback()
         return lambda: None
+
+    def _when(self, awaited: Awaited, callback: Callable[[], None]) -> Callable[[], None] | None:
+        source, on, past = awaited
+        state, listening = self._state(), self._of._context.listening
+        if on == PUT:
+            return listening.when_put(state.queue(source), past, callback)
+        queue, subscription = state.source(source)
+        if on == REMOVAL:
+            return listening.when_removed(queue, subscription, past, callback)
+        return queue.when_ready(subscription, callback)
 
     @open_call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:

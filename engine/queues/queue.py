@@ -39,10 +39,11 @@ from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
-from quire.reports.info import QueueInfo, QueueRecord, SubscriptionInfo
+from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.reports.topic_readers import tell_unread
 
 from .arrivals import Arrivals
+from .departures import Departures
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList, Sealed
@@ -69,6 +70,8 @@ class Queue(QueueEffects):
     gave_way = 0  # messages of a volatile queue, to later ones
     _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
     _was_told = False  # that nobody reads, to this process
+    begin = 0  # of a volatile queue: the first position since the opening
+    departures: Departures | None = None  # what is read, while somebody listens
 
     def __init__(
         self,
@@ -166,6 +169,8 @@ class Queue(QueueEffects):
         else:
             subscription.obey(self.config.properties, is_volatile=self.is_volatile)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
+        if self.departures is not None:
+            self.departures.join(subscription)
 
     def subscription(self, name: str | None) -> Subscription:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
@@ -263,6 +268,8 @@ class Queue(QueueEffects):
         known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
         if known is not None and start < end:
             is_other = known.forget(start, end)
+            if self.departures is not None:
+                self.departures.note(read, known)
             if is_other or known.is_guarded or known.awaited:
                 self.wake()
 
@@ -270,6 +277,8 @@ class Queue(QueueEffects):
         subscription = self.subscriptions.get(subscription_id)
         if subscription is not None:
             subscription.moved()
+            if self.departures is not None:
+                self.departures.moved(subscription)
         self.wake()
         return self.releases.free(released)
 
@@ -373,6 +382,7 @@ class Queue(QueueEffects):
     def begin_at(self, position: int) -> None:
         """It is there again after an opening, empty; its next message gets this position."""
         with self.lock:
+            self.begin = position
             self.durable.begin_at(position)
             for subscription in self.subscriptions.values():
                 subscription.resume([])
@@ -422,13 +432,6 @@ class Queue(QueueEffects):
         with self.lock:
             there = self.log.begin_sealing()
         return self.log.to_seal(*there, position)
-
-    def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
-        """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
-        with self.lock:  # for no longer than a copy takes
-            log, committed = self.log.copy(), self.records.tail.copy()
-        stop = None if limit is None else start + limit
-        return list(log.records(committed.between(0, len(committed))))[start:stop]
 
     # Reading
 
@@ -485,15 +488,15 @@ class Queue(QueueEffects):
 
     def wait(self, timeout: float, ready: Callable[[], bool]) -> bool:
         """Wait under the lock until the queue changes and `ready`; False: the time is over."""
-        if self._arrived is None:
-            self._arrived = Arrivals(self.lock)
-        return self._arrived.wait_for(ready, timeout)
+        return self._arrivals().wait_for(ready, timeout)
 
     def changes(self) -> int:
         """How often it has changed since somebody asked first; called under the lock."""
-        if self._arrived is None:
-            self._arrived = Arrivals(self.lock)
-        return self._arrived.changes
+        return self._arrivals().changes
+
+    def _arrivals(self) -> Arrivals:
+        self._arrived = self._arrived or Arrivals(self.lock)
+        return self._arrived
 
     def when_ready(
         self, subscription: Subscription, callback: Callable[[], None]
@@ -501,14 +504,19 @@ class Queue(QueueEffects):
         """Have it called at the next change, once; what withdraws it.
 
         None if there may be something for the subscription now: it is not called then. It is
-        called under the lock: it must not wait, nor use the store.
+        called under the lock: it must not wait, nor use the store. `when` asks what it is given.
         """
+
+        def is_ready() -> bool:
+            return self.is_shut or subscription.removed or subscription.has_next(self.end_position)
+
+        return self.when(is_ready, callback)
+
+    def when(
+        self, is_ready: Callable[[], bool], callback: Callable[[], None]
+    ) -> Callable[[], None] | None:
         with self.lock:
-            if self.is_shut or subscription.removed or subscription.has_next(self.end_position):
-                return None
-            if self._arrived is None:
-                self._arrived = Arrivals(self.lock)
-            return self._arrived.add(callback)
+            return None if is_ready() else self._arrivals().add(callback)
 
     def wait_for_room(self, full: QueueFull, timeout: float, wanted: Callable[[], bool]) -> bool:
         """Wait until what was refused would find space, or it is not `wanted`.

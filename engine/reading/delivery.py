@@ -347,7 +347,7 @@ class Delivery:
             if pointer.ref.kind == LTDS and isinstance(found[0].block, StreamedBlock):
                 found[0].block.read_chunk = partial(self._chunk, queue)
             if queue.schema is not None:
-                return [_widened(part, queue.schema) for part in found]
+                return [widened(part, queue.schema) for part in found]
             return found
         except (BlockMoved, StoreError) as moved:
             start, end = pointer.position, pointer.end_position
@@ -419,8 +419,8 @@ class Delivery:
             queue.wake()
 
 
-def _widened(part: Delivered, words: str) -> Delivered:
-    """The rows with the columns that the queue has by now."""
+def widened(part: Delivered, words: str) -> Delivered:
+    """The rows with the columns that the queue has by now. Raises StoreCorrupt."""
     block = part.block
     if not isinstance(block, RowBlock):
         raise StoreCorrupt("there are bytes where the queue has rows")

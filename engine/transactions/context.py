@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
+from quire.engine.commits.listening import Listening
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.chooser import Chooser
@@ -49,6 +50,7 @@ class Context:
     committer: Committer
     delivery: Delivery
     chooser: Chooser  # of messages by what they are
+    listening: Listening  # to what is put and read
     registry: Registry
     transaction_timeout: float  # seconds, by default
     light_bytes: int

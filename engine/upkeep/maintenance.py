@@ -190,6 +190,7 @@ class Maintenance:
         if context.registry.open:
             context.registry.expire(self._env.monotonic())
         context.delivery.bring_back()
+        context.listening.end_unused()
 
     def _move(self) -> None:
         """Commit what is due: dead letters, schedules, ended subscriptions, kept messages."""

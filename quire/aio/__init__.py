@@ -14,6 +14,7 @@ nothing. A transaction's `async with` block that is cancelled is rolled back.
 """
 
 from .consumer import AsyncConsumer
+from .listener import AsyncListener
 from .opening import open
 from .payloads import AsyncPayload, AsyncPayloadWriter
 from .store import AsyncStore
@@ -21,6 +22,7 @@ from .transaction import AsyncTransaction
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncListener",
     "AsyncPayload",
     "AsyncPayloadWriter",
     "AsyncStore",

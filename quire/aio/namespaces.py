@@ -8,10 +8,17 @@ from typing import Any, TypeVar
 
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
-from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.listening import Course, ListenerAsked, add_listener
+from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
+from quire.interface.namespaces.listeners import Hears
+from quire.limits import HEARD_AT_ONCE
+from quire.reports.info import Notice
+from quire.selectors.condition import Where
 
-from .coroutines import awaited
+from .coroutines import Beginning, awaited
+from .listener import AsyncListener
 from .pool import Pool
+from .waiting_lines import Lines
 
 R = TypeVar("R")
 
@@ -84,6 +91,46 @@ class AsyncPrepared(AsyncNamespace):
     list = awaited(Prepared.list)
     commit = awaited(Prepared.commit)
     rollback = awaited(Prepared.rollback)
+
+
+@documented_by(Listeners)
+class AsyncListeners(AsyncNamespace):
+    """`Listeners` for asyncio."""
+
+    def __init__(self, store: Any, pool: Pool, lines: Lines) -> None:
+        super().__init__(store.listeners, pool)
+        self._store = store
+        self._lines = lines
+
+    def add(
+        self,
+        source: str,
+        callback: Callable[[Notice], object] | None = None,
+        *,
+        group: int = 0,
+        where: Where | None = None,
+        on: Hears = "put",
+        name: str | None = None,
+        backlog: bool = True,
+        max_ids: int = HEARD_AT_ONCE,
+    ) -> Beginning[AsyncListener]:
+        asked = ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
+        store = self._store
+
+        async def begin() -> AsyncListener:
+            course, calls = Course(asked), None
+            if callback is None:
+                await self._pool.run(partial(course.begin, store))
+            else:
+                add = partial(add_listener, store, asked, callback)
+                calls = await self._pool.run(add, lambda made: made.close())
+            return AsyncListener(store, self._pool, self._lines, course, calls)
+
+        return Beginning(begin)
+
+    hear = awaited(Listeners.hear)
+    list = awaited(Listeners.list)
+    remove = awaited(Listeners.remove)
 
 
 @documented_by(Integration)

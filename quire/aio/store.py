@@ -40,6 +40,7 @@ from .namespaces import (
     AsyncCron,
     AsyncDelayed,
     AsyncIntegration,
+    AsyncListeners,
     AsyncPrepared,
     AsyncStates,
 )
@@ -118,6 +119,10 @@ class AsyncStore:
     @property
     def prepared(self) -> AsyncPrepared:
         return AsyncPrepared(self._inner.prepared, self._pool)
+
+    @property
+    def listeners(self) -> AsyncListeners:
+        return AsyncListeners(self._inner, self._pool, self._lines)
 
     @property
     def integration(self) -> AsyncIntegration:

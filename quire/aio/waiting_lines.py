@@ -109,7 +109,7 @@ class Lines:
             async with line.turn:
                 while True:
                     if not line.may_have:
-                        await self._wait(source, None if holder is None else INTERVAL_SECONDS)
+                        await self.wait(source, None if holder is None else INTERVAL_SECONDS)
                     until = limit.when()
                     async with self._looking:
                         limit.reschedule(None)  # who takes something gets it
@@ -131,8 +131,11 @@ class Lines:
 
     # When the store tells of something (AL2)
 
-    async def _wait(self, source: str, seconds: float | None) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
+    async def wait(
+        self, source: str, seconds: float | None, ready: asyncio.Future[None] | None = None
+    ) -> None:
+        """Until there may be something, for so many seconds, or until `ready` is set."""
+        ready = self._loop.create_future() if ready is None else ready
         ask = partial(self._store.integration.when_ready, source, partial(self._tell, ready))
         withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
         try:

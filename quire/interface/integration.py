@@ -123,7 +123,9 @@ class Integration(Protocol):
         store object is closed or its owner is lost. Nothing is taken: another reader may be
         faster. What is returned withdraws it.
 
-        `source`: as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound,
+        `source`: as for `Transaction.get`; or "queue@7", for messages that are put from position 7
+        on, whoever gets them, and "queue!7" or "topic/subscription!7", for removals from the number
+        7 on (see `Listeners.hear`). Raises QueueNotFound, SubscriptionNotFound,
         InvalidArgument for a callback that is no function. Where the source is missing a joined
         store calls back instead, and the get raises it.
         """

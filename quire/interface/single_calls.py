@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -46,7 +47,7 @@ from quire.errors import (
     QueueExists,
     QueueNotFound,
 )
-from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS, HEARD_AT_ONCE
 from quire.messages.message import SETTABLE, Message
 from quire.messages.message_fields import with_moments
 from quire.messages.message_id import MessageId, PutId
@@ -54,12 +55,23 @@ from quire.messages.payload_writer import PayloadWriter, Source, check_size, pie
 from quire.messages.put_options import MessageOptions
 from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration, Moment, check_moment
-from quire.reports.info import Description, Lease, QueueInfo, SubscriptionInfo
+from quire.reports.info import (
+    Description,
+    Lease,
+    ListenerInfo,
+    Notice,
+    QueueInfo,
+    SubscriptionInfo,
+)
+from quire.selectors.condition import Where as Fitting
 
 from .consumer import Consumer, ConsumerOptions
 from .finding import MessageKey, Where, check_key_of, first_of, where_of
 from .integration import Integration, TransactionIntegration
-from .namespaces import Admin, Cron, Delayed, Prepared, States
+from .listening import STATE as LISTENERS
+from .listening import Callbacks, Listener, ListenerAsked, add_listener, listed, remove_place
+from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
+from .namespaces.listeners import Hears
 from .redriving import redrive
 from .starts import Start
 from .store import Store
@@ -87,6 +99,7 @@ class Namespaces(NamedTuple):
     delayed: Callable[[Any], Delayed]
     states: Callable[[Any], States]
     prepared: Callable[[Any], Prepared]
+    listeners: Callable[[Any], Listeners]
     integration: Callable[[Any], Integration]
 
 
@@ -99,6 +112,7 @@ class SingleCalls:
     """
 
     _namespaces: ClassVar[Namespaces]
+    _callbacks: Callbacks | None = None  # of listeners, once one calls back
 
     @property
     def admin(self) -> Admin:
@@ -119,6 +133,10 @@ class SingleCalls:
     @property
     def prepared(self) -> Prepared:
         return self._namespaces.prepared(self)
+
+    @property
+    def listeners(self) -> Listeners:
+        return self._namespaces.listeners(self)
 
     @property
     def integration(self) -> Integration:
@@ -324,6 +342,34 @@ class DelayedCalls(Namespace):
             fields |= {"deliver_at": due, "delay": delay}
             made = put_again(txn, queue, message, fields)
         return int(made)
+
+
+@documented_by(Listeners)
+class ListenersCalls(Namespace):
+    """For a class that has the other methods of `Listeners`."""
+
+    __slots__ = ()
+
+    def add(
+        self,
+        source: str,
+        callback: Callable[[Notice], object] | None = None,
+        *,
+        group: int = 0,
+        where: Fitting | None = None,
+        on: Hears = "put",
+        name: str | None = None,
+        backlog: bool = True,
+        max_ids: int = HEARD_AT_ONCE,
+    ) -> Listener:
+        asked = ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
+        return add_listener(self._of, asked, callback)
+
+    def list(self) -> builtins.list[ListenerInfo]:
+        return listed(self._of.states.items(LISTENERS))
+
+    def remove(self, name: str) -> bool:
+        return remove_place(self._of, name)
 
 
 @documented_by(Integration)

@@ -19,7 +19,7 @@ from quire.reports.info import QueueInfo, SubscriptionInfo
 from .consumer import Consumer
 from .finding import MessageKey, Where
 from .integration import Integration
-from .namespaces import Admin, Cron, Delayed, Prepared, States
+from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .starts import Start
 from .transaction import Payload, Payloads, Transaction
 
@@ -86,6 +86,10 @@ class Store(Protocol):
     @property
     def prepared(self) -> Prepared:
         """Prepared transactions that wait for a decision."""
+
+    @property
+    def listeners(self) -> Listeners:
+        """Who hears of messages that are put, or that leave."""
 
     @property
     def integration(self) -> Integration:

@@ -177,6 +177,31 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What a listener is told: which messages were put, or have left, but not what is in them."""
+
+    queue: str
+    on: str  # "put" or "removal"
+    position: int  # where the listener is behind that (see `Listeners.hear`)
+    ids: list[int] = field(default_factory=list)  # of the messages, in the order of their commits
+    groups: list[int] = field(default_factory=list)  # of each of them
+    missed: int = 0  # further messages, of any group, that have gone by before anybody looked
+    more: bool = False  # there is more to be told, now
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerInfo:
+    """A durable registration, whether or not somebody listens."""
+
+    name: str
+    source: str
+    on: str  # "put" or "removal"
+    group: int
+    position: int  # what is before was told
+    where: str | None = None  # in words
+
+
+@dataclass(frozen=True, slots=True)
 class QueueRecord:
     """A record of a queue that no checkpoint has sealed, in words."""
 

@@ -13,12 +13,13 @@ from quire.calls.call_table import CallRow, Makes, by_row, filled
 from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
-from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
 from quire.interface.single_calls import (
     AdminCalls,
     DelayedCalls,
     IntegrationCalls,
+    ListenersCalls,
     Namespace,
     Namespaces,
     SingleCalls,
@@ -94,6 +95,11 @@ class MadePrepared(Made):
         self._of.decide(xid, commit=False)
 
 
+@filled(Listeners, "listeners")
+class MadeListeners(Made, ListenersCalls):
+    """See `Listeners`."""
+
+
 @documented_by(Integration)
 @filled(Integration, "integration")
 class MadeIntegration(Made, IntegrationCalls):
@@ -119,7 +125,9 @@ class MadeIntegration(Made, IntegrationCalls):
 
 
 # What is filled in mypy does not see: a test compares it with the interfaces.
-_MADE: Any = MadeAdmin, MadeCron, MadeDelayed, MadeStates, MadePrepared, MadeIntegration
+_MADE: Any = (
+    MadeAdmin, MadeCron, MadeDelayed, MadeStates, MadePrepared, MadeListeners, MadeIntegration,
+)  # fmt: skip
 MADE = Namespaces(*_MADE)
 
 

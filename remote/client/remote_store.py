@@ -18,7 +18,6 @@ from quire.arguments import (
     Bytes,
     check_name,
     check_names,
-    check_source,
     check_timeout,
     check_transaction,
     check_xid,
@@ -29,6 +28,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import OwnLock, begin_short, call, end, inside
 from quire.definitions.properties import WAIT, check_waits, priority_of_puts
 from quire.errors import AlreadyCommitted, QueueNotFound
+from quire.interface.awaited import Awaited
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Payload
@@ -270,7 +270,7 @@ class RemoteStore(MadeStore):
     @call
     def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Integration`."""
-        return self._awaiting.add(check_source(source), check_callback(callback))
+        return self._awaiting.add(str(Awaited.of(source)), check_callback(callback))
 
     def own_name(self, name: str) -> str:
         """Of a queue, by its name or an alias. Raises QueueNotFound.

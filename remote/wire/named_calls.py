@@ -13,7 +13,7 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow, calls_of, change
 from quire.errors import LockTimeout, QueueInUse, RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
-from quire.interface.namespaces import Admin, Cron, Delayed, Prepared, States
+from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
 from quire.interface.single_calls import Streaming
 from quire.interface.starts import Start
@@ -59,7 +59,7 @@ class HoldingStore(Protocol):
 
 NAMESPACES: Final = {
     "admin": Admin, "cron": Cron, "delayed": Delayed, "states": States, "prepared": Prepared,
-    "integration": Integration,
+    "listeners": Listeners, "integration": Integration,
 }  # fmt: skip
 _CALLS: Final = [
     *calls_of(Store),

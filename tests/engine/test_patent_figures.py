@@ -13,6 +13,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.inspection.queue_listing import listing
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import MESSAGES
 from quire.engine.records.commit_record import Part
@@ -63,7 +64,7 @@ class Figure:
         """The queue's records."""
         found = self.store._context.state.queue(name)
         shown: list[str] = []
-        for record in found.listing():
+        for record in listing(found):
             who = self._names.get(record.transaction_id or 0, "?")
             if record.kind != MESSAGES:
                 shown.append(f"{record.kind} {who}")

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import quire.aio
 from quire.aio import AsyncStore
-from quire.aio.namespaces import AsyncNamespace
+from quire.aio.namespaces import AsyncListeners, AsyncNamespace
 from quire.aio.pool import Pool
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.errors import StoreClosed
@@ -30,6 +30,8 @@ class BehindLoop:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
+        if isinstance(value, AsyncListeners):
+            return ListenersBehindLoop(value, self._loop)
         if isinstance(value, AsyncNamespace | AsyncTransactionIntegration):
             return BehindLoop(value, self._loop)
         if not inspect.iscoroutinefunction(value):
@@ -85,13 +87,21 @@ class BehindLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-class ConsumerBehindLoop(BehindLoop):
-    """What `consume` of a store in such a loop gives."""
+class ListenersBehindLoop(BehindLoop):
+    """What a store in such a loop has as `listeners`."""
 
-    @property
-    def transaction(self) -> Any:
-        """The open one."""
-        return BehindLoop(self._inner.transaction, self._loop)
+    def add(self, *args: Any, **kwargs: Any) -> Any:
+        """Its `async for`, as a plain loop."""
+        asked = self._inner.add(*args, **kwargs)
+
+        async def begin() -> Any:
+            return await asked
+
+        return LoopBehindLoop(self._run(begin()), self._loop)
+
+
+class LoopBehindLoop(BehindLoop):
+    """What is gone through by `async for`."""
 
     def __iter__(self) -> Self:
         return self
@@ -101,6 +111,15 @@ class ConsumerBehindLoop(BehindLoop):
             return self._run(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
+
+
+class ConsumerBehindLoop(LoopBehindLoop):
+    """What `consume` of a store in such a loop gives."""
+
+    @property
+    def transaction(self) -> Any:
+        """The open one."""
+        return BehindLoop(self._inner.transaction, self._loop)
 
 
 @contextmanager

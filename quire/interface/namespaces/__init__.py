@@ -3,7 +3,8 @@
 from .admin import Admin
 from .cron import Cron
 from .delayed import Delayed
+from .listeners import Listeners
 from .prepared import Prepared
 from .states import States
 
-__all__ = ["Admin", "Cron", "Delayed", "Prepared", "States"]
+__all__ = ["Admin", "Cron", "Delayed", "Listeners", "Prepared", "States"]

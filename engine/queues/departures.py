@@ -1,0 +1,134 @@
+"""What has left a queue a short while ago, for those who listen to it (see `commits.listening`).
+
+- DP1: it is there only while somebody listens, and bounded: `DEPARTURES_KEPT` parts of blocks, of
+  `DEPARTURES_BYTES`. What was not looked at before it left, or has given way to later ones, is
+  missing here, and who asks counts it by the positions, or numbers, that are not there.
+- DP2: what leaves a subscription is numbered by how much that has read, which is durable: so it is
+  known over restarts and take-overs how many left in between. Where a subscription was moved back
+  the numbers go on, for as long as the store is open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from quire.batches.delivered_slice import Delivered
+from quire.engine.records.commit_record import ReadRow
+from quire.limits import DEPARTURES_BYTES, DEPARTURES_KEPT
+
+from .subscription import Subscription
+
+Span = tuple[int, int, int]  # a subscription, and its positions from start to end
+
+
+class Looked(NamedTuple):
+    """Messages of one block that a commit is about to read."""
+
+    passed: int  # so many before the first of them are read by that, too
+    position: int  # of the first
+    part: Delivered
+
+
+class Expected(NamedTuple):
+    """What a commit is about to read of a subscription that has not read it before."""
+
+    messages: int
+    looked: Iterable[Looked]  # of these
+
+
+class Departure(NamedTuple):
+    """Messages of one block that a subscription has read."""
+
+    subscription_id: int
+    number: int  # of the first: so many it had read before
+    position: int  # of the first
+    part: Delivered
+
+    @property
+    def messages(self) -> int:
+        """How many they are."""
+        return self.part.stop - self.part.start
+
+
+class Departures:
+    """See the module. The queue's lock covers it."""
+
+    def __init__(self, subscriptions: Iterable[Subscription], asked_at: float) -> None:
+        self.asked_at = asked_at  # by a listener, the last time
+        self._expected: dict[Span, Expected] = {}
+        self._recent: deque[Departure] = deque()
+        self._bytes = 0
+        self._numbers: dict[int, int] = {}  # of the next that leaves, by subscription
+        self._turned: dict[int, int] = {}  # by how much that is more than what it has read
+        for subscription in subscriptions:
+            self.join(subscription)
+
+    def join(self, subscription: Subscription) -> None:
+        """A subscription of the queue, whose messages are of interest from now on."""
+        self._numbers[subscription.subscription_id] = subscription.done.total
+        subscription.await_end(1)  # so that what it reads is told (see `Queue.acknowledged`)
+
+    def number(self, subscription: Subscription) -> int:
+        """Of the next message that leaves it."""
+        turned = self._turned.get(subscription.subscription_id, 0)
+        return subscription.done.total + turned
+
+    def expect(self, read: ReadRow, expected: Expected) -> None:
+        """A commit is about to read this."""
+        while len(self._expected) >= DEPARTURES_KEPT:  # of commits that were refused
+            del self._expected[next(iter(self._expected))]
+        self._expected[read[1], read[2], read[3]] = expected
+
+    def note(self, read: ReadRow, subscription: Subscription) -> None:
+        """A subscription has read it: that is durable."""
+        expected = self._expected.pop((read[1], read[2], read[3]), None)
+        before, number = self._numbers[read[1]], self.number(subscription)
+        self._numbers[read[1]] = number
+        if expected is None or number - before != expected.messages:
+            return  # another one has read some of it since it was looked at
+        for passed, position, part in expected.looked:
+            self._add(Departure(read[1], before + passed, position, part))
+
+    def moved(self, subscription: Subscription) -> None:
+        """It is at another place: what it has passed is missing here, what comes again is new."""
+        key = subscription.subscription_id
+        back = self._numbers[key] - self.number(subscription)
+        if back > 0:
+            self._turned[key] = self._turned.get(key, 0) + back
+        self._numbers[key] = self.number(subscription)
+
+    def _add(self, departure: Departure) -> None:
+        self._recent.append(departure)
+        self._bytes += departure.part.block.memory_bytes
+        while len(self._recent) > 1 and (
+            len(self._recent) > DEPARTURES_KEPT or self._bytes > DEPARTURES_BYTES
+        ):
+            self._bytes -= self._recent.popleft().part.block.memory_bytes
+
+    def between(self, start: int, end: int) -> list[tuple[int, Delivered]]:
+        """Of the messages at the positions [start, end) those that are here, each once."""
+        found: list[tuple[int, Delivered]] = []
+        for each in sorted(self._recent, key=lambda each: each.position):
+            first = max(start, each.position)
+            last = min(end, each.position + each.messages)
+            if first < last:
+                found.append((first, _cut(each, first - each.position, last - each.position)))
+                start = last
+        return found
+
+    def since(self, subscription: Subscription, number: int) -> list[tuple[int, Delivered]]:
+        """What has left a subscription, from the number on: parts, each with its first number."""
+        key, found = subscription.subscription_id, list[tuple[int, Delivered]]()
+        for each in self._recent:
+            if each.subscription_id == key and each.number + each.messages > number:
+                first = max(number, each.number)
+                found.append((first, _cut(each, first - each.number, each.messages)))
+        return found
+
+
+def _cut(departure: Departure, start: int, stop: int) -> Delivered:
+    """Its messages from `start` to `stop`."""
+    part = departure.part
+    return part._replace(start=part.start + start, stop=part.start + stop)

@@ -1,0 +1,542 @@
+"""Who listens to a queue: a place in it, the loop over what is told, or the thread that calls.
+
+- A listener is a place, which goes on by `Listeners.hear`; nothing is queued for it anywhere.
+  Between two looks it waits as who waits for messages does: by `when_ready`, without a thread.
+- LI2: the place of one with a name is a value of the state `STATE`, set by a transaction once a
+  notice is done with. It is not synced by itself: after a power failure some may be told again.
+  Of two that go on under one name the one that began later stays: the other finds the place
+  changed, and ends.
+- LI3: one thread calls all callbacks of a store object, and holds nothing of the store while it
+  waits. It ends with its last listener, or with the store object.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+from quire.arguments import check_flag, check_name, check_source, check_wait, split_source
+from quire.callbacks import check_done, check_function
+from quire.calls.errand import Errand
+from quire.env import OsEnv
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    StateConflict,
+    StoreClosed,
+    StoreCorrupt,
+)
+from quire.limits import HEARD_AGAIN_SECONDS, HEARD_AT_ONCE, MAX_GROUP, OWNERS_LOST
+from quire.loggers import log_failure, logger
+from quire.moments import Duration
+from quire.reports.info import ListenerInfo, Notice, QueueInfo
+from quire.selectors.condition import Where
+from quire.selectors.template import ANY, Template
+
+from .awaited import PUT, REMOVAL, Awaited
+from .integration import Integration
+from .transaction import Transaction
+
+STATE: Final = "quire.listeners"
+"""The state that keeps the places of listeners with a name."""
+
+_ENV: Final = OsEnv()
+_log: Final = logger("quire.callbacks")
+_adding = threading.Lock()
+
+
+class Hears(Protocol):
+    """`store.listeners`, as far as a listener asks it."""
+
+    def hear(
+        self,
+        source: str,
+        position: int | None = None,
+        *,
+        group: int = 0,
+        where: Where | None = None,
+        on: Any = PUT,
+        until: int | None = None,
+        max_ids: int = HEARD_AT_ONCE,
+    ) -> Notice:
+        """See `Listeners`."""
+
+
+class Kept(Protocol):
+    """`store.states`, as far as a listener asks it."""
+
+    def get(self, name: str, key: str) -> bytes | None:
+        """See `States`."""
+
+
+class Tells(Protocol):
+    """A store, as far as one who listens has to do with it."""
+
+    @property
+    def listeners(self) -> Hears:
+        """Which tell what there is."""
+
+    @property
+    def integration(self) -> Integration:
+        """Which tells when there may be more."""
+
+    @property
+    def states(self) -> Kept:
+        """Which keep places."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """A new one."""
+
+
+class CallsBack(Tells, Protocol):
+    """A store object, which has a thread for callbacks at most."""
+
+    _callbacks: Callbacks | None
+
+
+class ListenerAsked(NamedTuple):
+    """What a listener was asked for, checked as far as that needs no store."""
+
+    source: str
+    group: int
+    where: Where | None
+    on: str
+    name: str | None
+    backlog: bool
+    max_ids: int
+
+    @classmethod
+    def of(
+        cls,
+        source: object,
+        group: object,
+        where: Where | None,
+        on: object,
+        name: object,
+        backlog: object,
+        max_ids: object,
+    ) -> Self:
+        """Raises InvalidArgument."""
+        return cls(
+            check_source(source),
+            check_group(group),
+            where,
+            check_on(on),
+            None if name is None else check_name(name, "listener"),
+            check_flag("backlog", backlog),
+            check_max_ids(max_ids),
+        )
+
+    def words(self) -> str | None:
+        """The condition in words, by which it is told from another one."""
+        if not isinstance(self.where, Template):
+            return self.where
+        shown = {
+            name: "(any)" if value is ANY else repr(value)
+            for name, value in self.where.plain().items()
+            if value is not None
+        }
+        return json.dumps(shown, sort_keys=True)
+
+
+def check_group(group: object) -> int:
+    """Of which group somebody hears; 0: of all. Raises InvalidArgument."""
+    if type(group) is not int or not 0 <= group <= MAX_GROUP:
+        raise InvalidArgument(f"group {group!r:.100}: give an int from 0 to {MAX_GROUP}")
+    return group
+
+
+def check_on(on: object) -> str:
+    """Of what somebody hears. Raises InvalidArgument."""
+    if on not in (PUT, REMOVAL):
+        raise InvalidArgument(f'on {on!r:.100}: give "put" or "removal"')
+    return str(on)
+
+
+def check_max_ids(max_ids: object) -> int:
+    """How many ids a notice has, at most. Raises InvalidArgument."""
+    if type(max_ids) is not int or not 1 <= max_ids <= HEARD_AT_ONCE:
+        raise InvalidArgument(f"max_ids {max_ids!r:.100}: give an int from 1 to {HEARD_AT_ONCE}")
+    return max_ids
+
+
+class Place(NamedTuple):
+    """Where a listener with a name is, as the state keeps it."""
+
+    source: str
+    on: str
+    group: int
+    where: str | None
+    position: int
+    until: int | None  # while it is told what was there before it began
+    made_us: int  # when its queue was made
+    holder: int  # drawn by who goes on with it
+
+    def value(self) -> bytes:
+        """As it is kept."""
+        return json.dumps(self._asdict()).encode()
+
+    @classmethod
+    def of(cls, name: str, value: bytes) -> Place:
+        """Raises StoreCorrupt."""
+        try:
+            found = json.loads(value)
+            return cls(**{key: found[key] for key in cls._fields})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(
+                f"listener {name!r}: what the state {STATE!r} keeps of it is not readable "
+                f"({error!r}): store.listeners.remove({name!r}), and add it again"
+            ) from error
+
+    def info(self, name: str) -> ListenerInfo:
+        """For users."""
+        return ListenerInfo(name, self.source, self.on, self.group, self.position, self.where)
+
+
+class Course:
+    """The place of a listener, and how it goes on. Used by one thread at a time.
+
+    It has no store: who goes on with it gives one.
+    """
+
+    def __init__(self, asked: ListenerAsked) -> None:
+        self.asked = asked
+        self._position = 0
+        self._until: int | None = None
+        self._made_us = 0
+        self._holder = _ENV.random_u64() if asked.name is not None else 0
+        self._kept: bytes | None = None  # as it is in the state
+        self._doubtful: list[bytes] = []  # as it may be there, as nobody answered
+
+    @property
+    def awaited(self) -> str:
+        """What is to be waited for when there is nothing to tell."""
+        return str(Awaited(self.asked.source, self.asked.on, self._position))
+
+    def begin(self, store: Tells) -> None:
+        """Find its place. Raises what `Listeners.add` raises."""
+        asked = self.asked
+        now = self._hear(store, None)
+        self._position = now.position
+        if asked.backlog and asked.on == PUT:
+            self._position, self._until = 0, now.position
+        if asked.name is None:
+            return
+        self._made_us = store.queue(split_source(asked.source)[0]).created_us
+        self._kept = store.states.get(STATE, asked.name)
+        if self._kept is not None:
+            place = Place.of(asked.name, self._kept)
+            wanted = asked.source, asked.on, asked.group, asked.words()
+            if place[:4] != wanted:
+                raise InvalidArgument(
+                    f"listener {asked.name!r} is there already, for {place[:4]} and not for "
+                    f"{wanted} (source, on, group, where): use another name, or "
+                    f"store.listeners.remove({asked.name!r})"
+                )
+            if place.made_us == self._made_us:
+                self._position, self._until = place.position, place.until
+        self.keep(store)
+
+    def look(self, store: Tells) -> Notice | None:
+        """What is to be told next; None: nothing yet. What was told before is done with."""
+        if self.asked.name is not None:
+            self.keep(store)
+        while True:
+            until = self._until
+            found = self._hear(store, self._position)
+            self._position = found.position
+            if until is not None and found.position >= until:  # what follows was not there yet
+                self._until, found = None, replace(found, more=True)
+            if found.ids or found.missed:
+                return found
+            if not found.more:
+                return None
+
+    def _hear(self, store: Tells, position: int | None) -> Notice:
+        source, group, where, on, _, _, most = self.asked
+        return store.listeners.hear(
+            source, position, group=group, where=where, on=on, until=self._until, max_ids=most
+        )
+
+    def keep(self, store: Tells) -> None:
+        """Have the store know the place, if it is another one (LI2).
+
+        Raises StateConflict if somebody else goes on under the name.
+        """
+        source, group, _, on, name, _, _ = self.asked
+        assert name is not None
+        place = Place(
+            source, on, group, self.asked.words(), self._position, self._until, self._made_us,
+            self._holder,
+        )  # fmt: skip
+        value = place.value()
+        if value == self._kept:
+            return
+        lost = 0
+        while True:
+            try:
+                self._set(store, name, value)
+            except (ConnectionLost, OutcomeUnknown) as error:
+                self._doubtful.append(value)
+                lost += 1
+                if lost > OWNERS_LOST or getattr(error, "late", False):
+                    raise
+            else:
+                self._kept, self._doubtful = value, []
+                return
+
+    def _set(self, store: Tells, name: str, value: bytes) -> None:
+        with store.transaction(durable=False) as txn:
+            found = txn.get_value(STATE, name)
+            if found not in (self._kept, *self._doubtful):
+                raise StateConflict(
+                    f"listener {name!r} was added or removed elsewhere: this one ends; add it "
+                    "again where it is to go on"
+                )
+            txn.set_value(STATE, name, value)
+
+
+class Listener:
+    """One who listens: made by `store.listeners.add`. Unless it calls back an iterator of `Notice`.
+
+    Used by one thread, but for `close`. As a `with` block it is closed at the end.
+    """
+
+    def __init__(self, store: Tells, course: Course, calls: Callbacks | None = None) -> None:
+        self._store = store if calls is None else None  # a callback keeps no store open
+        self._course = course
+        self._calls = calls
+        self._wake = threading.Event()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        asked = self._course.asked
+        return f"<Listener of {asked.source}, {'closed' if self._closed else asked.on}>"
+
+    @property
+    def source(self) -> str:
+        """What it listens to."""
+        return self._course.asked.source
+
+    @property
+    def name(self) -> str | None:
+        """Under which it is durable; None: it is not."""
+        return self._course.asked.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended: by `close`, with its store, or by an error."""
+        return self._closed
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why one that calls back has ended; None: it has not, or by `close` or with its store."""
+        return self._error
+
+    def get(self, timeout: Duration | None = None) -> Notice | None:
+        """The next notice; None if none came in so many seconds (None: for ever), or it was closed.
+
+        With it the one before is done with. Raises InvalidArgument for one that calls back, and
+        what `Listeners.hear` raises; StateConflict where another one listens under its name.
+        """
+        store = self._store
+        if store is None:
+            raise InvalidArgument("this listener calls back: its notices are not to be got")
+        seconds = check_wait(timeout)
+        until = _ENV.monotonic() + seconds
+        errand = Errand(until) if seconds < threading.TIMEOUT_MAX else None
+        look = partial(self._course.look, store)
+        while not self._closed:
+            found = look() if errand is None else errand.do(look)
+            left = until - _ENV.monotonic()
+            if found is not None or left <= 0:
+                return found
+            self._wait(store, min(left, HEARD_AGAIN_SECONDS))
+        return None
+
+    def _wait(self, store: Tells, seconds: float) -> None:
+        withdraw = store.integration.when_ready(self._course.awaited, self._wake.set)
+        try:
+            if not self._closed:
+                self._wake.wait(seconds)
+        finally:
+            withdraw()
+            self._wake.clear()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Notice:
+        found = self.get()
+        if found is None:
+            raise StopIteration
+        return found
+
+    def close(self) -> None:
+        """Hear no more; twice is once. A durable registration stays: the next `add` goes on.
+
+        Of a loop the notice that was yielded last is done with only if the loop has come for the
+        next one; a callback that is under way ends.
+        """
+        self._closed = True
+        self._wake.set()
+        if self._calls is not None:
+            self._calls.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Callbacks:
+    """The listeners of a store object that call back, and the thread that does so (LI3)."""
+
+    def __init__(self, store: Tells) -> None:
+        self._wake = threading.Event()
+        self._store = weakref.ref(store, lambda _, wake=self._wake: wake.set())  # type: ignore[misc]
+        self._lock = threading.Lock()
+        self._listeners: dict[Listener, _Calling] = {}
+        self._ready: deque[Listener] = deque()
+        self._thread: threading.Thread | None = None
+
+    def add(self, listener: Listener, callback: Callable[[Notice], object]) -> None:
+        """From now on it is called."""
+        with self._lock:
+            self._listeners[listener] = _Calling(callback)
+            self.tell(listener)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="quire-listen", daemon=True)
+                self._thread.start()
+
+    def tell(self, listener: Listener) -> None:
+        """There may be something for it. By any thread, and under any lock of the store."""
+        self._ready.append(listener)
+        self._wake.set()
+
+    def end(self, listener: Listener) -> None:
+        """It is called no more."""
+        with self._lock:
+            calling = self._listeners.pop(listener, None)
+        if calling is not None:
+            calling.withdraw()
+        self._wake.set()
+
+    def _run(self) -> None:
+        due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
+        while self._goes_on():
+            self._wake.wait(max(0.0, due - _ENV.monotonic()))
+            self._wake.clear()
+            if _ENV.monotonic() >= due:
+                due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
+                with self._lock:
+                    self._ready.extend(self._listeners)
+            for _ in range(len(self._ready)):
+                listener = self._ready.popleft()
+                calling, store = self._listeners.get(listener), self._store()
+                if calling is not None and store is not None:
+                    self._turn(store, listener, calling)
+                del store
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if self._listeners and self._store() is not None:
+                return True
+            for listener in self._listeners:
+                listener._closed = True
+            self._listeners.clear()
+            self._thread = None
+            return False
+
+    def _turn(self, store: Tells, listener: Listener, calling: _Calling) -> None:
+        """Look for one of them, and call if there is something."""
+        calling.withdraw()
+        course = listener._course
+        try:
+            found = course.look(store)
+            if found is None:
+                wake = partial(self.tell, listener)
+                calling.withdraw = store.integration.when_ready(course.awaited, wake)
+            elif listener in self._listeners:  # else it was closed meanwhile
+                calling.call(found)
+                self.tell(listener)
+                if listener.closed and course.asked.name is not None:  # by its callback
+                    course.keep(store)
+        except BaseException as error:  # noqa: BLE001 - it has ended, and the others go on
+            if not isinstance(error, StoreClosed):
+                listener._error = error
+                log_failure(_log, error, "a listener of %s has ended", course.asked.source)
+            listener._closed = True  # last: who sees it finds the rest
+            self.end(listener)
+
+
+class _Calling:
+    """A callback, and what withdraws that its listener waits."""
+
+    def __init__(self, callback: Callable[[Notice], object]) -> None:
+        self._callback = callback
+        self.withdraw: Callable[[], object] = lambda: None
+
+    def call(self, notice: Notice) -> None:
+        """What it raises is logged."""
+        try:
+            check_done("callback", self._callback, self._callback(notice))
+        except BaseException as error:  # noqa: BLE001 - of somebody else's code; it is logged
+            log_failure(_log, error, "a callback of a listener failed: %.200r", self._callback)
+
+
+def add_listener(
+    store: CallsBack, asked: ListenerAsked, callback: Callable[[Notice], object] | None
+) -> Listener:
+    """See `Listeners.add`."""
+    if callback is not None:
+        check_function("callback", callback, "give a function that takes a Notice")
+    course = Course(asked)
+    course.begin(store)
+    if callback is None:
+        return Listener(store, course)
+    with _adding:
+        if store._callbacks is None:
+            store._callbacks = Callbacks(store)
+    listener = Listener(store, course, store._callbacks)
+    store._callbacks.add(listener, callback)
+    return listener
+
+
+def listed(values: dict[str, bytes]) -> list[ListenerInfo]:
+    """The durable registrations, of the values of `STATE`. Raises StoreCorrupt."""
+    return [Place.of(name, value).info(name) for name, value in values.items()]
+
+
+def remove_place(store: Tells, name: str) -> bool:
+    """Remove a durable registration; whether it was there."""
+    key = check_name(name, "listener")
+    with store.transaction() as txn:
+        found = txn.get_value(STATE, key)
+        if found is not None:
+            txn.set_value(STATE, key, None)
+    return found is not None

@@ -1,0 +1,97 @@
+"""Hearing of messages that are put, or that leave: `store.listeners`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+from quire.calls.call_table import look
+from quire.interface.listening import Listener
+from quire.limits import HEARD_AT_ONCE
+from quire.reports.info import ListenerInfo, Notice
+from quire.selectors.condition import Where
+
+Hears: TypeAlias = Literal["put", "removal"]
+
+
+class Listeners(Protocol):
+    """`store.listeners`: who hears of messages, after the commit and never before.
+
+    What every method raises is told with `Store`.
+    """
+
+    def add(
+        self,
+        source: str,
+        callback: Callable[[Notice], object] | None = None,
+        *,
+        group: int = 0,
+        where: Where | None = None,
+        on: Hears = "put",
+        name: str | None = None,
+        backlog: bool = True,
+        max_ids: int = HEARD_AT_ONCE,
+    ) -> Listener:
+        """Hear of messages from now on: by a function that is called, or by the loop over this.
+
+            with store.listeners.add("orders", group=7) as notices:
+                for notice in notices:
+                    print(notice.ids)
+
+        A `Notice` has the ids of messages, up to `max_ids`, and reserves nothing: who comes too
+        late gets None. It joins what was committed since the last one, and leaves no id out. Of
+        messages that had gone by before the listener looked it says how many they were (`missed`).
+
+        `source`: a queue; where `on` is "removal" a work queue or "topic/subscription", and what is
+        told is what readers have got and committed, or what has expired or was moved away. `group`:
+        0 hears all; else messages of this group and those of group 0. `where`: a selector or a
+        template that a message has to fit. `backlog`: begin with what is in the queue already,
+        which is told to this listener alone; not of removals.
+
+        `callback`: called in a thread of this store object, one after another for all listeners of
+        it, without a lock: it may use the store. What it raises is logged (`quire.callbacks`).
+
+        `name`: durable. Where the listener is, is kept in the store under the name whenever a
+        notice is done with (its callback has returned, or the loop comes for the next one), and who
+        adds it again goes on there, after a restart or with another owner, too: each message is
+        told at least once. One that listens under a name ends when another one does so, too.
+
+        Raises QueueNotFound, SubscriptionNotFound, InvalidSelector, InvalidArgument; also where the
+        name is of a listener for something else: `remove` that first.
+        """
+
+    @look
+    def hear(
+        self,
+        source: str,
+        position: int | None = None,
+        *,
+        group: int = 0,
+        where: Where | None = None,
+        on: Hears = "put",
+        until: int | None = None,
+        max_ids: int = HEARD_AT_ONCE,
+    ) -> Notice:
+        """What a listener that is at the position would be told: listening by asking.
+
+        `position`: that of a `Notice`, from which on is told; 0: all that the queue keeps; None:
+        nothing is told but the position after all that was committed until now. It is a position in
+        the queue; of removals it is the number of the next message that leaves. `until`: a position
+        to end before, of a queue's messages that were there before anybody listened: of them those
+        are told that are kept still, and none is missed. The others as for `add`. Who asks again
+        within a minute misses nothing of what readers are faster with, up to some thousand
+        messages.
+
+        Raises QueueNotFound, SubscriptionNotFound, PositionLost (another queue has the name now),
+        InvalidSelector, InvalidArgument, StoreCorrupt.
+        """
+
+    def list(self) -> builtins.list[ListenerInfo]:
+        """The durable registrations, by name. Raises StoreCorrupt for one that is not readable."""
+
+    def remove(self, name: str) -> bool:
+        """Remove a durable registration; whether it was there. Who listens under the name ends.
+
+        Raises InvalidArgument.
+        """
