@@ -552,14 +552,12 @@ AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes i
 AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by what it is
 
 # --- finding ---
-
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
 MAX_INDEXED_NAME = 200  # characters of such a name
 MAX_INDEXED = 16  # attributes or columns of a queue that are indexed
 
 # --- errors ---
-
 # Among so many names it is looked for the one that was meant, which takes some milliseconds; a name
 # that is longer or shorter by more characters was not.
 NEAR_NAMES = 1000
