@@ -87,8 +87,10 @@ class Compared:
         """For each row whether it is true."""
         import pyarrow.compute as pc
 
-        array = columns(self.column)
-        return pc.call_function(_FUNCTION[self.sign], [array, self.scalar])
+        array, scalar = columns(self.column), self.scalar
+        if isinstance(scalar, pa.DoubleScalar) and pa.types.is_integer(array.type):
+            array = array.cast(pa.float64(), safe=False)  # those of more than 53 bits are rounded
+        return pc.call_function(_FUNCTION[self.sign], [array, scalar])
 
     def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
         """Whether any row of a block that reaches so far may be chosen."""
@@ -98,6 +100,10 @@ class Compared:
         if reach.nulls == count:
             return False
         least, greatest, value = reach.least, reach.greatest, plain(self.value)
+        if isinstance(value, float):  # as `mask` compares whole numbers
+            least, greatest = (
+                float(end) if isinstance(end, int) else end for end in (least, greatest)
+            )
         with suppress(TypeError):  # of decimals only the digits are told
             if self.sign in ("=", "<", "<=") and least is not None and value < least:
                 return False

@@ -60,6 +60,18 @@ def test_columns_are_asked_by_name(text: str, expected: set[int]) -> None:
     assert {row["id"] for row, is_one in zip(ROWS, found, strict=True) if is_one} == expected
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 2**63 - 1])
+def test_whole_numbers_of_64_bits_are_compared_with_doubles(number: int) -> None:
+    """As the nearest double: none is too large."""
+    block = row_block_of(WORDS, [{"id": number}] * 12)
+    reaches = {"id": _reach([number])}
+    nearest = repr(float(number))
+    for text in (f"id = {nearest}", f"id BETWEEN {nearest} AND {nearest}", f"{nearest} >= id"):
+        assert chosen(block, text, WORDS) == [True] * 12
+        assert condition(text, WORDS).may(reaches, 12)
+    assert chosen(block, "id > 0.5", WORDS) == [number > 0] * 12
+
+
 def test_a_block_that_is_older_than_a_column() -> None:
     """It has nulls there."""
     later = f"{WORDS}, n int, s string, b boolean, t timestamp"
