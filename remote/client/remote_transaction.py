@@ -54,7 +54,7 @@ from quire.errors import (
 )
 from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.single_calls import Streaming, TransactionCalls
-from quire.interface.starts import Start
+from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Payloads, Transaction
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.messages.message import Message
@@ -412,7 +412,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         check_timeout(timeout)  # it has an end, where the wait for a message need not
-        self.make(_SEEK, _SEEK.given((source, to, timeout), {}))
+        self.make(_SEEK, _SEEK.given((source, check_start(to), timeout), {}))
 
     @call
     def enter(self, key: str, version: int) -> None:

@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from quire.definitions.row_schema import check_schema
 from quire.errors import InvalidArgument, RemoteError
-from quire.interface.starts import check_start
 from quire.messages.message import Message
-from quire.messages.message_id import MessageId
+from quire.messages.message_id import KnownId, MessageId, id_of
 from quire.remote.limits import LOOK_CHARACTERS, SPAN_LEVELS
 from quire.selectors.template import ANY, Template
 
@@ -34,6 +33,7 @@ _TEXT: Final = 3  # with half a character, which is no UTF-8
 _SPAN: Final = 4  # of time, in microseconds
 _INT: Final = 5  # of more than 64 bits, in decimal digits
 _PRESENT: Final = 6  # in a template: with any value
+_ID: Final = 7  # of a message
 _US: Final = timedelta(microseconds=1)
 
 
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Message):
         return msgspec.msgpack.Ext(_MESSAGE, _encode([value.queue, value.id]))
     if isinstance(value, MessageId):
-        return check_start(value)
+        return msgspec.msgpack.Ext(_ID, _encode(int(value)))
     if isinstance(value, pa.Schema):
         return check_schema("schema", value)
     kinds: tuple[type, ...] = int, str, float, bytes
@@ -79,6 +79,8 @@ def _extended(code: int, data: memoryview) -> Any:
         return str(data, "utf-8", "surrogatepass")
     if code == _INT:
         return int(str(data, "ascii"))
+    if code == _ID:
+        return id_of(KnownId(msgspec.msgpack.decode(data, type=int)), 0)
     if code == _PRESENT:
         return ANY
     if code == _SPAN:
@@ -117,10 +119,15 @@ def read(kind: type[T], value: object) -> T:
         raise RemoteError(f"what the other side sent cannot be read: {error}") from None
 
 
-def ready(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments before they are sent: a span of time, or a datetime without a zone, would arrive
-    as a text."""
-    return {name: _ready(value, SPAN_LEVELS) for name, value in arguments.items()}
+def ready(arguments: Mapping[str, object]) -> msgspec.Raw:
+    """The bytes of arguments, in a map that is sent: what cannot be is refused before.
+
+    A span of time, or a datetime without a zone, would arrive as a text. Raises InvalidArgument,
+    TransactionError.
+    """
+    return msgspec.Raw(
+        encode_map({name: _ready(value, SPAN_LEVELS) for name, value in arguments.items()})
+    )
 
 
 def _ready(value: Any, levels: int) -> Any:
