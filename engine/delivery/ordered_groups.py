@@ -245,6 +245,12 @@ class Groups:
         self._hold(group, number, position, taker)
         return True
 
+    def may_have(self, number: int, taker: object) -> bool:
+        """Whether the group (0: none) is the taker's, or nobody's (OG1)."""
+        group = self._groups.get(number)
+        holder = group.holder if isinstance(group, _MessageGroup) else None
+        return holder is None or holder is self._holders.get(taker)
+
     def _hold(self, group: _MessageGroup, number: int, position: int, taker: object) -> None:
         if group.holder is None:
             holder = self._holders[taker] = self._holders.get(taker) or _Holder(taker)

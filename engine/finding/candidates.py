@@ -85,16 +85,18 @@ class Finder:
         most: int,
         wanted: Wanted,
         passed: Passed | None = None,
+        may_have: Callable[[int], bool] = lambda _: True,
     ) -> list[Candidate]:
         """Up to `most` of them. `wanted`: which positions of those that are found count.
 
-        Raises StoreCorrupt, QueueNotFound.
+        `may_have`: whether those of a group do. Raises StoreCorrupt, QueueNotFound.
         """
         properties = queue.config.properties
         found = (
             each
             for part, position, rows in self._matching(queue, subscription, choice, passed)
             for each in _ranked(part, position, wanted((rows + position).tolist()), properties)
+            if not each.group or may_have(each.group)
         )
         if _in_commit_order(properties):
             return [each for each, _ in zip(found, range(most), strict=False)]
@@ -114,6 +116,9 @@ class Finder:
         for start, end in self._ranges(queue, subscription, choice, passed):
             for position, part in self._delivery.parts(queue, start, end):
                 rows = rows_of(part, choice)
+                if len(rows) and subscription.wanted is not None:  # the rest counts as read
+                    asked = rows_of(part, Choice(condition=subscription.wanted))
+                    rows = np.intersect1d(rows, asked, assume_unique=True)
                 if len(rows):
                     if passed is not None:
                         passed.note(position, rows)

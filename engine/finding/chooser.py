@@ -82,11 +82,12 @@ class Chooser:
             left = deadline - self._env.monotonic()
             if runs or is_gone or not wanted():
                 return runs
-            if left <= 0:
-                if held is not None:
-                    raise self._locked(queue, subscription, held)
+            if left <= 0 and held is not None:
+                raise self._locked(queue, subscription, held)
+            if left <= 0 and not subscription.has_unseen:
                 return []
-            self._wait(asking, held, seen, min(left, due))
+            if left > 0:
+                self._wait(asking, held, seen, min(left, due))
 
     def _try(self, asking: Asking, passed: Passed | None) -> Tried:
         """What may be taken now, or why nothing may."""
@@ -97,17 +98,25 @@ class Chooser:
             with queue.lock:
                 return [each for each in positions if subscription.may_choose(each)]
 
+        def may_have(group: int) -> bool:
+            with queue.lock:
+                return by_id or subscription.may_have(group, taker)
+
         runs: DeliveryRuns = []
         while True:
             found = self._finder.candidates(
-                queue, subscription, asking.choice, asking.most, list if by_id else free, passed
-            )
+                queue, subscription, asking.choice, asking.most, list if by_id else free, passed,
+                may_have,
+            )  # fmt: skip
+            held = None
             try:
                 with queue.lock:
                     queue.check_there(subscription)
                     if not subscription.is_guarded or subscription.admits(taker):
                         for each in found:
                             self._take(subscription, each, taker, asking.purpose, runs)
+                    if by_id and not runs:  # before who has it gives it back
+                        held = self._held(subscription, found)
             except BaseException:
                 self._delivery.give_back(queue, subscription, runs)
                 raise
@@ -116,10 +125,12 @@ class Chooser:
                     self._delivery.hand_out(queue, subscription, runs)
                 return Tried(runs)
             if by_id:
-                return Tried(runs, not found, self._held(queue, subscription, found))
+                return Tried(runs, not found, held)
             with queue.lock:
                 if not found or any(subscription.may_choose(each.position) for each in found):
-                    return Tried(runs)  # their group, or the subscription, is somebody else's
+                    return Tried(
+                        runs
+                    )  # the subscription is somebody else's, or has to be looked at
             # others were faster
 
     def _take(
@@ -140,12 +151,11 @@ class Chooser:
         if is_taken:
             runs.append((position, position + 1, subscription.deliveries(position)))
 
-    def _held(self, queue: Queue, subscription: Subscription, found: list[Candidate]) -> int | None:
+    def _held(self, subscription: Subscription, found: list[Candidate]) -> int | None:
         """The position of the one message that is there, but not to be had, if it is in flight."""
         for each in found:
-            with queue.lock:
-                if subscription.is_in_flight(each.position):
-                    return each.position
+            if subscription.is_in_flight(each.position):
+                return each.position
         return None
 
     def _wait(self, asking: Asking, held: int | None, seen: int, seconds: float) -> None:

@@ -441,12 +441,26 @@ class Subscription:
         """Take it, and its group (0: it has none); False: it cannot be delivered now."""
         if not self.may_choose(position):
             return False
-        if self.selection is not None:
-            if not self.selection.take_chosen(position, group, taker):
-                return False
+        if self.selection is None:
+            self.take_part(position, position + 1)
+        elif self.selection.take_chosen(position, group, taker):
             self.delivered += 1
+        else:
+            return False
+        if not self.is_spent(position):
             return True
-        return bool(self.take_part(position, position + 1))
+        self.set_aside(position, position + 1)  # counted before the store was opened
+        return False
+
+    def may_have(self, group: int, taker: object) -> bool:
+        """Whether messages of the group (0: of none) are not others'."""
+        groups = None if self.selection is None else self.selection.groups
+        return groups is None or groups.may_have(group, taker)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether anything was given back that is to be looked at again."""
+        return self.selection is not None and bool(self.selection.unknown)
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""

@@ -475,8 +475,9 @@ class Gets:
         return joined
 
     def held_of(self, subscription: Subscription) -> int:
-        """How many messages of the subscription it has got."""
-        return sum(own[3] - own[2] for own in self.taken if own[5] is subscription)
+        """How many messages of the subscription it has got, or keeps."""
+        rows = [*self.taken, *self.kept]
+        return sum(own[3] - own[2] for own in rows if own[5] is subscription)
 
     def moves(self) -> MovesSection:
         """What it moves, as a section of the commit."""
@@ -495,6 +496,16 @@ class Gets:
             own = queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, None, 0
             self.kept.append(own)
 
+    def keep_no_more(self, subscription: Subscription | None = None) -> None:
+        """What it has kept, of all or of this one, is there again."""
+        for index in reversed(range(len(self.kept))):
+            _, _, lo, hi, queue, own, _, _ = self.kept[index]
+            if subscription is None or own is subscription:
+                with queue.lock:
+                    own.give_back(lo, hi, counted=False)
+                    del self.kept[index]  # no call in between
+                    queue.wake()
+
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
@@ -507,12 +518,7 @@ class Gets:
 
     def let_go(self) -> None:
         """What it was to move, or has kept, is others' again; may be called again."""
-        while self.kept:
-            _, _, lo, hi, queue, subscription, _, _ = self.kept[-1]
-            with queue.lock:
-                subscription.give_back(lo, hi, counted=False)
-                del self.kept[-1]  # no call in between
-                queue.wake()
+        self.keep_no_more()
         for subscription, (queue, _, _) in list(self.seeks.items()):
             self._context.delivery.let_go(queue, subscription, self)
             self.seeks.pop(subscription, None)

@@ -538,6 +538,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 raise
             gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
+            gets.keep_no_more(subscription)  # nobody else gets any of it until the end
 
     # Ledger and states
 

@@ -121,6 +121,26 @@ def test_what_others_have_is_passed_over(store: AnyStore) -> None:
             assert other.count("q", where=RED_TWO) == 2
 
 
+@pytest.mark.parametrize("order", ["commit", "priority"])
+def test_groups_that_others_have_are_passed_over(store: AnyStore, order: str) -> None:
+    """The first that fits of those that may be had, however many of others come before it."""
+    store.create_queue("q", grouped=True, order=order)
+    for key in "abc":
+        for n in range(3):
+            store.put("q", f"{key}{n}".encode(), group_key=key, attributes={"n": str(n)})
+    with store.transaction() as txn, store.transaction() as other:
+        assert txn.get_many("q", 2).payloads() == [b"a0", b"a1"]
+        got = other.get("q", where="n > 0")
+        assert got is not None
+        assert got.payload == b"b1"
+        assert other.get_many("q", where="n <> 1").payloads() == [b"b0", b"b2", b"c0", b"c2"]
+        assert txn.get_many("q", where="n >= 0").payloads() == [b"a2"]
+        other.rollback()
+        assert txn.read_many("q", where="n = 2", hold=True).payloads() == [b"b2", b"c2"]
+        txn.rollback()
+    assert len(store.get_many("q")) == 9
+
+
 def test_one_that_fits_is_waited_for(store: AnyStore) -> None:
     """Others that come meanwhile do not end the wait, and are there."""
     store.create_queue("q")

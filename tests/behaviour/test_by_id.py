@@ -129,6 +129,24 @@ def test_what_is_held_stays_and_is_nobody_elses(store: AnyStore, kind: str) -> N
     assert store.queue("dead").messages == 1
 
 
+def test_who_holds_a_message_may_move_the_subscription(store: AnyStore) -> None:
+    """What it holds is nobody else's until the end, and then there again."""
+    store.create_queue("t", kind="topic")
+    store.subscribe("t", "a")
+    store.subscribe("t", "b")  # which keeps what the other one reads
+    ids = [store.put("t", b"%d" % n) for n in range(4)]
+    assert store.get("t/a") is not None
+    for ending in ("rollback", "commit"):
+        with store.transaction() as txn:
+            assert txn.read("t/a", id=ids[2], hold=True) is not None
+            txn.seek("t/a", "earliest")
+            assert store.get("t/a", id=ids[2]) is None
+            getattr(txn, ending)()
+        info, _ = store.subscriptions("t")
+        assert (info.delivered, info.pending) == (0, 3 + (ending == "commit"))
+    assert store.get_many("t/a").payloads() == [b"0", b"1", b"2", b"3"]
+
+
 def test_what_another_one_has_is_waited_for(store: AnyStore) -> None:
     """Until that one ends; LockTimeout leaves the transaction as it was."""
     ids = filled(store, "plain")
@@ -224,6 +242,30 @@ def test_of_a_topic_each_subscription_has_its_own(store: AnyStore) -> None:
         assert txn.get("t/b", id=ids[1]) is not None
     assert store.get_many("t/a").payloads() == [b"0"]
     assert store.get_many("t/b").payloads() == [b"0", b"2"]
+
+
+def test_an_id_is_given_as_its_put_has_returned_it(store: AnyStore) -> None:
+    """To each call; before the commit nobody can use it."""
+    store.create_queue("q")
+    with store.transaction() as txn:
+        early, late = txn.put("q", b"early"), txn.put("q", b"late")
+        for look in (txn.get, txn.read):
+            with pytest.raises(TransactionError, match="before its transaction"):
+                look("q", id=early)
+        with pytest.raises(TransactionError, match="before its transaction"):
+            txn.count("q", where=early)
+    with store.transaction() as txn:
+        assert txn.count("q", where=early) == 1
+        assert txn.exists("q", where=early)
+        assert [each.id for each in txn.describe("q", where=late)] == [late]
+        assert txn.read_many("q", where=late, hold=True).payloads() == [b"late"]
+        seen = txn.attributes("q", early)
+        assert seen is not None
+        assert seen.id == early
+        assert txn.remove("q", early)
+    got = store.get("q", where=late)
+    assert got is not None
+    assert got.payload == b"late"
 
 
 @pytest.mark.parametrize("bad", [0, -1, "x", 2.5, True, 1 << 70])

@@ -54,6 +54,28 @@ def test_rules_that_are_altered_hold_after_a_kill(env: SimEnv) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("order", ["commit", "priority"])
+@pytest.mark.parametrize("asked", ["id", "where", "hold"])
+def test_what_was_spent_before_a_kill_is_not_got_by_what_it_is(
+    env: SimEnv, order: str, asked: str
+) -> None:
+    """It was delivered as often as it may be; it goes to the dead letters."""
+    store = make(env, max_deliveries=1, dead_letter="dead", order=order)
+    message_id = store.put("q", b"m", attributes={"a": "x"})
+    assert store.transaction().get("q") is not None
+    store = open_store(env.kill())
+    with store.transaction() as txn:
+        where: Any = "a = 'x'" if asked == "where" else message_id
+        if asked == "hold":
+            assert txn.read("q", id=where, hold=True) is None
+        else:
+            assert not txn.get_many("q", where=where)
+    store.put("q", b"more")  # after a commit the maintenance looks, as no thread does
+    assert store.browse("q").payloads() == [b"more"]
+    assert store.browse("dead").payloads() == [b"m"]
+    store.close()
+
+
 def test_a_named_dead_letter_queue_stays(env: SimEnv) -> None:
     """Also where nothing goes there now: every other property could not be altered any more."""
     store = make(env, max_deliveries=1, dead_letter="dead")
