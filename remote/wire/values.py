@@ -11,7 +11,7 @@ passed over, and those that are missing have their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -69,23 +69,31 @@ def _unsent(value: object) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(_UNSENT, looks)
 
 
+def _message(data: memoryview) -> Message:
+    queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
+    return Message(number, queue, b"")
+
+
+def _number(data: memoryview) -> int:
+    return msgspec.msgpack.decode(data, type=int)
+
+
+_EXTENDED: Final[Mapping[int, Callable[[memoryview], Any]]] = {
+    _UNSENT: lambda data: Unsent(str(data, "utf-8", "replace")),
+    _MESSAGE: _message,
+    _TEXT: lambda data: str(data, "utf-8", "surrogatepass"),
+    _SPAN: lambda data: timedelta(microseconds=_number(data)),
+    _INT: lambda data: int(str(data, "ascii")),
+    _PRESENT: lambda _: ANY,
+    _ID: lambda data: id_of(KnownId(_number(data)), 0),
+}
+
+
 def _extended(code: int, data: memoryview) -> Any:
-    if code == _UNSENT:
-        return Unsent(str(data, "utf-8", "replace"))
-    if code == _MESSAGE:
-        queue, number = msgspec.msgpack.decode(data, type=tuple[str, int])
-        return Message(number, queue, b"")
-    if code == _TEXT:
-        return str(data, "utf-8", "surrogatepass")
-    if code == _INT:
-        return int(str(data, "ascii"))
-    if code == _ID:
-        return id_of(KnownId(msgspec.msgpack.decode(data, type=int)), 0)
-    if code == _PRESENT:
-        return ANY
-    if code == _SPAN:
-        return timedelta(microseconds=msgspec.msgpack.decode(data, type=int))
-    raise ValueError(f"a value of kind {code} is none")
+    read = _EXTENDED.get(code)
+    if read is None:
+        raise ValueError(f"a value of kind {code} is none")
+    return read(data)
 
 
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=_plain).encode
