@@ -86,7 +86,7 @@ def compose(opened: Opened) -> Parts:
     checkpointer = Checkpointer(opened, sequencer)
     definitions = Definitions(env, state, committer, journal.max_group_bytes)
     dead_letters, retention = DeadLetters(context), Retention(context)
-    room = Room(context, definitions, retention)
+    room = Room(context, definitions, retention, dead_letters)
     leases = Leases(env, places, journal)
     temporary = Temporary(env, state, definitions, context.delivery)
     schedules = Schedules(context, definitions)

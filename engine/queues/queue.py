@@ -142,8 +142,7 @@ class Queue(QueueEffects):
     @property
     def has_rules(self) -> bool:
         """Whether messages leave it by themselves, or count as read."""
-        asks = any(each.where is not None for each in self.subscriptions.values())
-        return asks or self.config.properties.has_rules
+        return self.space.passes or self.config.properties.has_rules
 
     @property
     def block_bytes(self) -> int:
@@ -205,6 +204,7 @@ class Queue(QueueEffects):
         is_read = len(self.subscriptions) > (self.keeper is not None)
         self.is_unread = self.config.kind == TOPIC and not (lets_go or is_read)
         self.space.is_unread = self.is_unread
+        self.space.passes = any(each.where is not None for each in self.subscriptions.values())
         self.asks_more = self.grants or (self.is_unread and not self._was_told)
 
     def tell_unread(self) -> None:

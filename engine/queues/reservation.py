@@ -43,8 +43,8 @@ class Space:
 
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
-        "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "pending_bytes",
-        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
+        "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "passes",
+        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
         "stopped", "strategy", "used",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class Space:
         self.strategy = strategy
         self.room: threading.Condition | None = None  # of commits that wait for space
         self.is_unread = False  # nobody reads, and nothing gives way
+        self.passes = False  # what is not asked for counts as read
         self.limit(config)
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -321,5 +322,6 @@ class Space:
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
             f"{self.open_transactions} open and {self.prepared} prepared transactions); {remedy}"
         )
-        error.queue, error.refused, error.has_remedy = self.name, refused, self.has_remedy
+        error.queue, error.refused = self.name, refused
+        error.has_remedy = self.has_remedy or self.passes
         return error

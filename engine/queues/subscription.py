@@ -374,9 +374,13 @@ class Subscription:
 
     @property
     def has_gone(self) -> bool:
-        """Whether there is anything spent, expired or not asked for."""
-        is_unwanted = self.selection is not None and bool(self.selection.unwanted)
-        return is_unwanted or bool(self.spent) or bool(self.expired)
+        """Whether there is anything spent or expired."""
+        return bool(self.spent) or bool(self.expired)
+
+    @property
+    def has_unwanted(self) -> bool:
+        """Whether there is anything that it does not ask for, and nobody takes to pass it by."""
+        return self.selection is not None and bool(self.selection.unwanted)
 
     # What is taken by its position
 

@@ -205,14 +205,11 @@ class Gets:
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
     ) -> tuple[int, list[tuple[Message, str]]]:
-        """Take what is spent, expired or not asked for: how many, and those that are to be kept.
+        """Take what is spent or expired: how many, and those that are to be kept.
 
         Of these `most` at once, and with each, why nobody else gets it any more.
         """
         self._is_counted = False
-        passed = self._unwanted(queue, subscription, EXPIRED_AT_ONCE)
-        if passed:
-            return passed, []
         with queue.lock:
             if subscription.expired and not queue.config.properties.keep_expired:
                 most = EXPIRED_AT_ONCE
@@ -237,8 +234,9 @@ class Gets:
             why = [TOO_OFTEN] * len(messages)
         return end - start, list(zip(messages, why, strict=True))
 
-    def _unwanted(self, queue: Queue, subscription: Subscription, most: int) -> int:
+    def unwanted(self, queue: Queue, subscription: Subscription, most: int) -> int:
         """Take what the subscription does not ask for: how many, at most so many."""
+        self._is_counted = False
         left = most
         for _ in range(PURGED_RUNS - len(self.taken)):
             with queue.lock:

@@ -5,6 +5,7 @@
   full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
 - It keeps its payload and header; attributes say where it comes from, and why it is here, as far as
   there is room for them beside its own. A row goes to a queue of bytes as an Arrow stream.
+- What a subscription does not ask for counts as read once that is committed here, too.
 - What the other queue can never take, as it is too large, holds up none of those behind it, but
   where there are more than `STUCK_AT_ONCE` such.
 """
@@ -22,7 +23,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
 from quire.errors import InvalidArgument, QueueFull, QuireError
-from quire.limits import DEAD_LETTERS_AT_ONCE, STUCK_AT_ONCE
+from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
 from quire.messages.message import SETTABLE, Message
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
@@ -35,6 +36,7 @@ class DeadLetters:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._moving = threading.local()
+        self._passing = threading.RLock()
         self.last_error: str | None = None
 
     def move_all(self) -> None:
@@ -64,6 +66,7 @@ class DeadLetters:
         self._moving.is_here = True
         stuck: list[OwnTransaction] = []
         try:
+            self.pass_by(queue, subscription)
             self._move_all_of(queue, subscription, stuck)
         except QuireError as error:
             self.last_error = f"dead letters of {queue.name!r}: {error}"
@@ -72,6 +75,15 @@ class DeadLetters:
             for txn in stuck:
                 txn.rollback()
             self._moving.is_here = False
+
+    def pass_by(self, queue: Queue, subscription: Subscription) -> None:
+        """What it does not ask for counts as read, once this returns. Raises what is in the way."""
+        with self._passing:
+            while subscription.has_unwanted and not (queue.dropped or subscription.removed):
+                with OwnTransaction(self._context, "maintenance") as txn:
+                    if not txn.getting(Gets.unwanted, queue, subscription, EXPIRED_AT_ONCE):
+                        break
+                    txn.commit()
 
     def _move_all_of(
         self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]

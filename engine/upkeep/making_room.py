@@ -2,8 +2,9 @@
 
 Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 
-- Nothing is done but what the queue's properties say (`grow_to`, `keep_...`, `overflow`), in this
-  order, and only where something was refused.
+- What no subscription asks for is read first, as the maintenance notes it a moment later.
+- Nothing else is done but what the queue's properties say (`grow_to`, `keep_...`, `overflow`), in
+  this order, and only where something was refused.
 - What is done is durable before what was refused is tried again, and stays also if that is rolled
   back.
 - Only messages that nobody holds give way: of a topic those that no subscription has in flight,
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from quire.batches.delivered_messages import Messages
@@ -35,7 +37,7 @@ from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 
-from .dead_letters import put_letter
+from .dead_letters import DeadLetters, put_letter
 from .own_transaction import MessageRuns, OwnTransaction
 from .retention import Retention
 
@@ -47,10 +49,17 @@ OVERFLOW: Final = "overflow"
 class Room:
     """See the module. Thread-safe."""
 
-    def __init__(self, context: Context, definitions: Definitions, retention: Retention) -> None:
+    def __init__(
+        self,
+        context: Context,
+        definitions: Definitions,
+        retention: Retention,
+        dead_letters: DeadLetters,
+    ) -> None:
         self._context = context
         self._definitions = definitions
         self._retention = retention
+        self._dead_letters = dead_letters
         self._one_at_a_time = threading.RLock()
         self._is_making = False
 
@@ -61,11 +70,14 @@ class Room:
         if full.refused[0] == TIMED:
             self._definitions.obey_times(queue)
             return True
-        return queue.config.properties.has_remedy and self._make_room(queue, full)
+        may_be_made = queue.config.properties.has_remedy or queue.space.passes
+        return may_be_made and self._make_room(queue, full)
 
     def _make_room(self, queue: Queue, full: QueueFull) -> bool:
         properties = queue.config.properties
         with self._one_at_a_time:
+            if queue.space.passes:
+                self._pass_by(queue)
             with queue.lock:
                 has_room = queue.space.lack(full) == (0, 0)
             may_grow = properties.grow_to is not None
@@ -80,6 +92,14 @@ class Room:
                 return False
             finally:
                 self._is_making = False
+
+    def _pass_by(self, queue: Queue) -> None:
+        """What its subscriptions do not ask for counts as read."""
+        with suppress(QuireError):  # what was refused says what is missing
+            for subscription in queue.readers():
+                if subscription.where is not None:
+                    self._context.delivery.look(queue, subscription)
+                    self._dead_letters.pass_by(queue, subscription)
 
     def _gives_way(self, queue: Queue, full: QueueFull) -> bool:
         """The oldest messages, as many as there is no room for; whether there were any."""

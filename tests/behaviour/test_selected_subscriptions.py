@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.errors import InvalidArgument, InvalidSelector, SubscriptionExists
+from quire.errors import InvalidArgument, InvalidSelector, QueueFull, SubscriptionExists
 from tests.kit.waiting import eventually
 
 from .forms import AnyStore
@@ -81,6 +81,25 @@ def test_what_it_does_not_ask_for_is_not_there(store: AnyStore, held: bool) -> N
         got = txn.get("t/red", id=puts[-1])
         assert got is not None
         assert got.payload == b"red"
+
+
+@pytest.mark.parametrize("options", [{"capacity": 200_000}, {"max_messages": 10}], ids=str)
+@pytest.mark.parametrize("kind", ["persistent", "volatile"])
+def test_what_nobody_asks_for_never_fills_a_topic(
+    store: AnyStore, kind: Any, options: dict[str, Any]
+) -> None:
+    """A put that finds no room has it passed by first; what is asked for stays."""
+    store.create_queue("t", kind="topic", type=kind, **options)
+    store.subscribe("t", "red", where=RED)
+    store.put("t", b"red", attributes={"colour": "red"})
+    for _ in range(100):
+        store.put("t", b"blue" * 2000, attributes={"colour": "blue"})
+    with store.transaction() as txn:
+        assert txn.get_many("t/red").payloads() == [b"red"]
+        txn.rollback()
+    with pytest.raises(QueueFull):
+        for _ in range(100):
+            store.put("t", b"red" * 2000, attributes={"colour": "red"})
 
 
 def test_what_is_rolled_back_is_there_again(store: AnyStore) -> None:
