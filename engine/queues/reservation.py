@@ -44,8 +44,8 @@ class Space:
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
         "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "passes",
-        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
-        "stopped", "strategy", "used",
+        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
+        "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, InvalidSelector, QueueFull, SubscriptionExists
+from quire.interface.transaction import Transaction
 from tests.kit.waiting import eventually
 
 from .forms import AnyStore
@@ -83,6 +84,13 @@ def test_what_it_does_not_ask_for_is_not_there(store: AnyStore, held: bool) -> N
         assert got.payload == b"red"
 
 
+def put_large(txn: Transaction) -> None:
+    """More of what is asked for than there is room for."""
+    for _ in range(100):
+        txn.put("t", b"red" * 2000, attributes={"colour": "red"})
+    txn.commit()
+
+
 @pytest.mark.parametrize("options", [{"capacity": 200_000}, {"max_messages": 10}], ids=str)
 @pytest.mark.parametrize("kind", ["persistent", "volatile"])
 def test_what_nobody_asks_for_never_fills_a_topic(
@@ -97,9 +105,10 @@ def test_what_nobody_asks_for_never_fills_a_topic(
     with store.transaction() as txn:
         assert txn.get_many("t/red").payloads() == [b"red"]
         txn.rollback()
-    with pytest.raises(QueueFull):
-        for _ in range(100):
-            store.put("t", b"red" * 2000, attributes={"colour": "red"})
+    with store.transaction() as txn:
+        with pytest.raises(QueueFull):
+            put_large(txn)
+        txn.rollback()
 
 
 def test_what_is_rolled_back_is_there_again(store: AnyStore) -> None:
