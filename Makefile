@@ -27,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test check format docs reference crash fuzz bench bench-commit clean
+.PHONY: help setup java demo test check format docs reference crash fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,7 +52,7 @@ demo: $(STAMP) java ## Replay a year of flights through queues and Spark, with a
 
 # SEED is fixed here so that the same commit gives the same result; the long runs draw their own.
 test: SEED := $(or $(SEED),1)
-test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
+test: $(if $(ARGS),check,$(STAMP)) ## Run the checks and all tests but the slow ones (ARGS="-k name")
 	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
 
 check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
@@ -80,6 +80,9 @@ crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 
 fuzz: $(STAMP) ## Run the fuzzers and the model tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m fuzz --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+faults: $(STAMP) ## Put faults into the engine; its tests must catch each (ARGS="--only 3,17")
+	$(BIN)/python scripts/seeded_faults.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(STAMP) ## Run the benchmarks; figures go to bench/results/ (ARGS="--help" shows the choices)
 	$(BIN)/python -m bench $(ARGS)

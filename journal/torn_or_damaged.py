@@ -94,19 +94,26 @@ def _counted(tried: bytearray) -> tuple[int, int]:
 
 def _is_a_bit_away(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
     """Whether it is whole, and the chain's next one, with another bit in its first sector."""
-    for place in range(min(SECTOR_BYTES, len(tried))):
+    said_so = _says(tried, known, generation)
+    # A header that does not say what is known has its wrong bit in itself.
+    for place in range(min(SECTOR_BYTES if said_so else GROUP_HEADER_BYTES, len(tried))):
         for bit in range(8):
             tried[place] ^= 1 << bit
-            header = unpack_group_header(memoryview(tried))
-            if (
-                header.magic == GROUP_MAGIC
-                and (header.store_id, header.lsn, header.previous_lsn) == known
-                and succeeds(header.generation, generation)
-                and _is_whole(tried)
-            ):
+            says_so = _says(tried, known, generation) if place < GROUP_HEADER_BYTES else said_so
+            if says_so and _is_whole(tried):
                 return True
             tried[place] ^= 1 << bit
     return False
+
+
+def _says(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
+    """Whether the header is of the chain's next group."""
+    header = unpack_group_header(memoryview(tried))
+    return (
+        header.magic == GROUP_MAGIC
+        and (header.store_id, header.lsn, header.previous_lsn) == known
+        and succeeds(header.generation, generation)
+    )
 
 
 def _is_whole(tried: bytearray) -> bool:

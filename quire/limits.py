@@ -588,6 +588,10 @@ LONGEST_PAUSE_SECONDS = 30.0
 # How often it is looked, while workers end, whether they have, in seconds.
 STOP_POLL_SECONDS = 0.05
 
+# What images of a simulated machine take in memory that are kept of one run of a crash test; where
+# more are wanted, another run goes on.
+IMAGES_BYTES = 64 << 20
+
 assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS

@@ -10,12 +10,18 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from quire.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
 from quire.testing import Call, SimEnv, SimFile, SimulatedCrash, enumerate_crashes
+from quire.testing.sim_content import SimContent
+from tests.kit.limits import Limits
 
 PAGE = 4096
 SECTOR = 512
@@ -695,6 +701,129 @@ class TestSeam:
         env.lock("/lock", "pid 7")
         with pytest.raises(StoreLocked, match="pid 7"):
             env.lock("/lock", "pid 8")
+
+
+def test_content_is_as_a_bytearray_is(rng: Random) -> None:
+    """Whatever is written, cleared, cut and flipped; the zeros at its end take nothing."""
+    for _ in range(300):
+        content, model = SimContent(), bytearray()
+        for _ in range(rng.randrange(12)):
+            start, length = rng.randrange(60), rng.randrange(40)
+            data = rng.randbytes(length)
+            change = rng.choice(["write", "clear", "grow", "cut", "flip"])
+            if change == "write":
+                content.write(start, data)
+                model.extend(bytes(max(start + length - len(model), 0)))
+                model[start : start + length] = data
+            elif change == "clear":
+                content.clear(start, length)
+                end = max(min(start + length, len(model)), start)
+                model[start:end] = bytes(min(end, len(model)) - min(start, len(model)))
+            elif change == "grow":
+                content.grow(length)
+                model.extend(bytes(max(length - len(model), 0)))
+            elif change == "cut":
+                content.cut(start)
+                del model[start:]
+            else:
+                content.flip(start, data)
+                for index, flip in enumerate(data, start):
+                    if index < len(model):
+                        model[index] ^= flip
+            assert bytes(content) == model
+            assert len(content) == len(model)
+            assert content.read(start, length) == model[start : start + length]
+        copied = content.copy()
+        assert copied.holds(content)
+        copied.write(len(model), b"x")
+        assert not copied.holds(content)
+        assert bytes(content) == model
+    content = SimContent()
+    content.grow(1 << 40)
+    assert content.stored_bytes == 0
+
+
+def test_an_image_crashes_as_the_machine_would_have() -> None:
+    """In the midst of any call: names, bytes, what is uncertain, clocks and chance are the same."""
+
+    def run(env: SimEnv) -> None:
+        env.make_directory("/d")
+        file = env.open_file("/d/a", create=True)
+        env.fail("sync", "a", nth=2)
+        for number in range(8):
+            file.write(number * PAGE, bytes([number]) * PAGE)
+            with suppress(OSError):
+                file.sync()
+        env.open_file("/d/b", create=True, direct=True).write(0, env.aligned_buffer(PAGE))
+        env.rename("/d/b", "/d/c")
+        env.sync_directory("/d")
+        env.remove("/d/a")
+        file.write(0, b"without a name")
+        env.sync_directory("/")
+        env.sync_directory("/d")
+
+    def shown(env: SimEnv) -> list[Any]:
+        files = [(path, env.contents(path), env.durable_contents(path)) for path in env.files()]
+        return [
+            files,
+            env.survivals,
+            env.uncertain,
+            env.used_bytes(),
+            env.now_us(),
+            env.random_u64(),
+        ]
+
+    images: dict[int, SimEnv] = {}
+    env = SimEnv(3)
+    env.within_call = lambda call: images.update(
+        {call.number: env.image(images.get(call.number - 1))}
+    )
+    run(env)
+    assert len(images) > 20
+    for number, image in images.items():
+        crashed = SimEnv(3, crash_at=number)
+        with pytest.raises(SimulatedCrash):
+            run(crashed)
+        with pytest.raises(SimulatedCrash):
+            image.now_us()
+        assert image.uncertain == crashed.uncertain
+        for seed in range(4):
+            assert shown(image.crash(seed=seed)) == shown(crashed.crash(seed=seed))
+
+
+def test_calls_of_other_threads_are_crash_points_too() -> None:
+    """They have runs of their own, as only the workload's thread stands still for an image."""
+    alone: list[int] = []
+
+    def work(env: SimEnv, done: Acknowledged) -> None:
+        alone.append(1)
+        append_log(env, done, early=False)
+        thread = Thread(target=crashing, args=(env,))
+        thread.start()
+        thread.join()
+
+    def crashing(env: SimEnv) -> None:
+        with suppress(SimulatedCrash, OSError):
+            file = env.open_file("/other", create=True)
+            file.write(0, b"x")
+
+    cases = enumerate_crashes(work, check_log, Acknowledged, rounds=0)
+    assert cases == 2 * (1 + 26 + 2) + 2 * (24 + 1)
+    assert len(alone) == 1 + 2 + 25  # what counts, up to each call of the other, for each error
+
+
+def test_images_that_take_much_are_kept_of_several_runs(limits: Limits) -> None:
+    """Each goes on where the one before it has ended; the cases are the same."""
+    runs: list[int] = []
+
+    def work(env: SimEnv, done: Acknowledged) -> None:
+        runs.append(1)
+        append_log(env, done, early=False)
+
+    limits(IMAGES_BYTES=100)
+    cases = enumerate_crashes(work, check_log, Acknowledged, rounds=0)
+    assert cases == 2 * 27 + 2 * 24
+    assert len(runs) > 1 + 1 + 24
 
 
 class Acknowledged(list[int]):

@@ -14,6 +14,7 @@ import errno
 import fnmatch
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 NUMBERED_KINDS = (
     "create",
@@ -34,8 +35,7 @@ class SimulatedCrash(BaseException):
     """The simulated power failed. Not an Exception, so that no handler of errors swallows it."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call; `offset` and `length` are bytes, 0 where they mean nothing."""
 
     number: int

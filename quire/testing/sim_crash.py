@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
-from typing import Literal, TypeVar
+from threading import get_ident
+from typing import Generic, Literal, TypeVar
 
 from quire.errors import QuireError
+from quire.limits import IMAGES_BYTES
 from quire.testing.sim_calls import Call, SimulatedCrash
 from quire.testing.sim_env import SimEnv
 
@@ -42,7 +45,10 @@ def enumerate_crashes(
     new_env: Callable[[int], SimEnv] = SimEnv,
     resume: Workload[Oracle] | None = None,
 ) -> int:
-    """Run `workload` once to count its calls, then once for each crash point; returns the cases.
+    """Run `workload`, and look at what a crash in each of its calls leaves; returns the cases.
+
+    One run counts the calls, a second one keeps an image of the machine in the midst of each, with
+    a copy of the oracle (`copy.deepcopy`), and for each I/O error there is a run of its own.
 
     `workload(env, oracle)` notes in the oracle what was acknowledged to it. After each crash
     `check(env, oracle)` sees the machine that came up again: with all that was not durable lost,
@@ -53,25 +59,16 @@ def enumerate_crashes(
 
     `resume(env, oracle)` takes up the work on a machine that goes on after an error. It is crashed
     at each of its calls after one error in each kind of call on each kind of file; what the oracle
-    knew when the error came is copied for each of them (`copy.deepcopy`).
+    knew when the error came is copied for each of them.
     """
     env = new_env(seed)
     oracle = new_oracle()
     workload(env, oracle)
     calls = list(env.calls.log)
     cases = _check_fates(env, oracle, check, rounds, "after the last call")
-    for call in calls[seed % every :: every]:
-        env = new_env(seed)
-        env.crash_at = call.number
-        oracle = new_oracle()
-        try:
-            workload(env, oracle)
-        except (Exception, SimulatedCrash):
-            if not env.crashed:
-                raise
-        if env.crashed:  # perhaps on another thread, so that nothing was raised here
-            where = f"seed {seed}, crash in {env.calls.log[call.number - 1]}"
-            cases += _check_fates(env, oracle, check, rounds, where)
+    points = calls[seed % every :: every]
+    for call, env, oracle in _Crashes(workload, partial(new_env, seed), new_oracle, points):
+        cases += _check_fates(env, oracle, check, rounds, f"seed {seed}, crash in {call}")
     for call in _failing(calls)[seed % every :: every]:
         env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
         goes_on = env.kill()
@@ -87,6 +84,72 @@ def enumerate_crashes(
             with _CrashNote(f"seed {seed}, error in {call}, and gone on after it"):
                 cases += _resumed(env, oracle, resume, check, rounds=rounds, every=every)
     return cases
+
+
+class _Crashes(Generic[Oracle]):
+    """The machine and the oracle as a crash in each of some calls of a workload leaves them.
+
+    One run is enough for as many as `IMAGES_BYTES` of images hold. A call that another thread than
+    the workload's makes has a run of its own: only that one's steps stand still while it calls.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[Oracle],
+        new_env: Callable[[], SimEnv],
+        new_oracle: Callable[[], Oracle],
+        calls: Sequence[Call],
+    ) -> None:
+        self._workload = workload
+        self._new_env = new_env
+        self._new_oracle = new_oracle
+        self._left = {call.number: call for call in calls}
+        self._images: list[tuple[Call, SimEnv, Oracle]] = []
+        self._bytes = 0
+        self._thread = get_ident()
+
+    def __iter__(self) -> Iterator[tuple[Call, SimEnv, Oracle]]:
+        while self._left:
+            last = self._left[max(self._left)]
+            env, oracle = self._run(last, keep=True)
+            images, self._images, self._bytes = self._images, [], 0
+            for call, image, known in images:
+                del self._left[call.number]
+                yield call, image, known
+            reached = env.crash_at or 0
+            if env.crashed:  # perhaps on another thread, so that nothing was raised
+                yield self._left.pop(reached), env, oracle
+            for number in [number for number in self._left if number < reached]:
+                call = self._left.pop(number)
+                env, oracle = self._run(call)
+                if env.crashed:
+                    yield call, env, oracle
+            if reached == last.number:  # it need not come again
+                self._left.pop(reached, None)
+
+    def _run(self, call: Call, *, keep: bool = False) -> tuple[SimEnv, Oracle]:
+        """Run until the power fails in the call; keep images of those before it, if wanted."""
+        env, oracle = self._new_env(), self._new_oracle()
+        env.crash_at = call.number
+        if keep:
+            env.within_call = partial(self._keep, env, oracle)
+        try:
+            self._workload(env, oracle)
+        except (Exception, SimulatedCrash):
+            if not env.crashed:
+                raise
+        return env, oracle
+
+    def _keep(self, env: SimEnv, oracle: Oracle, call: Call) -> None:
+        number = call.number
+        if number not in self._left or number == env.crash_at or get_ident() != self._thread:
+            return
+        if self._bytes > IMAGES_BYTES:
+            env.crash_at = number  # the next run goes on from here
+            return
+        image = env.image(self._images[-1][1] if self._images else None)
+        self._bytes += image.disk.own_bytes
+        self._images.append((self._left[number], image, copy.deepcopy(oracle)))
 
 
 def _resumed(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from quire.testing.sim_inode import Outcome, SimInode
 
@@ -60,6 +60,8 @@ class SimDisk:
         self.root = SimDirectory()
         self.pending: list[NameChange] = []  # all that are not durable, in order
         self.uncertain: set[NameChange] = set()  # those of them that no sync makes durable
+        self.imaged: dict[SimInode, SimInode] = {}  # of an image: files of the disk, and its own
+        self.own_bytes = 0  # of an image: what it does not share
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -199,12 +201,40 @@ class SimDisk:
         """A disk of its own, with all that its process had done and nothing decided."""
         return copy.deepcopy(self)
 
+    def image(self, earlier: SimDisk | None) -> SimDisk:
+        """A copy to fail from. Files whose bytes an `earlier` one has share them."""
+        known = {} if earlier is None else earlier.imaged
+        image = SimDisk()
+        for inode in self._inodes():
+            if inode not in image.imaged:
+                copied = image.imaged[inode] = inode.image(known.get(inode))
+                if inode not in known or copied.durable is not known[inode].durable:
+                    image.own_bytes += copied.durable.stored_bytes
+        memo: dict[int, Any] = {id(inode): copied for inode, copied in image.imaged.items()}
+        image.root, image.pending, image.uncertain = copy.deepcopy(
+            (self.root, self.pending, self.uncertain), memo
+        )
+        return image
+
+    def _inodes(self) -> Iterator[SimInode]:
+        """All that have a name, had one, or may have one again; some more than once."""
+        named = [node for change in self.pending for _, _, node in change.names]
+        nodes = [self.root, *named, *(change.removed for change in self.pending)]
+        for node in nodes:
+            if isinstance(node, SimInode):
+                yield node
+            elif node is not None:
+                for directory in self._directories(node, set()):
+                    for entry in (*directory.entries.values(), *directory.durable.values()):
+                        if isinstance(entry, SimInode):
+                            yield entry
+
     def files(self) -> Iterator[tuple[str, SimInode]]:
         """All files that have a name, by path."""
         yield from walk(self.root, "")
 
     def used_pages(self) -> int:
-        return sum(len(inode.pages) for _, inode in self.files())
+        return used_pages(self.root)
 
     def after_power_failure(
         self, random: Random, mood: Outcome | None
@@ -285,6 +315,14 @@ def split(path: str) -> tuple[str, ...]:
     """The names on the way to a path; a relative one begins at the root."""
     normal = posixpath.normpath("/" + path)
     return tuple(name for name in normal.split("/") if name)
+
+
+def used_pages(directory: SimDirectory) -> int:
+    """Of all files below."""
+    return sum(
+        used_pages(node) if isinstance(node, SimDirectory) else len(node.pages)
+        for node in directory.entries.values()
+    )
 
 
 def walk(directory: SimDirectory, path: str) -> Iterator[tuple[str, SimInode]]:

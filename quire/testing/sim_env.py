@@ -105,8 +105,10 @@ class SimEnv:
 
     `crash_at` is the number of the call (see `CallLog`) in whose middle the power fails, and may
     be set at any time. `before_call` is called before each numbered call, without any lock, so
-    that a test can hold one thread there and let another go on. `direct` says whether the disk
-    grants direct files. `survivals` tells what the crash that this environment comes from did.
+    that a test can hold one thread there and let another go on. `within_call` is called in the
+    midst of each, where `crash_at` would crash it: for an `image`, and no other call. `direct` says
+    whether the disk grants direct files. `survivals` tells what the crash that this environment
+    comes from did.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class SimEnv:
         self.calls = CallLog()
         self.crashed = False
         self.before_call: Callable[[Call], None] | None = None
+        self.within_call: Callable[[Call], None] | None = None
         self.survivals: list[Survival] = []
         self.guard = threading.RLock()
         self.clock_us = START_US
@@ -162,6 +165,19 @@ class SimEnv:
             env = self._restarted(disk, random.getrandbits(63))
             env.survivals = survivals
             return env
+
+    def image(self, earlier: SimEnv | None = None) -> SimEnv:
+        """This machine as it is now, crashed; this one goes on. Its `crash` tells what is left.
+
+        It shares the bytes of the files that have not changed with an `earlier` image.
+        """
+        with self.guard:
+            image = SimEnv(self.seed, capacity_bytes=self.capacity_bytes, direct=self.direct)
+            image.crashed = True
+            image.disk = self.disk.image(None if earlier is None else earlier.disk)
+            image.calls.last_number = self.calls.last_number
+            self._pass_on(image)
+            return image
 
     def kill(self) -> SimEnv:
         """The machine after its process was killed: all that was written is still there.
@@ -219,10 +235,8 @@ class SimEnv:
         flips = mask if isinstance(mask, bytes) else bytes([mask])
         with self.guard:
             inode = self.disk.file(path)
-            for content in (inode.cache, inode.durable):
-                for index, flip in enumerate(flips, offset):
-                    if index < len(content):
-                        content[index] ^= flip
+            inode.cache.flip(offset, flips)
+            inode.durable.flip(offset, flips)
 
     def contents(self, path: str) -> bytes:
         """What the file holds, as reads see it. Not a call."""
@@ -434,6 +448,8 @@ class SimEnv:
 
     def crash_point(self, call: Call) -> None:
         """In the middle of a call: its change is made, and not durable."""
+        if self.within_call is not None:
+            self.within_call(call)
         if call.number == self.crash_at:
             self.crashed = True
             raise SimulatedCrash(f"the simulated power failed in call {call.number}: {call}")
@@ -465,7 +481,7 @@ class SimEnv:
         if not inode.protected or not self.forbids_overwrite(inode.path):
             return
         hit = inode.protected.intersection(pages_of(offset, len(data)))
-        if hit and inode.cache[offset : offset + len(data)] != data:
+        if hit and inode.cache.read(offset, len(data)) != data:
             raise AssertionError(
                 f"write of {len(data)} bytes at {offset} of {inode.path} overwrites synced pages"
                 f" {sorted(hit)} in place"
@@ -488,11 +504,16 @@ class SimEnv:
     def _restarted(self, disk: SimDisk, seed: int) -> SimEnv:
         env = SimEnv(seed, capacity_bytes=self.capacity_bytes, direct=self.direct)
         env.disk = disk
-        env.clock_us = self.clock_us + 1_000_000
+        self._pass_on(env)
+        env.clock_us += 1_000_000
+        return env
+
+    def _pass_on(self, env: SimEnv) -> None:
+        """Another machine has the same time, and forbids the same."""
+        env.clock_us = self.clock_us
         env.wall_offset_us = self.wall_offset_us
         env._forbidden = list(self._forbidden)
         env._in_use = list(self._in_use)
-        return env
 
     def _tick(self) -> int:
         with self.guard:

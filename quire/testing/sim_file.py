@@ -69,7 +69,7 @@ class SimFile:
             raise unreadable(error, self.path, offset, length) from error
         with self._env.guard:
             self._check_open(writing=False)
-            return bytes(memoryview(self._inode.cache)[offset : offset + length])
+            return self._inode.cache.read(offset, length)
 
     def read_block(self, offset: int, length: int) -> bytes | memoryview:
         found = self.read(offset, length)

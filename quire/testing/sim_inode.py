@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
+from quire.testing.sim_content import SimContent
+
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
 
@@ -42,11 +44,11 @@ class FileChange:
 class SimInode:
     """A file without its names."""
 
-    def __init__(self, path: str, modified_us: int = 0, durable: bytearray | None = None) -> None:
+    def __init__(self, path: str, modified_us: int = 0, durable: SimContent | None = None) -> None:
         self.path = path
         self.modified_us = modified_us
-        self.durable = bytearray() if durable is None else durable
-        self.cache = bytearray(self.durable)
+        self.durable = SimContent() if durable is None else durable
+        self.cache = self.durable.copy()
         self.pending: list[FileChange] = []
         self.uncertain: list[FileChange] = []
         self.pages: set[int] = set()
@@ -123,19 +125,29 @@ class SimInode:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
         """The file after its process was killed: a direct write under way is uncertain."""
-        inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
+        inode = SimInode(self.path, self.modified_us, self.durable.copy())
         memo[id(self)] = inode
-        inode.cache = bytearray(self.cache)
+        inode.cache = self.cache.copy()
         inode.pending = [change for change in self.pending if not change.direct]
         inode.uncertain = [*self.uncertain, *(change for change in self.pending if change.direct)]
         inode.pages, inode.protected = set(self.pages), set(self.protected)
         inode._changes = self._changes
         return inode
 
+    def image(self, earlier: SimInode | None) -> SimInode:
+        """What a power failure needs to know of it: all but what reads see."""
+        inode = SimInode(self.path, self.modified_us)
+        shares = earlier is not None and earlier.durable.holds(self.durable)
+        inode.durable = earlier.durable if earlier is not None and shares else self.durable.copy()
+        inode.cache.grow(len(self.cache))
+        inode.pending, inode.uncertain = list(self.pending), list(self.uncertain)
+        inode.pages, inode.protected = set(self.pages), set(self.protected)
+        return inode
+
     def protect(self, pages: set[int]) -> None:
         """From now on nobody may overwrite those of the pages that are durable and not zero."""
         for page in pages:
-            content = self.durable[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]
+            content = self.durable.read(page * PAGE_BYTES, PAGE_BYTES)
             if content.count(0) < len(content):
                 self.protected.add(page)
 
@@ -143,16 +155,16 @@ class SimInode:
         self, random: Random, mood: Outcome | None
     ) -> tuple[SimInode, list[tuple[str, Outcome]]]:
         """A new inode with what survived, and what became of each change that was not durable."""
-        content = bytearray(self.durable)
+        content = self.durable.copy()
         outcomes: list[tuple[str, Outcome]] = []
         for change in sorted([*self.uncertain, *self.pending], key=lambda change: change.number):
             outcome = survive(content, change, random, mood or draw_outcome(random))
             failed = "failed " if change in self.uncertain else ""
             outcomes.append((f"{failed}{change.kind} {change.offset}+{change.length}", outcome))
         inode = SimInode(self.path, self.modified_us, content)
-        end = -(-len(content) // PAGE_BYTES)
-        inode.pages = {page for page in self.pages if page < end}
-        inode.protected = {page for page in self.protected if page < end}
+        inode.pages, inode.protected = set(self.pages), set(self.protected)
+        if len(content) < len(self.cache):
+            inode._forget_pages(len(content))
         return inode, outcomes
 
     def _settle(self, change: FileChange) -> None:
@@ -177,23 +189,18 @@ class SimInode:
             self.pages.difference_update(gone)
             self.protected.difference_update(gone)
         elif change.kind == "truncate":
-            end = -(-change.length // PAGE_BYTES)
-            self.pages = {page for page in self.pages if page < end}
-            self.protected = {page for page in self.protected if page < end}
+            self._forget_pages(change.length)
+
+    def _forget_pages(self, length: int) -> None:
+        """Those behind the end of a file that is so long."""
+        end = -(-length // PAGE_BYTES)
+        self.pages = {page for page in self.pages if page < end}
+        self.protected = {page for page in self.protected if page < end}
 
 
 def pages_of(offset: int, length: int) -> range:
     """The numbers of the pages that a range touches."""
     return range(offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES) if length else 0)
-
-
-def end_of(change: FileChange) -> int:
-    """The size that a file has at least after the change."""
-    if change.kind == "punch":
-        return 0
-    if change.kind == "write":
-        return change.offset + change.length
-    return change.length
 
 
 def outside(change: FileChange, first: int, end: int) -> list[FileChange]:
@@ -209,18 +216,16 @@ def outside(change: FileChange, first: int, end: int) -> list[FileChange]:
     return parts
 
 
-def apply(content: bytearray, change: FileChange) -> None:
+def apply(content: SimContent, change: FileChange) -> None:
     """Make the change to `content`, its size included."""
-    if change.kind == "truncate" and change.length < len(content):
-        del content[change.length :]
-    missing = end_of(change) - len(content)
-    if missing > 0:
-        content.extend(bytes(missing))
-    if change.kind not in ("write", "punch"):
-        return
-    room = max(min(change.length, len(content) - change.offset), 0)
-    data = change.data[:room] if change.kind == "write" else bytes(room)
-    content[change.offset : change.offset + room] = data
+    if change.kind == "write":
+        content.write(change.offset, change.data)
+    elif change.kind == "punch":
+        content.clear(change.offset, change.length)
+    else:
+        if change.kind == "truncate":
+            content.cut(change.length)
+        content.grow(change.length)
 
 
 def draw_outcome(random: Random) -> Outcome:
@@ -228,7 +233,7 @@ def draw_outcome(random: Random) -> Outcome:
     return random.choice(outcomes)
 
 
-def survive(content: bytearray, change: FileChange, random: Random, outcome: Outcome) -> Outcome:
+def survive(content: SimContent, change: FileChange, random: Random, outcome: Outcome) -> Outcome:
     """Apply to durable `content` what is left of the change; returns what happened to it."""
     if outcome == "torn" and (change.kind != "write" or not change.length):
         outcome = random.choice(("kept", "lost"))
@@ -239,7 +244,7 @@ def survive(content: bytearray, change: FileChange, random: Random, outcome: Out
     return outcome
 
 
-def tear(content: bytearray, change: FileChange, random: Random) -> None:
+def tear(content: SimContent, change: FileChange, random: Random) -> None:
     """Write some of the sectors: a prefix, a suffix or any of them, on the seed.
 
     The size may have become durable although the sectors at the end did not: they are zeros then.

@@ -229,6 +229,23 @@ def test_promise_5_what_makes_room_goes_on(seed: int) -> None:
 
 
 @pytest.mark.promise(5)
+def test_promise_5_what_was_refused_holds_no_key(seed: int) -> None:
+    """A version of the ledger whose commit found no room is committed by the next transaction."""
+    env = SimEnv(seed)
+    store, _ = full_store(env)
+    refused = store.transaction()
+    refused.put("all", b"x" * 100_000)
+    refused.enter("key", 1)
+    with pytest.raises(DiskFull):
+        refused.commit()
+    env.capacity_bytes = None
+    with store.transaction() as txn:
+        txn.enter("key", 1)
+    assert store.integration.ledger("key") == 1
+    store.close()
+
+
+@pytest.mark.promise(5)
 @pytest.mark.parametrize("data_files", [1, 3])
 def test_promise_5_a_checkpoint_moves_what_fits(data_files: int) -> None:
     """Free pages of the data files are used first; what does not fit stays in the journal."""

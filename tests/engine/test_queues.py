@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -288,6 +289,26 @@ def test_a_work_queue_gives_each_message_once(store: Store, work: str) -> None:
 
 
 @pytest.mark.promise(3)
+def test_ids_go_on_from_block_to_block(store: Store, work: str) -> None:
+    """A transaction of several blocks: each message has an id of its own, in their order."""
+    told = store.put_many(work, [b"x" * 200_000] * 20)
+    assert len(list(store._context.state.queue(work).records)) > 1
+    ids = store.browse(work).ids
+    assert ids == list(told) == list(range(ids[0], ids[0] + 20))
+
+
+def test_a_block_comes_behind_what_was_put_before_it(store: Store, work: str) -> None:
+    """A block that was encoded elsewhere, between messages of the same transaction."""
+    builder = BlockBuilder()
+    builder.add_many([b"2", b"3"])
+    (block,) = builder.build(1 << 20)
+    with store.transaction() as txn:
+        txn.put(work, b"1")
+        txn.integration.put_block(work, block.data)
+        txn.put(work, b"4")
+    assert store.browse(work).payloads() == [b"1", b"2", b"3", b"4"]
+
+
 def test_limits_cut_blocks_anywhere(store: Store, topic: str) -> None:
     """Blocks of any size, read in steps of any size, one by one, as rows and as Arrow."""
     sizes = [1, 7, 100, 1, 1, 33, 64]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,25 +11,18 @@ from pathlib import Path
 import quire.remote
 from quire.env import OsEnv
 from quire.remote import RemoteStore
+from tests.kit.fork_server import ForkedProcess
 from tests.kit.waiting import SECONDS
-from tests.source_tree import ROOT
 
 
 class Child:
     """A Python process that runs `code`, with its arguments in `sys.argv[1:]`."""
 
     def __init__(self, code: str, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
+        self.process = ForkedProcess(code, *arguments)
 
     def line(self) -> str:
         """The next line that it prints; empty if it ends or says nothing for long."""
-        assert self.process.stdout is not None
         timer = threading.Timer(SECONDS, self.process.kill)
         timer.start()
         try:
@@ -41,7 +32,6 @@ class Child:
 
     def say(self, line: str) -> None:
         """Write a line to its standard input."""
-        assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
@@ -58,9 +48,8 @@ class Child:
         """End it if it still runs."""
         if self.process.poll() is None:
             self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 @contextmanager

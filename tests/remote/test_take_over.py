@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -774,8 +775,12 @@ def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
     eventually(lambda: held[0].role == "owner")
     assert isinstance(held[0], ElectedStore)
     held[0]._watch.join(SECONDS)  # it held the store, too
-    with pytest.warns(ResourceWarning, match="was dropped while it was open"):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         held.clear()
+        eventually(lambda: told)  # once no other thread that ends has it any more
+    assert told[0].category is ResourceWarning
+    assert "was dropped while it was open" in str(told[0].message)
     with open_store(store_path) as again:
         assert again.queue("work").messages == 0
 

@@ -25,7 +25,8 @@ from quire.spark_graphs.writing.routing import gathered, routed
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
 from quire.testing import SimEnv
-from tests.engine.test_what_is_gone import HOW, spoil
+from tests.engine.spoiled import spoil
+from tests.engine.test_what_is_gone import HOW
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.spark.numbered_queues import CHECK
 

@@ -1,0 +1,77 @@
+"""The bytes of a simulated file, without the zeros at their end.
+
+A segment of 64 MiB of which a few pages are written takes a few pages, however often it is copied.
+"""
+
+from __future__ import annotations
+
+
+class SimContent:
+    """Bytes of which the first are stored; all behind them, up to the length, are zeros."""
+
+    __slots__ = ("_length", "_stored")
+
+    def __init__(self) -> None:
+        self._stored = bytearray()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __bytes__(self) -> bytes:
+        return self.read(0, self._length)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self._stored)
+
+    def holds(self, other: SimContent) -> bool:
+        """Whether these are the bytes of the other one."""
+        return self._length == other._length and self._stored == other._stored
+
+    def copy(self) -> SimContent:
+        """The same bytes, to be changed on their own."""
+        content = SimContent()
+        content._stored = bytearray(self._stored)
+        content._length = self._length
+        return content
+
+    def read(self, offset: int, length: int) -> bytes:
+        """As many of these bytes as there are."""
+        end = min(offset + length, self._length)
+        found = bytes(memoryview(self._stored)[offset:end])
+        return found + bytes(max(end - offset, 0) - len(found))
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Put the data there; the content grows where it ends before that."""
+        missing = offset - len(self._stored)
+        if missing > 0 and data:
+            self._stored.extend(bytes(missing))
+        self._stored[offset : offset + len(data)] = data
+        self._length = max(self._length, offset + len(data))
+
+    def clear(self, offset: int, length: int) -> None:
+        """Zeros instead of these bytes; the length stays."""
+        end = min(offset + length, len(self._stored))
+        if offset >= end:
+            return
+        if end == len(self._stored):
+            del self._stored[offset:]
+        else:
+            self._stored[offset:end] = bytes(end - offset)
+
+    def grow(self, length: int) -> None:
+        """At least so many bytes: zeros are added at the end."""
+        self._length = max(self._length, length)
+
+    def cut(self, length: int) -> None:
+        """At most so many bytes: the others go."""
+        if length < self._length:
+            del self._stored[length:]
+            self._length = length
+
+    def flip(self, offset: int, mask: bytes) -> None:
+        """Flip the mask's bits, as far as there are bytes."""
+        if old := self.read(offset, len(mask)):
+            self.write(offset, bytes(one ^ other for one, other in zip(old, mask, strict=False)))
