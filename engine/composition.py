@@ -13,7 +13,7 @@ from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.candidates import Finder
 from quire.engine.finding.chooser import Chooser
-from quire.engine.finding.waits import Waits
+from quire.engine.finding.waits import MessageWaits
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -75,7 +75,7 @@ def compose(opened: Opened) -> Parts:
         overflow=Overflow(places, sequencer, lambda: maintenance.after_discard()),
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
-        chooser=Chooser(env, delivery, Finder(delivery), Waits(lambda: registry)),
+        chooser=Chooser(env, delivery, Finder(delivery), MessageWaits(lambda: registry)),
         listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,

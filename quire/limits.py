@@ -486,12 +486,10 @@ PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
 MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
 
-# Of one answer to a listener: ids, and messages that are looked at for them. And what is kept of a
-# queue's messages that were read, for all who listen there: parts of blocks, and their bytes.
-HEARD_AT_ONCE = 1000
-HEARD_LOOKS = 65_536
-DEPARTURES_KEPT = 4096
-DEPARTURES_BYTES = 4 << 20
+HEARD_AT_ONCE = 1000  # ids in one answer to a listener
+HEARD_LOOKS = 65_536  # messages that are looked at for them
+DEPARTURES_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
+DEPARTURES_BYTES = 4 << 20  # of these
 
 # --- time ---
 

@@ -45,7 +45,7 @@ class ListenedFor(NamedTuple):
     most: int  # ids of one answer
 
 
-Piece = tuple[int, int, Delivered | None]  # where it begins, how many messages; None: missed
+HeardPiece = tuple[int, int, Delivered | None]  # where it begins, how many messages; None: missed
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class Listening:
 
     # What was put
 
-    def _kept(self, queue: Queue, start: int, end: int) -> Iterator[Piece]:
+    def _kept(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
         """The messages of [start, end) that are there still."""
         while start < end:
             with queue.lock:
@@ -167,7 +167,7 @@ class Listening:
                 yield position, part.stop - part.start, part
             start = high
 
-    def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[Piece]:
+    def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
         """All messages of [start, end): as they are kept, as they have left, or missed."""
         for position, count, part in self._kept(queue, start, end):
             yield from self._left(queue, start, position)
@@ -175,7 +175,7 @@ class Listening:
             start = position + count
         yield from self._left(queue, start, end)
 
-    def _left(self, queue: Queue, start: int, end: int) -> Iterator[Piece]:
+    def _left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
         """Of what is not kept any more (HR2)."""
         if start >= end:
             return
@@ -190,7 +190,7 @@ def _check_there(queue: Queue) -> None:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
 
 
-def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[Piece]:
+def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[HeardPiece]:
     """The parts from `start` to `end`, and what is missing between them."""
     for first, part in found:
         if first > start:
@@ -207,7 +207,7 @@ def _notice(
     asked: ListenedFor,
     start: int,
     end: int,
-    pieces: Iterator[Piece],
+    pieces: Iterator[HeardPiece],
     missed: int = 0,
 ) -> Notice:
     """What is told of the pieces, as far as one answer goes."""

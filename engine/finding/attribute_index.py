@@ -26,7 +26,7 @@ from quire.selectors.analysis import FieldPlace
 from quire.selectors.block_columns import BlockColumns
 
 _Hashes = NDArray[np.uint64]
-_Positions = NDArray[np.int64]
+_Indexed = NDArray[np.int64]
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
 _HALF: Final = np.uint64(33)
@@ -39,7 +39,7 @@ class AttributeIndex:
         self._place: Final = place
         self._lock = threading.Lock()
         self._known = 0  # all below it is in the runs
-        self._runs: list[tuple[_Hashes, _Positions]] = []
+        self._runs: list[tuple[_Hashes, _Indexed]] = []
 
     def find(self, delivery: Delivery, queue: Queue, value: object) -> list[int]:
         """Ascending positions of messages that may have the value (AI1). Raises StoreCorrupt."""
@@ -54,7 +54,7 @@ class AttributeIndex:
     def _catch_up(self, delivery: Delivery, queue: Queue) -> None:
         with queue.lock:
             start, end = max(self._known, queue.released.first_gap(0)), queue.end_position
-        found: list[tuple[_Hashes, _Positions]] = []
+        found: list[tuple[_Hashes, _Indexed]] = []
         size = 0
         for position, part in delivery.parts(queue, start, end):
             values = _values(part, self._place)
@@ -67,7 +67,7 @@ class AttributeIndex:
                 found, size = [], 0
         self._add(queue, found, end)
 
-    def _add(self, queue: Queue, found: list[tuple[_Hashes, _Positions]], end: int) -> None:
+    def _add(self, queue: Queue, found: list[tuple[_Hashes, _Indexed]], end: int) -> None:
         """One run more, of what was found (AI2)."""
         runs = [*self._runs]
         if found:
@@ -83,13 +83,13 @@ class AttributeIndex:
         return sum(hashes.nbytes + positions.nbytes for hashes, positions in self._runs)
 
 
-def _sorted(parts: list[tuple[_Hashes, _Positions]]) -> tuple[_Hashes, _Positions]:
+def _sorted(parts: list[tuple[_Hashes, _Indexed]]) -> tuple[_Hashes, _Indexed]:
     hashes = np.concatenate([part[0] for part in parts])
     order = np.argsort(hashes, kind="stable")
     return hashes[order], np.concatenate([part[1] for part in parts])[order]
 
 
-def _kept(queue: Queue, run: tuple[_Hashes, _Positions]) -> tuple[_Hashes, _Positions]:
+def _kept(queue: Queue, run: tuple[_Hashes, _Indexed]) -> tuple[_Hashes, _Indexed]:
     """Without what every subscription has read."""
     hashes, positions = run
     with queue.lock:

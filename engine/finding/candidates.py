@@ -2,10 +2,10 @@
 
 - Nothing is taken, and blocks are read without any lock: what is found may be elsewhere by then. So
   who takes it asks again under the queue's lock.
-- CD1: in commit order the search ends with the last message that is asked for. In other orders all
+- In commit order the search ends with the last message that is asked for. In other orders all
   that a choice holds for are ranked, by their headers, as the selection ranks them; among messages
   of sequences commit order holds.
-- CD2: a message never changes. So who waits looks at each once (`Passed`), and again only at those
+- CD1: a message never changes. So who waits looks at each once (`Passed`), and again only at those
   for which the choice holds and which somebody else has.
 """
 
@@ -51,7 +51,7 @@ Matching = tuple[Delivered, int, NDArray[np.int64]]  # a part, its first positio
 
 @dataclass
 class Passed:
-    """How far somebody who waits has looked (CD2)."""
+    """How far somebody who waits has looked (CD1)."""
 
     end: int = 0
     matching: list[int] = field(default_factory=list)  # below it; too many are looked for again

@@ -1,8 +1,8 @@
 """Taking messages by what they are: by id or by a condition, and waiting for them.
 
-- CH1: who asks by id for a message that another transaction has waits for that one to end, up to
+- FM1: who asks by id for a message that another transaction has waits for that one to end, up to
   the time-out, and no longer than until it is read. A circle of those who wait is refused (WA1).
-- CH2: what is taken so is in flight as what is taken by its position: given back it is looked at
+- What is taken so is in flight as what is taken by its position: given back it is looked at
   again, and stands at its place. Its ordered group is the taker's, as with any delivery.
 """
 
@@ -22,7 +22,7 @@ from quire.errors import LockTimeout
 
 from .candidates import Candidate, Finder, Passed
 from .choice import Choice
-from .waits import Place, Waits
+from .waits import AwaitedMessage, MessageWaits
 
 Found = list[Candidate]
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class Asking(NamedTuple):
     purpose: Purpose = Purpose.DELIVER
 
 
-class Tried(NamedTuple):
+class ChoiceOutcome(NamedTuple):
     """What came of it."""
 
     runs: DeliveryRuns
@@ -61,12 +61,12 @@ class Chooser:
     _env: Env
     _delivery: Delivery
     _finder: Finder
-    _waits: Waits
+    _waits: MessageWaits
 
     def take(self, asking: Asking, timeout: float) -> DeliveryRuns:
         """The first messages for which the choice holds, now in flight; none: there are none.
 
-        Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (CH1); TransactionError
+        Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (FM1); TransactionError
         to the taker that is to move the subscription.
         """
         queue, subscription, taker, wanted = asking.request
@@ -89,7 +89,7 @@ class Chooser:
             if left > 0:
                 self._wait(asking, held, seen, min(left, due))
 
-    def _try(self, asking: Asking, passed: Passed | None) -> Tried:
+    def _try(self, asking: Asking, passed: Passed | None) -> ChoiceOutcome:
         """What may be taken now, or why nothing may."""
         queue, subscription, taker, _ = asking.request
         by_id = asking.choice.message_id is not None
@@ -123,14 +123,12 @@ class Chooser:
             if runs:
                 if subscription.most and asking.purpose is Purpose.DELIVER:
                     self._delivery.hand_out(queue, subscription, runs)
-                return Tried(runs)
+                return ChoiceOutcome(runs)
             if by_id:
-                return Tried(runs, not found, held)
+                return ChoiceOutcome(runs, not found, held)
             with queue.lock:
                 if not found or any(subscription.may_choose(each.position) for each in found):
-                    return Tried(
-                        runs
-                    )  # the subscription is somebody else's, or has to be looked at
+                    return ChoiceOutcome(runs)  # the subscription, or a group, is not to be had yet
             # others were faster
 
     def _take(
@@ -162,7 +160,7 @@ class Chooser:
         """Until the queue changes; for what another one has until that one ends, too."""
         queue, subscription, _, wanted = asking.request
         block = nullcontext() if held is None else self._waits.wait(
-            asking.transaction_id, Place(subscription, held), self._told(queue, asking)
+            asking.transaction_id, AwaitedMessage(subscription, held), self._told(queue, asking)
         )  # fmt: skip
         with block, queue.lock:
             subscription.await_end(1)
@@ -180,7 +178,7 @@ class Chooser:
         return f"message {asking.choice.message_id} of queue {queue.name!r}"
 
     def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
-        holder = self._waits.holder(Place(subscription, position))
+        holder = self._waits.holder(AwaitedMessage(subscription, position))
         who = "a prepared transaction" if holder is None else f"transaction {holder}"
         return LockTimeout(
             f"the message at position {position} of queue {queue.name!r} is in flight in {who}: "

@@ -3,7 +3,7 @@
 - WA1: a transaction waits for one message at a time, and says so here before it waits. So a circle
   of transactions that wait for each other is closed by the one that comes last, which is refused;
   that it is a circle is seen under one lock.
-- WA2: who has a message is looked up when somebody asks, in what the open transactions have got: a
+- Who has a message is looked up when somebody asks, in what the open transactions have got: a
   get that nobody waits for pays nothing.
 """
 
@@ -18,14 +18,14 @@ from quire.engine.queues.subscription import Subscription
 from quire.errors import Deadlock
 
 
-class Place(NamedTuple):
+class AwaitedMessage(NamedTuple):
     """A message of a subscription, by its position."""
 
     subscription: Subscription
     position: int
 
 
-class Holder(Protocol):
+class MessageHolder(Protocol):
     """An open transaction, as far as others wait for what it has got."""
 
     @property
@@ -36,15 +36,15 @@ class Holder(Protocol):
         """Whether it has got the message."""
 
 
-class Waits:
+class MessageWaits:
     """See the module. Thread-safe. `holders`: the open transactions."""
 
-    def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
+    def __init__(self, holders: Callable[[], Iterable[MessageHolder]]) -> None:
         self._holders: Final = holders
-        self._awaited: dict[int, Place] = {}  # by transaction
+        self._awaited: dict[int, AwaitedMessage] = {}  # by transaction
         self._lock = threading.Lock()
 
-    def holder(self, place: Place) -> int | None:
+    def holder(self, place: AwaitedMessage) -> int | None:
         """The transaction that has the message; None: no open one has."""
         for transaction in self._holders():
             if transaction.has(*place):
@@ -52,7 +52,7 @@ class Waits:
         return None
 
     @contextmanager
-    def wait(self, transaction_id: int, place: Place, what: str) -> Iterator[None]:
+    def wait(self, transaction_id: int, place: AwaitedMessage, what: str) -> Iterator[None]:
         """A block in which the transaction waits for a message. Raises Deadlock (WA1)."""
         with self._lock:
             circle = self._circle(transaction_id, place)
@@ -70,7 +70,7 @@ class Waits:
         finally:
             self._awaited.pop(transaction_id, None)
 
-    def _circle(self, transaction_id: int, place: Place) -> list[int]:
+    def _circle(self, transaction_id: int, place: AwaitedMessage) -> list[int]:
         """The transactions by which this one would wait for itself; none: it would not."""
         passed: list[int] = []
         while True:

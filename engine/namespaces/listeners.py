@@ -10,11 +10,11 @@ from quire.engine.opening import open_call
 from quire.errors import InvalidArgument
 from quire.interface.awaited import REMOVAL
 from quire.interface.listening import check_group, check_max_ids, check_on
-from quire.interface.namespaces.listeners import Hears, Listeners
+from quire.interface.namespaces.listeners import HeardEvent, Listeners
 from quire.interface.single_calls import ListenersCalls
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
-from quire.selectors.condition import Where
+from quire.selectors.condition import SelectorOrTemplate
 
 from .namespace import EmbeddedNamespace
 
@@ -30,8 +30,8 @@ class EmbeddedListeners(EmbeddedNamespace, ListenersCalls):
         position: int | None = None,
         *,
         group: int = 0,
-        where: Where | None = None,
-        on: Hears = "put",
+        where: SelectorOrTemplate | None = None,
+        on: HeardEvent = "put",
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
     ) -> Notice:

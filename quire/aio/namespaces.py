@@ -10,10 +10,10 @@ from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
 from quire.interface.listening import Course, ListenerAsked, add_listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from quire.interface.namespaces.listeners import Hears
+from quire.interface.namespaces.listeners import HeardEvent
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
-from quire.selectors.condition import Where
+from quire.selectors.condition import SelectorOrTemplate
 
 from .coroutines import Beginning, awaited
 from .listener import AsyncListener
@@ -108,8 +108,8 @@ class AsyncListeners(AsyncNamespace):
         callback: Callable[[Notice], object] | None = None,
         *,
         group: int = 0,
-        where: Where | None = None,
-        on: Hears = "put",
+        where: SelectorOrTemplate | None = None,
+        on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,

@@ -38,7 +38,7 @@ from quire.limits import HEARD_AGAIN_SECONDS, HEARD_AT_ONCE, MAX_GROUP, OWNERS_L
 from quire.loggers import log_failure, logger
 from quire.moments import Duration
 from quire.reports.info import ListenerInfo, Notice, QueueInfo
-from quire.selectors.condition import Where
+from quire.selectors.condition import SelectorOrTemplate
 from quire.selectors.template import ANY, Template
 
 from .awaited import PUT, REMOVAL, Awaited
@@ -53,7 +53,7 @@ _log: Final = logger("quire.callbacks")
 _adding = threading.Lock()
 
 
-class Hears(Protocol):
+class HearingStore(Protocol):
     """`store.listeners`, as far as a listener asks it."""
 
     def hear(
@@ -62,7 +62,7 @@ class Hears(Protocol):
         position: int | None = None,
         *,
         group: int = 0,
-        where: Where | None = None,
+        where: SelectorOrTemplate | None = None,
         on: Any = PUT,
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
@@ -70,7 +70,7 @@ class Hears(Protocol):
         """See `Listeners`."""
 
 
-class Kept(Protocol):
+class KeptStates(Protocol):
     """`store.states`, as far as a listener asks it."""
 
     def get(self, name: str, key: str) -> bytes | None:
@@ -81,7 +81,7 @@ class Tells(Protocol):
     """A store, as far as one who listens has to do with it."""
 
     @property
-    def listeners(self) -> Hears:
+    def listeners(self) -> HearingStore:
         """Which tell what there is."""
 
     @property
@@ -89,7 +89,7 @@ class Tells(Protocol):
         """Which tells when there may be more."""
 
     @property
-    def states(self) -> Kept:
+    def states(self) -> KeptStates:
         """Which keep places."""
 
     def queue(self, name: str) -> QueueInfo:
@@ -108,7 +108,7 @@ class Tells(Protocol):
 class CallsBack(Tells, Protocol):
     """A store object, which has a thread for callbacks at most."""
 
-    _callbacks: Callbacks | None
+    _callbacks: ListenerCallbacks | None
 
 
 class ListenerAsked(NamedTuple):
@@ -116,7 +116,7 @@ class ListenerAsked(NamedTuple):
 
     source: str
     group: int
-    where: Where | None
+    where: SelectorOrTemplate | None
     on: str
     name: str | None
     backlog: bool
@@ -127,7 +127,7 @@ class ListenerAsked(NamedTuple):
         cls,
         source: object,
         group: object,
-        where: Where | None,
+        where: SelectorOrTemplate | None,
         on: object,
         name: object,
         backlog: object,
@@ -177,7 +177,7 @@ def check_max_ids(max_ids: object) -> int:
     return max_ids
 
 
-class Place(NamedTuple):
+class ListenerPlace(NamedTuple):
     """Where a listener with a name is, as the state keeps it."""
 
     source: str
@@ -194,7 +194,7 @@ class Place(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
     @classmethod
-    def of(cls, name: str, value: bytes) -> Place:
+    def of(cls, name: str, value: bytes) -> ListenerPlace:
         """Raises StoreCorrupt."""
         try:
             found = json.loads(value)
@@ -242,7 +242,7 @@ class Course:
         self._made_us = store.queue(split_source(asked.source)[0]).created_us
         self._kept = store.states.get(STATE, asked.name)
         if self._kept is not None:
-            place = Place.of(asked.name, self._kept)
+            place = ListenerPlace.of(asked.name, self._kept)
             wanted = asked.source, asked.on, asked.group, asked.words()
             if place[:4] != wanted:
                 raise InvalidArgument(
@@ -282,7 +282,7 @@ class Course:
         """
         source, group, _, on, name, _, _ = self.asked
         assert name is not None
-        place = Place(
+        place = ListenerPlace(
             source, on, group, self.asked.words(), self._position, self._until, self._made_us,
             self._holder,
         )  # fmt: skip
@@ -319,7 +319,9 @@ class Listener:
     Used by one thread, but for `close`. As a `with` block it is closed at the end.
     """
 
-    def __init__(self, store: Tells, course: Course, calls: Callbacks | None = None) -> None:
+    def __init__(
+        self, store: Tells, course: Course, calls: ListenerCallbacks | None = None
+    ) -> None:
         self._store = store if calls is None else None  # a callback keeps no store open
         self._course = course
         self._calls = calls
@@ -413,21 +415,21 @@ class Listener:
         self.close()
 
 
-class Callbacks:
+class ListenerCallbacks:
     """The listeners of a store object that call back, and the thread that does so (LI3)."""
 
     def __init__(self, store: Tells) -> None:
         self._wake = threading.Event()
         self._store = weakref.ref(store, lambda _, wake=self._wake: wake.set())  # type: ignore[misc]
         self._lock = threading.Lock()
-        self._listeners: dict[Listener, _Calling] = {}
+        self._listeners: dict[Listener, _CalledBack] = {}
         self._ready: deque[Listener] = deque()
         self._thread: threading.Thread | None = None
 
     def add(self, listener: Listener, callback: Callable[[Notice], object]) -> None:
         """From now on it is called."""
         with self._lock:
-            self._listeners[listener] = _Calling(callback)
+            self._listeners[listener] = _CalledBack(callback)
             self.tell(listener)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="quire-listen", daemon=True)
@@ -472,7 +474,7 @@ class Callbacks:
             self._thread = None
             return False
 
-    def _turn(self, store: Tells, listener: Listener, calling: _Calling) -> None:
+    def _turn(self, store: Tells, listener: Listener, calling: _CalledBack) -> None:
         """Look for one of them, and call if there is something."""
         calling.withdraw()
         course = listener._course
@@ -494,7 +496,7 @@ class Callbacks:
             self.end(listener)
 
 
-class _Calling:
+class _CalledBack:
     """A callback, and what withdraws that its listener waits."""
 
     def __init__(self, callback: Callable[[Notice], object]) -> None:
@@ -521,7 +523,7 @@ def add_listener(
         return Listener(store, course)
     with _adding:
         if store._callbacks is None:
-            store._callbacks = Callbacks(store)
+            store._callbacks = ListenerCallbacks(store)
     listener = Listener(store, course, store._callbacks)
     store._callbacks.add(listener, callback)
     return listener
@@ -529,7 +531,7 @@ def add_listener(
 
 def listed(values: dict[str, bytes]) -> list[ListenerInfo]:
     """The durable registrations, of the values of `STATE`. Raises StoreCorrupt."""
-    return [Place.of(name, value).info(name) for name, value in values.items()]
+    return [ListenerPlace.of(name, value).info(name) for name, value in values.items()]
 
 
 def remove_place(store: Tells, name: str) -> bool:

@@ -63,15 +63,22 @@ from quire.reports.info import (
     QueueInfo,
     SubscriptionInfo,
 )
-from quire.selectors.condition import Where as Fitting
+from quire.selectors.condition import SelectorOrTemplate
 
 from .consumer import Consumer, ConsumerOptions
 from .finding import MessageKey, Where, check_key_of, first_of, where_of
 from .integration import Integration, TransactionIntegration
 from .listening import STATE as LISTENERS
-from .listening import Callbacks, Listener, ListenerAsked, add_listener, listed, remove_place
+from .listening import (
+    Listener,
+    ListenerAsked,
+    ListenerCallbacks,
+    add_listener,
+    listed,
+    remove_place,
+)
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from .namespaces.listeners import Hears
+from .namespaces.listeners import HeardEvent
 from .redriving import redrive
 from .starts import Start
 from .store import Store
@@ -112,7 +119,7 @@ class SingleCalls:
     """
 
     _namespaces: ClassVar[Namespaces]
-    _callbacks: Callbacks | None = None  # of listeners, once one calls back
+    _callbacks: ListenerCallbacks | None = None  # of listeners, once one calls back
 
     @property
     def admin(self) -> Admin:
@@ -356,8 +363,8 @@ class ListenersCalls(Namespace):
         callback: Callable[[Notice], object] | None = None,
         *,
         group: int = 0,
-        where: Fitting | None = None,
-        on: Hears = "put",
+        where: SelectorOrTemplate | None = None,
+        on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,

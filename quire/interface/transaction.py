@@ -243,7 +243,7 @@ class Transaction(Protocol):
     ) -> Message | None:
         """Look at one message, by its `id` or the first that `where` holds for; see `read_many`.
 
-        None: there is none.
+        Waits `timeout` seconds for it (None: for ever). None: there is none. Raises as `read_many`.
         """
 
     @step(waits=True)
@@ -255,10 +255,16 @@ class Transaction(Protocol):
         *,
         where: Where | None = None,
     ) -> list[Description]:
-        """Header and attributes of messages, without their payloads; as `read_many`."""
+        """Header and attributes of messages, without their payloads; what `read_many` looks at.
+
+        Waits `timeout` seconds for the first. Raises as `get`.
+        """
 
     def attributes(self, source: str, id: MessageKey) -> Description | None:
-        """Header and attributes of one message, by its id; None: it is not there, or was read."""
+        """Header and attributes of one message, by its id; None: it is not there, or was read.
+
+        Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt, InvalidArgument.
+        """
 
     @step(waits=True)
     def count(
@@ -272,15 +278,18 @@ class Transaction(Protocol):
     def exists(
         self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
     ) -> bool:
-        """Whether there is any message that `where` holds for; as `count`."""
+        """Whether there is any message that `where` holds for.
+
+        Waits up to `timeout` seconds for one. Raises as `get`.
+        """
 
     @step(waits=True)
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
         """Take a message away by its id, without looking at it; whether it was there.
 
         With the commit it counts as read. On a topic this subscription alone does not get it.
-        What another transaction has is waited for, and raises LockTimeout and Deadlock, as in
-        `get`.
+        What another transaction has is waited for, up to `timeout` seconds. Raises as `get`, also
+        LockTimeout and Deadlock.
         """
 
     def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:

@@ -28,7 +28,7 @@ from .template import Template
 from .template_reading import read_template
 from .truths import Truth
 
-Where: TypeAlias = str | Template
+SelectorOrTemplate: TypeAlias = str | Template
 """A selector or a template."""
 
 
@@ -77,7 +77,7 @@ class MessageCondition:
 
 
 def condition(
-    where: Where, schema: str | None = None, *, is_volatile: bool = False
+    where: SelectorOrTemplate, schema: str | None = None, *, is_volatile: bool = False
 ) -> MessageCondition:
     """What a selector or a template asks of the messages of a queue.
 

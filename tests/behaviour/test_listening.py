@@ -368,12 +368,12 @@ def test_what_expires_has_left(store: AnyStore, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"type": "volatile"}, {"priority": True}, {"retry": {"delay": 1.0}}], ids=str
+    "options", [{"type": "volatile"}, {"order": "priority"}, {"retry": {"delay": 1.0}}], ids=str
 )
 def test_kinds_of_queues(store: AnyStore, options: dict[str, Any]) -> None:
     """Whatever the order is in which a queue delivers, puts are told in the order of commits."""
     store.create_queue("q", **options)
-    priority: dict[str, Any] = {"priority": 1} if "priority" in options else {}
+    priority: dict[str, Any] = {"priority": 1} if "order" in options else {}
     ids = [store.put("q", b"0"), store.put("q", b"1", **priority)]
     puts, removals = store.listeners.add("q"), store.listeners.add("q", on="removal")
     assert told(puts, 2) == ids

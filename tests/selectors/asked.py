@@ -11,7 +11,7 @@ from quire.messages.message_fields import Fields
 from quire.rows.open_block import verified_block
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import one_row
-from quire.selectors.condition import Where, condition
+from quire.selectors.condition import SelectorOrTemplate, condition
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_123_456
 Given = tuple[bytes, Mapping[str, Any]]
@@ -41,7 +41,7 @@ def message_of(block: Block, row: int) -> Message:
     return block.message(row, queue="q", first_id=FIRST_ID, time_us=TIME_US, delivery_count=1)
 
 
-def chosen(block: Block, where: Where, schema: str | None = None) -> list[bool]:
+def chosen(block: Block, where: SelectorOrTemplate, schema: str | None = None) -> list[bool]:
     """Of each message whether it is chosen: alone, in a slice, and in the whole block."""
     asked = condition(where, schema)
     alone = [asked.chooses(message_of(block, row)) for row in range(block.count)]

@@ -10,9 +10,9 @@ from quire.calls.call_table import look
 from quire.interface.listening import Listener
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import ListenerInfo, Notice
-from quire.selectors.condition import Where
+from quire.selectors.condition import SelectorOrTemplate
 
-Hears: TypeAlias = Literal["put", "removal"]
+HeardEvent: TypeAlias = Literal["put", "removal"]
 
 
 class Listeners(Protocol):
@@ -27,8 +27,8 @@ class Listeners(Protocol):
         callback: Callable[[Notice], object] | None = None,
         *,
         group: int = 0,
-        where: Where | None = None,
-        on: Hears = "put",
+        where: SelectorOrTemplate | None = None,
+        on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,
@@ -68,8 +68,8 @@ class Listeners(Protocol):
         position: int | None = None,
         *,
         group: int = 0,
-        where: Where | None = None,
-        on: Hears = "put",
+        where: SelectorOrTemplate | None = None,
+        on: HeardEvent = "put",
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
     ) -> Notice:
