@@ -429,7 +429,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> int:
         asking, choice = self._looking(source, where)
         look = partial(self._context.chooser.count, asking, choice)
-        return self._waiting(asking.queue, timeout, look)
+        return self._looked(asking.queue, timeout, look)
 
     def _find(
         self, source: str, limit: int, timeout: Duration | None, where: object
@@ -438,7 +438,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         check_max_messages(limit)
         asking, choice = self._looking(source, where)
         look = partial(self._context.chooser.find, asking, choice, limit)
-        return asking.queue, self._waiting(asking.queue, timeout, look)
+        return asking.queue, self._looked(asking.queue, timeout, look)
 
     def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
         with self._lock:
@@ -447,6 +447,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         queue, subscription = self._context.state.source(source)
         asking = DeliveryRequest(queue, subscription, gets, self._is_open)
         return asking, choice_of(queue, where)
+
+    def _looked(self, queue: Queue, timeout: Duration | None, look: Callable[[float], R]) -> R:
+        """What was found. Raises why its transaction was ended meanwhile."""
+        found = self._waiting(queue, timeout, look)
+        if not found:
+            self._check_open()
+        return found
 
     def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
         """Do what may wait so long for others, without holding the lock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from quire.errors import (
     LockTimeout,
     TransactionClosed,
     TransactionError,
+    TransactionTimeout,
 )
 
 from .forms import AnyStore
@@ -179,6 +181,19 @@ def test_the_end_of_who_has_it_is_told_to_who_waits(store: AnyStore, ending: str
         assert not waiter.is_alive()
         [got] = found
         assert (got is None) == (ending == "commit")
+
+
+@pytest.mark.parametrize("name", ["get", "read", "describe", "count", "remove"])
+def test_a_wait_ends_with_its_transaction(store: AnyStore, name: str) -> None:
+    """At once, and with why it ended, not as if there were nothing."""
+    ids = filled(store, "plain")
+    with store.transaction() as holder:
+        assert holder.get("q", id=ids[0]) is not None
+        asked: Any = {"get": {"id": ids[0]}, "remove": {"id": ids[0]}}
+        txn = store.transaction(timeout=0.1)
+        wait = partial(getattr(txn, name), "q", timeout=60, **asked.get(name, {"where": "n = 5"}))
+        with pytest.raises(TransactionTimeout):
+            wait()
 
 
 def test_a_message_that_comes_is_waited_for(store: AnyStore) -> None:
