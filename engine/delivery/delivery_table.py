@@ -133,7 +133,6 @@ RULES: Final = (
     Rule(Event.GO, (DeliveryState.SPENT,), _HELD, "until the commit that moves it"),
     Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.LATE,), "until it is moved or dropped"),
     Rule(Event.GO, (DeliveryState.EXPIRED,), (DeliveryState.SPENT,), "refused, with none left"),
-    Rule(Event.GO, (DeliveryState.UNWANTED,), (DeliveryState.IN_FLIGHT,), "until it is passed by"),
     Rule(Event.GO, (*_OVER, DeliveryState.UNWANTED), (DeliveryState.READ,)),
     Rule(Event.ALTER, (*_UNTOUCHED, *_PASSED_BY), _ANEW, "they say what is next"),
     Rule(Event.ALTER, _HELD[1:], (DeliveryState.IN_FLIGHT,), "the same"),

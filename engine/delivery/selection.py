@@ -460,13 +460,6 @@ class Selection:
         """[start, end), which has expired or is spent, is in flight now."""
         self.where.move(start, end, WAYS[Event.GO][LATE if is_expired else IN_FLIGHT])
 
-    def take_unwanted(self, limit: int) -> tuple[int, int] | None:
-        """The first run of what is not asked for, now in flight; None: there is none."""
-        run = self.unwanted.pop_first(limit)
-        if run is not None:
-            self.where.move(*run, WAYS[Event.GO][IN_FLIGHT])
-        return run
-
     def forget(self, start: int, end: int) -> bool:
         """[start, end) is read; whether anything else became available by that."""
         self.where.move(start, end, _PASSED)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from quire.definitions.order import COMMIT
@@ -363,14 +364,16 @@ class Subscription:
         self.delivered += run[1] - run[0]
         return *run, is_expired
 
-    def take_unwanted(self, limit: int) -> tuple[int, int] | None:
-        """The first run of what it does not ask for, now in flight, to count as read."""
+    def unwanted_runs(self, most: int, runs: int) -> list[tuple[int, int]]:
+        """The first of what it does not ask for, in so many runs, to count as read."""
         if self.selection is None or self.seeker is not None:
-            return None
-        run = self.selection.take_unwanted(limit)
-        if run is not None:
-            self.delivered += run[1] - run[0]
-        return run
+            return []
+        found: list[tuple[int, int]] = []
+        for start, end in islice(self.selection.unwanted, runs):
+            if most:
+                found.append((start, min(end, start + most)))
+                most -= found[-1][1] - start
+        return found
 
     @property
     def has_gone(self) -> bool:

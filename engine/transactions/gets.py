@@ -49,7 +49,7 @@ class Gets:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[TakenRow] = []
-        self.passes: list[tuple[Queue, Subscription, int]] = []
+        self.passes: list[tuple[Queue, Subscription, int, int]] = []
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
@@ -235,21 +235,14 @@ class Gets:
         return end - start, list(zip(messages, why, strict=True))
 
     def unwanted(self, queue: Queue, subscription: Subscription, most: int) -> int:
-        """Take what the subscription does not ask for: how many, at most so many."""
-        self._is_counted = False
-        left = most
-        for _ in range(PURGED_RUNS - len(self.taken)):
-            with queue.lock:
-                run = subscription.take_unwanted(left) if left else None
-            if run is None:
-                break
-            try:
-                self._note(queue, subscription, *run, None, 0)
-            except BaseException:
-                self.take_back(queue, subscription, [run])
-                raise
-            left -= run[1] - run[0]
-        return most - left
+        """Count as read what the subscription does not ask for: how many, at most so many.
+
+        It is taken by nobody, so an exclusive subscription is not somebody's by that.
+        """
+        with queue.lock:
+            runs = subscription.unwanted_runs(most, PURGED_RUNS)
+        self.passes += [(queue, subscription, start, end) for start, end in runs]
+        return sum(end - start for start, end in runs)
 
     def _expired(self, queue: Queue, subscription: Subscription, most: int) -> int:
         """Take more that has expired and is not kept: how many, at most so many."""
@@ -436,7 +429,7 @@ class Gets:
                 )
             if subscription in self.seeks:
                 raise moving(queue, subscription)
-            passed.append((queue, subscription, position))
+            passed.append((queue, subscription, 0, position))
             created_us[source] = queue.config.created_us
         self.passes += passed
         return created_us
@@ -444,13 +437,13 @@ class Gets:
     def passed(self) -> list[Read]:
         """What else counts as read, as the commit's record names it."""
         records: list[Read] = []
-        for queue, subscription, position in self.passes:
-            if subscription in self.seeks:
+        for queue, subscription, start, end in self.passes:
+            if subscription in self.seeks or start >= end:
                 continue  # where it goes to says what it has read
             with queue.lock:
                 records += [
                     Read(queue.queue_id, subscription.subscription_id, lo, hi)
-                    for lo, hi in subscription.unread_below(position)
+                    for lo, hi in subscription.done.gaps(start, end)
                 ]
         return records
 

@@ -28,7 +28,7 @@ class OwnTransaction(EmbeddedTransaction):
 
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """Read to a position, as `read_to` does, for a subscription that has no name."""
-        self.getting(lambda gets: gets.passes.append((queue, subscription, position)))
+        self.getting(lambda gets: gets.passes.append((queue, subscription, 0, position)))
 
 
 def pass_by(

@@ -76,6 +76,28 @@ def test_what_was_spent_before_a_kill_is_not_got_by_what_it_is(
     store.close()
 
 
+def test_what_is_passed_by_keeps_nobody_from_an_exclusive_subscription(env: SimEnv) -> None:
+    """It is in no one's hands while that is noted."""
+    store = open_store(env)
+    store.create_queue("t", kind="topic")
+    store.subscribe("t", "red", exclusive=True, where="colour = 'red'")
+    with store.transaction() as txn:
+        for colour in ("blue", "red", "blue"):
+            txn.put("t", colour.encode(), attributes={"colour": colour})
+        txn.seek("t/red", "earliest")  # so nothing is noted as it commits
+    queue, subscription = store._context.state.source("t/red")
+    store._context.delivery.look(queue, subscription)
+    with OwnTransaction(store._context, "maintenance") as noting:
+        noting.getting(Gets.unwanted, queue, subscription, 1000)
+        with store.transaction() as txn:
+            got = txn.get("t/red")
+            assert got is not None
+            assert got.payload == b"red"
+            noting.commit()
+    assert store.queue("t").messages == 0
+    store.close()
+
+
 def test_a_named_dead_letter_queue_stays(env: SimEnv) -> None:
     """Also where nothing goes there now: every other property could not be altered any more."""
     store = make(env, max_deliveries=1, dead_letter="dead")
