@@ -349,8 +349,14 @@ class Selection:
         groups = self.groups if number else None
         if groups is not None and (self.unknown or not groups.hold(position, number, taker)):
             return False
+        self._keep_rank(position)
         self.where.move(position, position + 1, _PICKED)
         return True
+
+    def _keep_rank(self, position: int) -> None:
+        """What is ready comes back with the rank that its sequence gave it: no look tells it."""
+        if self.sequences is not None and self.where.of(position) == AVAILABLE:
+            self._out[position] = self.sequences.rank_of(position)
 
     def due_in(self, now_us: int, clock_us: int) -> float:
         """Seconds until the next message that comes later is due; infinite: there is none."""
@@ -467,7 +473,7 @@ class Selection:
             self.expired.remove(start, end)
         if self.unwanted:
             self.unwanted.remove(start, end)
-        if self.sequences is not None and self.sequences.gaps:
+        if self.sequences is not None:
             self.sequences.forget(start, end)
         self._passed += end - start - len(self._out)
         is_any = self._let_go(start, end)
@@ -498,6 +504,9 @@ class Selection:
             self.where.reach(end, done)
         self.unknown.remove(start, end)
         self.unwanted.remove(start, end)
+        if self.sequences is not None and self.groups is None:  # else its group is to be looked at
+            for position in range(start, end):
+                self._keep_rank(position)
         self.where.move(start, end, _PICKED)
 
     @property

@@ -64,6 +64,7 @@ class Sequences:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
+        "_behind",
         "_due",
         "_known",
         "_latest",
@@ -89,6 +90,7 @@ class Sequences:
         self._due: list[tuple[int, int]] = []  # a heap: when something of a sender is due
         self._latest = 0  # when the last of all that came is due
         self.gaps: dict[int, int] = {}  # by position, how many numbers are missing before it
+        self._behind: dict[int, int] = {}  # by position, the ranks that are not its own
         self.missed = 0  # gaps so far
 
     # What comes
@@ -168,6 +170,8 @@ class Sequences:
     ) -> tuple[int, int, int]:
         """Behind the rank of the one before it."""
         rank = max(position << SEQUENCE_STEP_BITS, before + 1)
+        if rank == before + 1:
+            self._behind[position] = rank
         self._know(sender, number + 1, rank)
         return position, rank, group
 
@@ -215,22 +219,31 @@ class Sequences:
 
     # All of it
 
+    def rank_of(self, position: int) -> int:
+        """With which it was let through."""
+        return self._behind.get(position, position << SEQUENCE_STEP_BITS)
+
     def forget(self, start: int, end: int) -> None:
         """[start, end) is read."""
+        for position in held_between(self._behind, start, end):
+            del self._behind[position]
         for position in held_between(self.gaps, start, end):
             del self.gaps[position]
         if not self.gaps:
             self.gaps = {}  # the space of many that there were
+        if not self._behind:
+            self._behind = {}  # the same
 
     @property
     def memory_bytes(self) -> int:
         """What it takes (SQ5)."""
         tables: list[Any] = [self._known, self._older, self._waiting, self._due, self.gaps]
+        tables.append(self._behind)
         size = sum(map(getsizeof, tables))
         size += (len(self._known) + len(self._older)) * (32 + int_bytes(list(self._known.values())))
         for waiting in self._waiting.values():
             size += getsizeof(waiting) + len(waiting) * int_bytes(waiting)
-        return size + 120 * len(self._due) + 32 * len(self.gaps)
+        return size + 120 * len(self._due) + 32 * (len(self.gaps) + 2 * len(self._behind))
 
 
 def _split(code: int) -> tuple[int, int, int]:

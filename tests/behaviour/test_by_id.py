@@ -149,6 +149,25 @@ def test_who_holds_a_message_may_move_the_subscription(store: AnyStore) -> None:
     assert store.get_many("t/a").payloads() == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("name", ["get", "read", "remove"])
+def test_what_is_given_back_is_at_its_place_in_its_sequence(store: AnyStore, name: str) -> None:
+    """Though what its sender numbered before it came later."""
+    store.create_queue("q", order={"sequence": "n"})
+    numbers = [0, 2, 1, 5, 4, 3]
+    ids = [store.put("q", b"%d" % n, sender="s", attributes={"n": str(n)}) for n in numbers]
+    for _ in range(2):
+        for id in ids:
+            with store.transaction() as txn:
+                if name == "remove":
+                    assert txn.remove("q", id)
+                elif name == "read":
+                    assert txn.read("q", id=id, hold=True) is not None
+                else:
+                    assert txn.get("q", id=id) is not None
+                txn.rollback()
+    assert store.get_many("q").payloads() == [b"%d" % n for n in range(6)]
+
+
 def test_what_another_one_has_is_waited_for(store: AnyStore) -> None:
     """Until that one ends; LockTimeout leaves the transaction as it was."""
     ids = filled(store, "plain")
