@@ -63,7 +63,7 @@ def test_each_state_and_event_of_the_table_happens() -> None:
         State.UNSEEN,
         State.UNWANTED,
     }
-    # What is looked at, or not asked for, is so before a step ends, and what is picked is read by then.
+    # What is looked at, or not asked for, is so before a step ends, and what is picked is read.
     assert {event for _, event, _ in rows} >= set(Event) - {Event.LOOK, Event.PICK}
 
 
