@@ -41,7 +41,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
-from quire.errors import Deadlock, QueueFull
+from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
@@ -504,6 +504,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     def check_got(self, messages: Iterable[Message]) -> None:
         """See `single_calls.Streaming`."""
+        if not isinstance(messages, Iterable):
+            raise InvalidArgument(f"messages {messages!r:.100}: give messages that were got")
         checked = [check_message(message) for message in messages]
         self.getting(lambda gets: gets.check_got(checked))
 

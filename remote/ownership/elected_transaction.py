@@ -38,6 +38,7 @@ from typing import (
 )
 
 from quire.arguments import check_key, check_version
+from quire.batches.delivered_messages import Messages
 from quire.batches.moved_messages import Moving
 from quire.calls.documented import documented_by
 from quire.errors import (
@@ -233,12 +234,34 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    get_many = passed(Transaction.get_many)
+    # Each of these two passes its arguments one by one: after a call with *args CPython may raise
+    # an interrupt, and what was got would be lost with what the call returned.
+
+    def get_many(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Where | None = None,
+    ) -> Messages:
+        try:
+            return self._inner.get_many(source, max_messages, timeout, where=where)
+        except _ENDED as error:
+            self._end(error)
+
+    def get_delayed(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
+        try:
+            return self._inner.get_delayed(source, message_id, to_change=to_change)
+        except _ENDED as error:
+            self._end(error)
+
     read_many = passed(Transaction.read_many)
     describe = passed(Transaction.describe)
     count = passed(Transaction.count)
     remove = passed(Transaction.remove)
-    get_delayed = passed(Transaction.get_delayed)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
     check_got = passed(Streaming.check_got)

@@ -159,5 +159,6 @@ def test_a_purge_and_a_seek(store: AnyStore) -> None:
         txn.seek("t/red", "earliest")
     assert store.get_many("t/red").payloads() == [b"1", b"3", b"5", b"7", b"9"]
     put(store, range(3))
-    assert 1 <= store.admin.purge("t", "red") <= 3  # what it does not ask for may have gone
+    purged = store.admin.purge("t", "red")
+    assert 1 <= purged <= 8  # what it does not ask for may have gone before
     assert store.get("t/red") is None

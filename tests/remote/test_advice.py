@@ -38,7 +38,7 @@ NEAR: dict[str, tuple[Callable[[Any], object], str]] = {
     "far": (lambda s: s.drop_queue("something"), r"no queue 'something': queues\(\) lists"),
     "get of far": (lambda s: s.get("something"), "no queue 'something': create it"),
     "subscription": (lambda s: s.get("topic/audits"), "did you mean 'audit'"),
-    "create_queue": (lambda s: s.create_queue("q", prioritty=True), "did you mean 'priority'"),
+    "create_queue": (lambda s: s.create_queue("q", groupped=True), "did you mean 'grouped'"),
     "create_queue limit": (lambda s: s.create_queue("q", max_message=1), "did you mean 'max_mess"),
     "create_queues": (lambda s: s.admin.create_queues([{"name": "q", "knd": ""}]), "mean 'kind'"),
     "alter_queue": (
