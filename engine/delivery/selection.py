@@ -466,6 +466,15 @@ class Selection:
         """[start, end), which has expired or is spent, is in flight now."""
         self.where.move(start, end, WAYS[Event.GO][LATE if is_expired else IN_FLIGHT])
 
+    def unwanted_runs(self, most: int, runs: int) -> list[tuple[int, int]]:
+        """The first of what is not asked for, in so many runs, to count as read."""
+        found: list[tuple[int, int]] = []
+        for start, end in islice(self.unwanted, runs):
+            if most:
+                found.append((start, min(end, start + most)))
+                most -= found[-1][1] - start
+        return found
+
     def forget(self, start: int, end: int) -> bool:
         """[start, end) is read; whether anything else became available by that."""
         self.where.move(start, end, _PASSED)

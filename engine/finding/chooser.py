@@ -84,7 +84,7 @@ class Chooser:
                 return runs
             if left <= 0 and held is not None:
                 raise self._locked(queue, subscription, held)
-            if left <= 0 and not subscription.has_unseen:
+            if left <= 0 and not _has_unseen(subscription):
                 return []
             if left > 0:
                 self._wait(asking, held, seen, min(left, due))
@@ -100,7 +100,7 @@ class Chooser:
 
         def may_have(group: int) -> bool:
             with queue.lock:
-                return by_id or subscription.may_have(group, taker)
+                return by_id or _may_have(subscription, group, taker)
 
         runs: DeliveryRuns = []
         while True:
@@ -215,3 +215,14 @@ class Chooser:
             if found or left <= 0 or not wanted():
                 return found
             self._wait_for_change(request, seen, left)
+
+
+def _may_have(subscription: Subscription, group: int, taker: object) -> bool:
+    """Whether messages of the group are not others'."""
+    groups = None if subscription.selection is None else subscription.selection.groups
+    return groups is None or groups.may_have(group, taker)
+
+
+def _has_unseen(subscription: Subscription) -> bool:
+    """Whether anything was given back that is to be looked at again."""
+    return subscription.selection is not None and bool(subscription.selection.unknown)

@@ -26,7 +26,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from typing import Any, Final
 
 from quire.definitions.order import COMMIT
@@ -336,17 +335,6 @@ class Subscription:
         self.delivered += run[1] - run[0]
         return *run, is_expired
 
-    def unwanted_runs(self, most: int, runs: int) -> list[tuple[int, int]]:
-        """The first of what it does not ask for, in so many runs, to count as read."""
-        if self.selection is None or self.seeker is not None:
-            return []
-        found: list[tuple[int, int]] = []
-        for start, end in islice(self.selection.unwanted, runs):
-            if most:
-                found.append((start, min(end, start + most)))
-                most -= found[-1][1] - start
-        return found
-
     @property
     def has_gone(self) -> bool:
         """Whether there is anything spent or expired."""
@@ -430,16 +418,6 @@ class Subscription:
             return True
         self.set_aside(position, position + 1)  # counted before the store was opened
         return False
-
-    def may_have(self, group: int, taker: object) -> bool:
-        """Whether messages of the group (0: of none) are not others'."""
-        groups = None if self.selection is None else self.selection.groups
-        return groups is None or groups.may_have(group, taker)
-
-    @property
-    def has_unseen(self) -> bool:
-        """Whether anything was given back that is to be looked at again."""
-        return self.selection is not None and bool(self.selection.unknown)
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""

@@ -240,7 +240,8 @@ class Gets:
         It is taken by nobody, so an exclusive subscription is not somebody's by that.
         """
         with queue.lock:
-            runs = subscription.unwanted_runs(most, PURGED_RUNS)
+            selection = subscription.selection if subscription.seeker is None else None
+            runs = [] if selection is None else selection.unwanted_runs(most, PURGED_RUNS)
         self.passes += [(queue, subscription, start, end) for start, end in runs]
         return sum(end - start for start, end in runs)
 
