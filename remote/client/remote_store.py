@@ -40,7 +40,7 @@ from quire.moments import Duration
 from quire.remote.wire.named_calls import FAILED, HoldingStore, changes, read_answer
 from quire.remote.wire.payload_streams import READ_CHUNK, chunk_of
 from quire.remote.wire.protocol import Decision, Frame, Header
-from quire.remote.wire.values import Arguments, read, ready
+from quire.remote.wire.values import SentArguments, read, ready
 from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.reports.topic_readers import is_unread, tell_unread
 
@@ -349,14 +349,14 @@ class RemoteStore(MadeStore):
             return self._ask(self._holder, op, arguments)
 
     @call
-    def _frames(self, op: str, arguments: Arguments) -> list[Frame]:
+    def _frames(self, op: str, arguments: SentArguments) -> list[Frame]:
         channel = self.connection.borrow()
         try:
             return self._ask(channel, op, arguments)
         finally:
             self.connection.give_back(channel)
 
-    def _ask(self, channel: Channel, op: str, arguments: Arguments) -> list[Frame]:
+    def _ask(self, channel: Channel, op: str, arguments: SentArguments) -> list[Frame]:
         try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:

@@ -26,7 +26,7 @@ from quire.remote.limits import LOOK_CHARACTERS, SPAN_LEVELS
 from quire.selectors.template import ANY, Template
 
 T = TypeVar("T")
-Arguments = Mapping[str, object] | msgspec.Raw
+SentArguments = Mapping[str, object] | msgspec.Raw
 """Those of a call: a map, or its bytes."""
 
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
