@@ -50,6 +50,7 @@ LEFT_OUT = {
     "subscription.durable": "it is in the catalog",
     "subscription.exclusive": "it is in the catalog",
     "subscription.name": "it is in the catalog",
+    "subscription.where": "it is in the catalog",
     "subscription.subscription_id": "it is the key",
 }
 

@@ -29,7 +29,8 @@ class Seen:
 def make(store: Store, *, keep: bool = False) -> None:
     """A timed queue, and one for what has expired."""
     store.create_queue("dead", kind="work")
-    store.create_queue("q", kind="work", timed=True, keep_expired=keep, dead_letter="dead")
+    goes = {"keep_expired": True, "dead_letter": "dead"} if keep else {}
+    store.create_queue("q", kind="work", timed=True, **goes)
 
 
 def test_times_hold_over_a_restart(seed: int) -> None:
