@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
@@ -29,8 +30,10 @@ class Seen:
 def make(store: Store, *, keep: bool = False) -> None:
     """A timed queue, and one for what has expired."""
     store.create_queue("dead", kind="work")
-    goes = {"keep_expired": True, "dead_letter": "dead"} if keep else {}
-    store.create_queue("q", kind="work", timed=True, **goes)
+    goes: QueueOptions = {"timed": True}
+    if keep:
+        goes |= {"keep_expired": True, "dead_letter": "dead"}
+    store.create_queue("q", kind="work", **goes)
 
 
 def test_times_hold_over_a_restart(seed: int) -> None:
