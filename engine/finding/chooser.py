@@ -159,8 +159,9 @@ class Chooser:
     def _wait(self, asking: Asking, held: int | None, seen: int, seconds: float) -> None:
         """Until the queue changes; for what another one has until that one ends, too."""
         queue, subscription, _, wanted = asking.request
+        what = f"message {asking.choice.message_id} of queue {queue.name!r}"
         block = nullcontext() if held is None else self._waits.wait(
-            asking.transaction_id, AwaitedMessage(subscription, held), self._told(queue, asking)
+            asking.transaction_id, AwaitedMessage(subscription, held), what
         )  # fmt: skip
         with block, queue.lock:
             subscription.await_end(1)
@@ -169,21 +170,15 @@ class Chooser:
             finally:
                 subscription.await_end(-1)
 
-    def _wait_for_change(self, request: DeliveryRequest, seen: int, seconds: float) -> None:
-        queue, _, _, wanted = request
-        with queue.lock:
-            queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
-
-    def _told(self, queue: Queue, asking: Asking) -> str:
-        return f"message {asking.choice.message_id} of queue {queue.name!r}"
-
     def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
         holder = self._waits.holder(AwaitedMessage(subscription, position))
-        who = "a prepared transaction" if holder is None else f"transaction {holder}"
+        # None is listed where one is prepared, and while a taker has not noted it yet.
+        who = "another transaction" if holder is None else f"transaction {holder}"
         return LockTimeout(
             f"the message at position {position} of queue {queue.name!r} is in flight in {who}: "
             "ask again once that has ended, or wait longer with timeout= "
-            "(store.admin.transactions() lists those that are open)"
+            "(store.admin.transactions() lists those that are open, store.prepared.list() those "
+            "that are prepared)"
         )
 
     def find(self, request: DeliveryRequest, choice: Choice, most: int, timeout: float) -> Found:
@@ -214,7 +209,8 @@ class Chooser:
             left = deadline - self._env.monotonic()
             if found or left <= 0 or not wanted():
                 return found
-            self._wait_for_change(request, seen, left)
+            with queue.lock:
+                queue.wait(left, lambda: queue.changes() != seen or not wanted())
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:
