@@ -158,7 +158,7 @@ class Chooser:
 
     def _wait(self, asking: Asking, held: int | None, seen: int, seconds: float) -> None:
         """Until the queue changes; for what another one has until that one ends, too."""
-        queue, subscription, _, wanted = asking.request
+        queue, subscription, _, _ = asking.request
         what = f"message {asking.choice.message_id} of queue {queue.name!r}"
         block = nullcontext() if held is None else self._waits.wait(
             asking.transaction_id, AwaitedMessage(subscription, held), what
@@ -166,9 +166,14 @@ class Chooser:
         with block, queue.lock:
             subscription.await_end(1)
             try:
-                queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
+                self._wait_for_change(asking.request, seen, seconds)
             finally:
                 subscription.await_end(-1)
+
+    def _wait_for_change(self, request: DeliveryRequest, seen: int, seconds: float) -> None:
+        """Under the queue's lock: until it changes, or nobody wants to wait any more."""
+        queue, _, _, wanted = request
+        queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
 
     def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
         holder = self._waits.holder(AwaitedMessage(subscription, position))
@@ -210,7 +215,7 @@ class Chooser:
             if found or left <= 0 or not wanted():
                 return found
             with queue.lock:
-                queue.wait(left, lambda: queue.changes() != seen or not wanted())
+                self._wait_for_change(request, seen, left)
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:
