@@ -547,9 +547,9 @@ PUT_LEVELS = 24
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
 AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
-AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by what it is
 
 # --- finding ---
+CHOSEN_WAIT_SECONDS = 0.5  # that a thread waits for what is asked for by what it is, at a time
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
 MAX_INDEXED_NAME = 200  # characters of such a name

@@ -19,7 +19,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
-from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
+from quire.errors import QueueInUse, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.messages.payload_reader import Stream
 from quire.rows.row_block import RowBlock
@@ -367,37 +367,6 @@ class Delivery:
             return self._reader.chunk(stream, number)
         except StoreCorrupt as error:
             raise StoreCorrupt(f"queue {queue.name!r}: {error}") from error
-
-    def browse(
-        self,
-        queue: Queue,
-        hidden: Subscription | None,
-        start: int,
-        max_messages: int,
-        before: int | None = None,
-    ) -> list[Delivered]:
-        """Committed messages from a position on, in order, but what the subscription has read.
-
-        `before`: a position from which on none is wanted.
-        Nothing is taken; without a subscription they are all that the queue keeps.
-        """
-        parts: list[Delivered] = []
-        while max_messages:
-            with queue.lock:
-                if queue.dropped:
-                    raise QueueNotFound(f"queue {queue.name!r} was dropped")
-                done = queue.released if hidden is None else hidden.done
-                start = done.first_gap(start)
-                last = queue.end_position if before is None else before
-                if start >= last:
-                    break
-                end = min(start + max_messages, last)
-                pointers = queue.pointers(start, next(done.gaps(start, end))[1])
-            for pointer in pointers:
-                parts += self.fetch(queue, pointer, 1)
-            max_messages -= pointers[-1].end_position - start
-            start = pointers[-1].end_position
-        return parts
 
     def give_back(
         self,

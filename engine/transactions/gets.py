@@ -35,6 +35,7 @@ from .context import Context
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
+Runs = Sequence[tuple[int, int]]  # of positions
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
@@ -263,9 +264,17 @@ class Gets:
         return most - left
 
     def waiting(
-        self, queue: Queue, subscription: Subscription, most: int, end: int
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        most: int,
+        end: int,
+        among: Runs | None = None,
     ) -> list[tuple[int, int]]:
-        """Take what waits below `end`, up to so many messages, and deliver nothing of it."""
+        """Take what waits below `end`, up to so many messages, and deliver nothing of it.
+
+        `among`: all that waits of these runs instead.
+        """
         runs: list[tuple[int, int]] = []
 
         def choose() -> None:
@@ -275,7 +284,7 @@ class Gets:
                 )
             if not (queue.dropped or subscription.removed):
                 left = max(0, PURGED_RUNS - len(self.taken))
-                subscription.take_waiting(runs, most, left, end)
+                subscription.take_waiting(runs, most, left, end, among)
 
         self._take(queue, {subscription: runs}, choose)
         return runs

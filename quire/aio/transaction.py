@@ -20,7 +20,7 @@ from quire.errors import LockTimeout, QueueFull
 from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
-from quire.limits import AIO_LOOK_SECONDS
+from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import Source
@@ -325,7 +325,7 @@ class AsyncTransaction:
             except LockTimeout:
                 if self._loop.time() >= end:
                     raise
-            seconds = min(max(end - self._loop.time(), 0.0), AIO_LOOK_SECONDS)
+            seconds = min(max(end - self._loop.time(), 0.0), CHOSEN_WAIT_SECONDS)
 
     def _give_back(self, taken: object) -> None:
         if taken is not None:

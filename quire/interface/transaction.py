@@ -292,14 +292,22 @@ class Transaction(Protocol):
         LockTimeout and Deadlock.
         """
 
-    def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
+    def move(
+        self,
+        source: str | Iterable[Message],
+        queue: str,
+        max_messages: int = 1000,
+        *,
+        where: Where | None = None,
+    ) -> int:
         """Take messages and put them into another queue, as parts of this transaction; how many.
 
         `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
-        this transaction has got, each once. They keep payload, header and attributes, and get those
-        of a dead letter that tell where they come from (`quire.queue`, `quire.subscription`,
-        `quire.deliveries`, `quire.reason`), but where they have them already; so
-        `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
+        this transaction has got, each once. `where`: only those of the source that a selector or a
+        `Template` holds for, or the one with this id. They keep payload, header and attributes, and
+        get those of a dead letter that tell where they come from (`quire.queue`,
+        `quire.subscription`, `quire.deliveries`, `quire.reason`), but where they have them already;
+        so `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
         transaction as it was, but where a streamed message cannot be put after others: then it is
         rolled back.
 

@@ -90,6 +90,7 @@ STORE: Calls = {
     "delayed.cancel": (lambda s: s.delayed.cancel("work", 1), LOOK),
     "delayed.reschedule": (lambda s: s.delayed.reschedule("work", 1, delay=1), LOOK),
     "admin.redrive": (lambda s: s.admin.redrive("other"), CHANGE),
+    "admin.move": (lambda s: s.admin.move("other", "work"), CHANGE),
     "integration.put_priorities": (lambda s: s.integration.put_priorities(), LOOK),
     "integration.ledger": (lambda s: s.integration.ledger("key"), LOOK),
     "integration.ledger_many": (lambda s: s.integration.ledger_many(["key"]), LOOK),
