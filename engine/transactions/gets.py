@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.definitions.retry import Retry
+from quire.engine.finding.moved_marks import GotPart, MovedMarks
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
@@ -43,8 +44,8 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "passes", "seeks",
-        "taken",
+        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "moved", "passes",
+        "seeks", "taken",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -55,6 +56,7 @@ class Gets:
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
         self.has_more = False  # it moves or keeps anything
+        self.moved: MovedMarks | None = None  # to other queues
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
@@ -193,7 +195,10 @@ class Gets:
         """Give back what the latest call took, as if it had not been made."""
         if self.taken:
             _, _, _, _, queue, subscription, _, _ = self.taken[-1]
-            self.take_back(queue, subscription, self._latest())
+            latest = self._latest()
+            if self.moved is not None:
+                self.moved.check(subscription, [p for lo, hi in latest for p in range(lo, hi)])
+            self.take_back(queue, subscription, latest)
         self._batch = None
 
     def _latest(self) -> list[tuple[int, int]]:
@@ -356,6 +361,8 @@ class Gets:
             is_its = renamed or queue.name == message.queue
             position = self._position(taken, message.id) if is_its else -1
             if position >= 0:
+                if self.moved is not None:
+                    self.moved.check(subscription, [position])
                 latest = self._latest()
                 if self.taken[-1][5] is subscription:
                     latest = _without(position, latest)
@@ -371,22 +378,21 @@ class Gets:
             "got: reject what it got, once"
         )
 
-    def check_got(self, messages: Sequence[Message]) -> None:
-        """Raises InvalidArgument where one of these was not got, or is given back already."""
-        names = {taken[4].name for taken in self.taken}
-        left = {(m.queue if m.queue in names else "", m.id): m for m in messages}  # "": renamed
-        wanted = np.unique(np.array([m.id for m in messages], np.int64))
-        for taken in self.taken:
-            for _, ids in self._ids(taken):
-                for message_id in np.intersect1d(ids, wanted).tolist():
-                    for name in (taken[4].name, ""):
-                        left.pop((name, message_id), None)
-        for message in left.values():
-            raise InvalidArgument(
-                f"message {message.id} of queue {message.queue!r} is none that this transaction "
-                "has got, and would stay where it is: get it first, or put a copy (with its "
-                "payload, and what of its header is wanted)"
-            )
+    def mark_moved(self, messages: Sequence[Message]) -> None:
+        """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
+        if self.moved is None:
+            self.moved = MovedMarks()
+        got = (
+            GotPart(own[4].name, own[5], start, ids)
+            for own in self.taken
+            for start, ids in self._ids(own)
+        )
+        self.moved.mark(got, {own[4].name for own in self.taken}, messages)
+
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
+        if self.moved is not None:
+            self.moved.unmark()
 
     def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""

@@ -502,12 +502,16 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if subscription.spent:
             self._context.after_reject(queue, subscription)
 
-    def check_got(self, messages: Iterable[Message]) -> None:
+    def mark_moved(self, messages: Iterable[Message]) -> None:
         """See `single_calls.Streaming`."""
         if not isinstance(messages, Iterable):
             raise InvalidArgument(f"messages {messages!r:.100}: give messages that were got")
         checked = [check_message(message) for message in messages]
-        self.getting(lambda gets: gets.check_got(checked))
+        self.getting(lambda gets: gets.mark_moved(checked))
+
+    def unmark_moved(self) -> None:
+        """See `single_calls.Streaming`."""
+        self.getting(Gets.unmark_moved)
 
     @call
     def getting(

@@ -17,7 +17,7 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
 from quire.errors import LockTimeout, QueueFull
-from quire.interface.finding import MessageKey, Where, first_of, where_of
+from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
 from quire.limits import CHOSEN_WAIT_SECONDS
@@ -235,7 +235,11 @@ class AsyncTransaction:
             lambda removed: self._give_back(removed or None),
         )
 
-    attributes = awaited(Transaction.attributes)
+    async def attributes(
+        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
+        found = await self.describe(source, 1, timeout, where=check_key_of(id))
+        return found[0] if found else None
 
     async def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False

@@ -58,6 +58,9 @@ class Moving(Protocol):
     def unget(self) -> None:
         """Give them back."""
 
+    def unmark_moved(self) -> None:
+        """What was to be moved is not."""
+
     def rollback(self) -> None:
         """Drop all of it."""
 
@@ -118,7 +121,12 @@ def move(
 ) -> int:
     """See `Transaction.move`."""
     if not isinstance(source, str):
-        return _put(txn, source, "", queue)
+        try:
+            return _put(txn, source, "", queue)
+        except BaseException:
+            if txn.state == "open":
+                txn.unmark_moved()
+            raise
     messages = txn.get_many(source, max_messages, where=where)
     if not messages:
         return 0

@@ -468,8 +468,15 @@ class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
 
     @step
-    def check_got(self, messages: Iterable[Message]) -> None:
-        """Raises InvalidArgument where one of these was not got, or is given back already."""
+    def mark_moved(self, messages: Iterable[Message]) -> None:
+        """These are about to be put elsewhere.
+
+        Raises InvalidArgument where one was not got, is given back already, or is moved already.
+        """
+
+    @step
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
 
 
 class Rescheduling(Store, Protocol):
@@ -516,8 +523,10 @@ class TransactionCalls:
     ) -> Message | None:
         return first_of(self.read_many(source, 1, timeout, where=where_of(id, where), hold=hold))
 
-    def attributes(self: Transaction, source: str, id: MessageKey) -> Description | None:
-        found = self.describe(source, 1, where=check_key_of(id))
+    def attributes(
+        self: Transaction, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
+        found = self.describe(source, 1, timeout, where=check_key_of(id))
         return found[0] if found else None
 
     def exists(
@@ -576,7 +585,7 @@ class TransactionCalls:
                     "source; of messages that were got give those that are to be moved"
                 )
             source = messages_given(source)
-            self.check_got(source)
+            self.mark_moved(source)
         return move(self, source, queue, max_messages, where)
 
     def read_to(self: Transaction, source: str, position: int) -> None:

@@ -260,10 +260,13 @@ class Transaction(Protocol):
         Waits `timeout` seconds for the first. Raises as `get`.
         """
 
-    def attributes(self, source: str, id: MessageKey) -> Description | None:
+    def attributes(
+        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
         """Header and attributes of one message, by its id; None: it is not there, or was read.
 
-        Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt, InvalidArgument.
+        Waits up to `timeout` seconds for it to be committed (None: for ever). Raises QueueNotFound,
+        SubscriptionNotFound, StoreCorrupt, InvalidArgument.
         """
 
     @step(waits=True)
@@ -311,8 +314,9 @@ class Transaction(Protocol):
         transaction as it was, but where a streamed message cannot be put after others: then it is
         rolled back.
 
-        Raises InvalidArgument for messages that it has not got (as `browse` shows them) or has
-        given back; and as `get` and `put_many`.
+        Raises InvalidArgument for messages that it has not got (as `browse` shows them), has given
+        back or has moved already; and as `get` and `put_many`. What it has moved is not given back
+        by `reject` or `unget`.
         """
 
     @step

@@ -264,7 +264,8 @@ class ElectedTransaction(TransactionCalls):
     remove = passed(Transaction.remove)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
-    check_got = passed(Streaming.check_got)
+    mark_moved = passed(Streaming.mark_moved)
+    unmark_moved = passed(Streaming.unmark_moved)
     seek = passed(Transaction.seek)
 
     def enter(self, key: str, version: int) -> None:

@@ -137,7 +137,7 @@ COMMANDS: Final = (
         _browse,
         _browse_arguments,
         "  quire browse shop.quire orders -n 10 --json\n"
-        '  quire browse shop.quire orders --where "total > 100"',
+        '  quire browse shop.quire orders --where "total = 100"',
         calls=("browse",),
     ),
     Command(
