@@ -73,7 +73,7 @@ class MovedMarks:
         if not moved.isdisjoint(positions):
             raise InvalidArgument(
                 "a message that this transaction has moved cannot be given back by itself: it "
-                "would be in both queues; roll all of it back, or reject messages before others are moved"
+                "would be in both queues; roll all of it back, or reject before you move"
             )
 
 
