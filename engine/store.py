@@ -17,7 +17,6 @@ from quire.arguments import (
     check_passed,
     check_source,
     check_transaction,
-    split_source,
 )
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import with_old_options
@@ -234,16 +233,14 @@ class EmbeddedStore(StoreLife, SingleCalls):
     ) -> Messages:
         state = self._state()
         check_max_messages(max_messages)
-        name, subscription = split_source(source)
         first, last_seen = check_first(start) or 0, check_seen(after)
-        queue = state.queue(name)
-        hidden = None if subscription is None else queue.subscription(subscription)
+        queue, hidden = state.browsed(source)
         if last_seen is not None:
             [(position, is_there)] = places_of(self._context.delivery, queue, [last_seen])
             first = max(first, position + is_there)
         choice = choice_of(queue, where)
         found = self._context.chooser.finder.browse(queue, hidden, choice, first, max_messages)
-        return Messages(name, found, queue.schema)
+        return Messages(queue.name, found, queue.schema)
 
     @open_call
     def chunk(self, stream: Stream, number: int) -> Bytes:

@@ -31,6 +31,8 @@ DeliveryRuns = list[
     tuple[int, int, int]
 ]  # positions [start, end) and how often they are delivered now
 
+LookedUp = Callable[[int, int], list[Pointer]]  # the first messages of [start, end)
+
 
 class DeliveryLog(Protocol):
     """Makes durable what becomes of deliveries."""
@@ -336,8 +338,10 @@ class Delivery:
                     start += part.stop - part.start
             start = pointers[-1].end_position
 
-    def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
-        """One pointer's messages; a block that is not there is looked up anew.
+    def fetch(
+        self, queue: Queue, pointer: Pointer, deliveries: int, kept: LookedUp | None = None
+    ) -> list[Delivered]:
+        """One pointer's messages; a block that is not there is looked up anew, by `kept`.
 
         A checkpoint may have moved it, and the next one again; or it was released: then there is
         nothing. The same place as before is damage.
@@ -351,7 +355,7 @@ class Delivery:
             return found
         except (BlockMoved, StoreError) as moved:
             start, end = pointer.position, pointer.end_position
-            again = queue.kept(start, end)
+            again = (kept or queue.kept)(start, end)
             if [p.ref for p in again] == [pointer.ref]:
                 where = f"queue {queue.name!r}, positions {start} to {end}"
                 if not isinstance(moved, (BlockMoved, StoreCorrupt)):  # it may be there
@@ -359,7 +363,7 @@ class Delivery:
                 raise StoreCorrupt(
                     f"{where}: {moved}; run verify, and restore the store from a copy"
                 ) from moved
-            return [part for p in again for part in self.fetch(queue, p, deliveries)]
+            return [part for p in again for part in self.fetch(queue, p, deliveries, kept)]
 
     def _chunk(self, queue: Queue, stream: Stream, number: int) -> Bytes:
         """See `BlockReader.chunk`: damage is told with the queue."""

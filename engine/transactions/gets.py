@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.definitions.retry import Retry
+from quire.engine.finding.choice import Choice
 from quire.engine.finding.moved_marks import GotPart, MovedMarks
+from quire.engine.finding.queue_view import QueueView
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
+from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.reading.position_search import position_of
@@ -37,6 +40,7 @@ IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
 Runs = Sequence[tuple[int, int]]  # of positions
+Browsed = tuple[Queue, Subscription | None]
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
@@ -45,7 +49,7 @@ class Gets:
 
     __slots__ = (
         "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "moved", "passes",
-        "seeks", "taken",
+        "seeks", "taken", "views",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -57,6 +61,7 @@ class Gets:
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
         self.has_more = False  # it moves or keeps anything
         self.moved: MovedMarks | None = None  # to other queues
+        self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
@@ -513,6 +518,15 @@ class Gets:
                     del self.kept[index]  # no call in between
                     queue.wake()
 
+    def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
+        """A page of the queue as it was when this transaction looked through it first."""
+        queue, context = key[0], self._context
+        if key not in self.views:
+            self.has_more = True
+            self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
+        found = self.views[key].page(choice, most, after)
+        return Messages(queue.name, found, queue.schema)
+
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
@@ -526,6 +540,8 @@ class Gets:
     def let_go(self) -> None:
         """What it was to move, or has kept, is others' again; may be called again."""
         self.keep_no_more()
+        while self.views:
+            self.views.popitem()[1].close()
         for subscription, (queue, _, _) in list(self.seeks.items()):
             self._context.delivery.let_go(queue, subscription, self)
             self.seeks.pop(subscription, None)
@@ -578,8 +594,3 @@ def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]
     for lo, hi in runs:
         left += (lo, min(position, hi)), (max(position + 1, lo), hi)
     return [(start, end) for start, end in left if start < end]
-
-
-def message_of(queue: str, parts: list[Delivered]) -> Message | None:
-    """The one message that was delivered, if it still is there."""
-    return parts[0].message(queue, parts[0].start) if parts else None

@@ -26,6 +26,10 @@ class OwnTransaction(EmbeddedTransaction):
     def commit(self, timeout: Duration | None = 0.0) -> None:
         super().commit(timeout)
 
+    def schema_of(self, queue: str) -> str | None:
+        """Of a typed queue, in words."""
+        return self._context.state.queue(queue).schema
+
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """Read to a position, as `read_to` does, for a subscription that has no name."""
         self.pass_over(queue, subscription, 0, position)

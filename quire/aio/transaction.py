@@ -249,6 +249,7 @@ class AsyncTransaction:
             self._give_back,
         )
 
+    browse = awaited(Transaction.browse)
     move = awaited_put(Transaction.move)
     unget = awaited(Transaction.unget)
     reject = awaited(Transaction.reject)

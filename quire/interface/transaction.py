@@ -19,7 +19,7 @@ from quire.messages.put_options import MessageOptions, PutOptions
 from quire.moments import Duration
 from quire.reports.info import Description
 
-from .finding import MessageKey, Where
+from .finding import MessageKey, Seen, Where
 from .integration import TransactionIntegration
 from .starts import Start
 
@@ -244,6 +244,27 @@ class Transaction(Protocol):
         """Look at one message, by its `id` or the first that `where` holds for; see `read_many`.
 
         Waits `timeout` seconds for it (None: for ever). None: there is none. Raises as `read_many`.
+        """
+
+    @step
+    def browse(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        *,
+        after: Seen | None = None,
+        where: Where | None = None,
+    ) -> Messages:
+        """Look through a queue as it is at the first such call of this transaction, page by page.
+
+        What others put and read meanwhile is not seen, however long it takes: each call shows the
+        same state. In commit order, up to `max_messages` of them, behind `after`: the last message
+        of the page before, or its id; None: from the first on. `source` and `where` as for
+        `Store.browse`.
+
+        What is read meanwhile takes room until the transaction ends: of more than 100,000 blocks,
+        or 256 MiB, PositionLost is raised. Such a transaction cannot be prepared. Raises as
+        `Store.browse`.
         """
 
     @step(waits=True)

@@ -392,6 +392,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     get_many = by_row(Transaction.get_many)
     read_many = by_row(Transaction.read_many)
+    browse = by_row(Transaction.browse)
     describe = by_row(Transaction.describe)
     count = by_row(Transaction.count)
     remove = by_row(Transaction.remove)

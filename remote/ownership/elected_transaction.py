@@ -259,6 +259,7 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     read_many = passed(Transaction.read_many)
+    browse = passed(Transaction.browse)
     describe = passed(Transaction.describe)
     count = passed(Transaction.count)
     remove = passed(Transaction.remove)

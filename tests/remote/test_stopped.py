@@ -158,6 +158,7 @@ TRANSACTION: Calls = {
     "get_arrow": (lambda t: t.get_arrow("work", timeout=1), LOOK),
     "read": (lambda t: t.read("work", timeout=1), LOOK),
     "read_many": (lambda t: t.read_many("work", timeout=1), LOOK),
+    "browse": (lambda t: t.browse("work"), LOOK),
     "describe": (lambda t: t.describe("work", timeout=1), LOOK),
     "attributes": (lambda t: t.attributes("work", 1), LOOK),
     "count": (lambda t: t.count("work", timeout=1), LOOK),
