@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.served import Crowd
-from bench.served_clients import CLIENTS, QuireClient
-from bench.served_rivals import FloorServer, PostgresServer, QuireServer, RedisServer, Server
+from bench.served.served import Crowd
+from bench.served.served_clients import CLIENTS, QuireClient
+from bench.served.served_rivals import FloorServer, PostgresServer, QuireServer, RedisServer, Server
 
 
 @pytest.fixture(params=[QuireServer, RedisServer, PostgresServer, FloorServer])

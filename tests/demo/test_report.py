@@ -7,33 +7,41 @@ import html.parser
 import pandas as pd
 import pytest
 
-from demo import report
-from demo.reconcile import Line
-from demo.timeline import Event
+from demo.outcome import report
+from demo.outcome.reconcile import CheckedCount
+from demo.timeline import TimelineEvent
 from quire.graphs import GraphDefinition, StepDefinition, draw
 
 COUNTS = {"departures": 900, "enriched": 800, "delays": 300, "alerts": 50, "notices": 40}
 
 
-def events() -> list[Event]:
+def events() -> list[TimelineEvent]:
     """A short run with one strike."""
     samples = [
-        Event(1e9 + at, "demo", "counts", {name: at * count for name, count in COUNTS.items()})
+        TimelineEvent(
+            1e9 + at, "demo", "counts", {name: at * count for name, count in COUNTS.items()}
+        )
         for at in range(10)
     ]
-    commits = [Event(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)]
+    commits = [
+        TimelineEvent(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)
+    ]
     batches = [
-        Event(1e9 + at, "spark", "batches", {"step": step, "number": at, "seconds": 0.1})
+        TimelineEvent(1e9 + at, "spark", "batches", {"step": step, "number": at, "seconds": 0.1})
         for at, step in ((1, "late"), (6, "warn"), (8, "late"))
     ]
-    strike = Event(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
+    strike = TimelineEvent(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
     return [*samples, *commits, *batches, strike]
 
 
-def lines(actual: int) -> list[Line]:
+def lines(actual: int) -> list[CheckedCount]:
     """Figures, of which one may be wrong."""
-    counted = [Line(name, "messages", count, count) for name, count in COUNTS.items()]
-    return [*counted, Line("alerts", "messages left", 0, 0), Line("delays", "sum", 7, actual)]
+    counted = [CheckedCount(name, "messages", count, count) for name, count in COUNTS.items()]
+    return [
+        *counted,
+        CheckedCount("alerts", "messages left", 0, 0),
+        CheckedCount("delays", "sum", 7, actual),
+    ]
 
 
 CARRIERS = pd.DataFrame({"expected": [3, 4], "actual": [3, 5]}, index=["AA", "<B>"])
