@@ -118,6 +118,9 @@ def test_every_order_is_handled_once_whatever_is_killed(tmp_path: Path, rng: ran
         for item in ("apples", "pears", "plums", "quinces"):
             good -= ask(path, "redrive", item)
         assert good == 0
+        # So may the one that is no order, without anybody having read it.
+        with quire.open(str(path)) as store:
+            assert store.admin.redrive("orders.dead", lambda letter: letter.payload == b"{") == 1
         said = until_done(path, servers)
         assert servers.stop() == [0] * SERVERS
     assert servers.died == MAX_DELIVERIES
