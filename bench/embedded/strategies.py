@@ -198,7 +198,7 @@ def _table(room: str, tallies: dict[tuple[str, str], StrategyTally]) -> Table:
 
 
 def _plot(tallies: dict[tuple[str, str], StrategyTally]) -> Plot:
-    figure, (rate, latency, refused) = drawing(
+    figure, (rate, refused, latency) = drawing(
         3, f"Commit strategies: {WRITERS} writers and {COMMITTERS} committers over {QUEUES} queues"
     )
     names = [name.replace("reserve-", "reserve-\n") for name in STRATEGIES]

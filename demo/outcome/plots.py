@@ -102,7 +102,7 @@ def _strike(rate: Axes, total: Axes, at: float, who: str, row: int) -> None:
         ha="right" if late else "left",
         va="top",
         fontsize=9,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
     words.set_in_layout(False)
 

@@ -28,9 +28,11 @@ p { margin: 0 0 12px; color: #566373; }
 section { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 20px 24px;
   margin-top: 18px; }
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
-.flow { overflow-x: auto; width: min(100vw - 90px, 1400px); position: relative; left: 50%;
-  transform: translateX(-50%); box-sizing: border-box; } .flow svg { min-width: 1000px; }
-.tiles { display: grid; grid-template-columns: repeat(5, 1fr); gap: 12px; margin-top: 20px; }
+.flow { width: min(100vw - 40px, 1400px); position: relative; left: 50%;
+  transform: translateX(-50%); box-sizing: border-box; }
+.halves { display: none; } .halves svg:first-child { width: 80%; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(142px, 1fr)); gap: 12px;
+  margin-top: 20px; }
 .tile { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
 .tile span { color: #566373; font-size: 13px; }
@@ -40,8 +42,9 @@ th { text-align: left; font-weight: 600; font-size: 13px; color: #566373; }
 th, td { padding: 4px 10px; border-bottom: 1px solid #edf0f4; }
 td.n, th.n { text-align: right; } td.v { text-align: center; width: 30px; }
 tr.first td { border-top: 1px solid #b9c3cf; }
-.columns { display: grid; grid-template-columns: 3fr 2fr; gap: 18px; align-items: start; }
-@media (max-width: 800px) { .columns, .tiles { grid-template-columns: 1fr 1fr; } }
+.columns { display: grid; grid-template-columns: 3fr 2fr; column-gap: 18px; align-items: start; }
+@media (max-width: 1200px) { .whole { display: none; } .halves { display: block; } }
+@media (max-width: 900px) { .columns { grid-template-columns: 1fr; } }
 """
 
 
@@ -57,12 +60,25 @@ class Tile(NamedTuple):
 
 
 def flow(opened: Store) -> str:
-    """The graph that Spark has run, drawn with the processes before and behind it."""
+    """The graph that Spark has run, drawn with the processes before and behind it.
+
+    As a whole, and in two halves, one above the other, for a page that is too narrow for that.
+    """
     graph = load_graph(opened, store.GRAPH)
     publisher = StepDefinition("publisher", "process", (), ("departures",))
     worker = StepDefinition("worker", "process", ("alerts",), ("notices",))
-    whole = replace(graph, steps=(publisher, *graph.steps, worker))
-    return draw(whole, replace(see(opened, whole), steps=see(opened, graph).steps))
+    before = [step for step in graph.steps if "enriched" in step.outputs]
+    behind = [step for step in graph.steps if step not in before]
+    whole = (publisher, *before, *behind, worker)
+    seen = replace(see(opened, replace(graph, steps=whole)), steps=see(opened, graph).steps)
+    pictures = [
+        # A name in a page is one element's: each picture has tips of arrows of its own.
+        draw(replace(graph, queues=(), steps=steps), seen).replace("-tip", f"-tip-{number}")
+        for number, steps in enumerate((whole, (publisher, *before), (*behind, worker)))
+    ]
+    return (
+        f'<div class="whole">{pictures[0]}</div><div class="halves">{"".join(pictures[1:])}</div>'
+    )
 
 
 def page(
