@@ -24,7 +24,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 def test_what_is_put_is_got_and_moved(server: Server) -> None:
-    """And nothing else: after as many gets as puts there is nothing to get."""
+    """As many gets as puts leave nothing there, and nothing was got that was not put."""
     client = CLIENTS[server.name](server.address, 1)
     for _ in range(3):
         client.put()

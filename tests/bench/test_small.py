@@ -77,7 +77,7 @@ def test_a_quick_run_shows_before_and_after() -> None:
     ],
 )
 def test_options_that_mean_nothing_are_refused(arguments: tuple[str, ...], words: str) -> None:
-    """Before anything is measured."""
+    """Options that mean nothing are refused before anything is measured."""
     run = _bench(*arguments)
     assert run.returncode == 2
     assert words in run.stderr

@@ -204,7 +204,7 @@ def test_promise_2_a_with_block_whose_store_was_closed_raises(store_path: str) -
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("timeout", [-1, "soon", float("nan"), True])
 def test_promise_13_a_commit_refuses_bad_timeouts(timeout: Any) -> None:
-    """And stays open."""
+    """A commit refuses bad timeouts and stays open."""
     with open_sim() as store:
         txn = store.transaction()
         with pytest.raises(InvalidArgument):

@@ -146,7 +146,7 @@ class Clock:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_long_work_rests_while_a_commit_is_under_way(busy: bool) -> None:
-    """And only then."""
+    """Long work rests while a commit is under way, and only then."""
     clock: Any = Clock()
     sequencer: Any = SimpleNamespace(busy=busy)
     assert list(Pace(clock, sequencer).over(range(1000))) == list(range(1000))

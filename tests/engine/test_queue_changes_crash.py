@@ -137,7 +137,7 @@ def test_each_is_whole_after_a_power_failure(seed: int, limits: Limits) -> None:
 
 
 def test_a_kill_loses_none_of_them(limits: Limits) -> None:
-    """After each step."""
+    """A kill after any step loses none of them."""
     seen = views(limits)
     env = new_machine(1)
     for number, step in enumerate(STEPS):
