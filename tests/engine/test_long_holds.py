@@ -75,6 +75,7 @@ def test_a_checkpoint_amid_a_long_read(os_store: Store, in_steps: Any) -> None:
 def test_a_checkpoint_amid_a_long_lease(os_store: Store, in_steps: Any) -> None:
     """Its pieces name each message once."""
     os_store.create_queue("topic", kind="topic")
+    os_store.subscribe("topic", "all")
     payloads = fill(os_store, "topic")
     in_steps(os_store.admin.checkpoint)
     lease = os_store.integration.lease("topic", 7, 58)
