@@ -9,10 +9,11 @@ import pytest
 
 import quire
 from quire import Template, limits
+from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, TransactionError
 from quire.interface.transaction import Transaction
 
-from .forms import AnyStore, Store
+from .forms import AnyStore
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -32,10 +33,15 @@ def fill(store: AnyStore, kind: str, count: int, queue: str = "q") -> list[int]:
         content: Any = {"n": n} if kind == "rows" else b"%d" % n
         ids.append(store.put(queue, content, attributes={"odd": str(n % 2)}))
     with store.transaction() as txn:
-        for n in range(count, 2 * count):
-            content = {"n": n} if kind == "rows" else b"%d" % n
-            made = txn.put(queue, content, attributes={"odd": str(n % 2)})
-    return [*ids, *range(int(made) - count + 1, int(made) + 1)]
+        together = [
+            txn.put(
+                queue,
+                {"n": n} if kind == "rows" else b"%d" % n,
+                attributes={"odd": str(n % 2)},
+            )
+            for n in range(count, 2 * count)
+        ]
+    return [*ids, *map(int, together)]
 
 
 def numbers(messages: quire.Messages) -> list[int]:
