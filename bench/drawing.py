@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import HashableList
 
 __all__ = ["COLOURS", "INK", "PALE", "TINTED", "bars", "drawing", "plain_numbers"]
 
@@ -41,7 +42,9 @@ def drawing(plots: int, title: str, *, height: float = 4.2) -> tuple[Figure, lis
 
     The last one has a row for itself where their number is odd. `height`: of a row, in inches.
     """
-    rows = [[number, min(number + 1, plots - 1)] for number in range(0, plots, 2)]
+    rows: list[HashableList[int]] = [
+        [number, min(number + 1, plots - 1)] for number in range(0, plots, 2)
+    ]
     figure = Figure(figsize=(10.4, height * len(rows)), layout="constrained")
     axes = figure.subplot_mosaic(rows)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
