@@ -23,13 +23,12 @@ from quire.definitions.row_schema import schema_of_words
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.intervals import IntervalSet
-from quire.limits import PURGED_AT_ONCE
+from quire.limits import KEYS_IN_VAIN, PURGED_AT_ONCE
 from quire.rows.row_block import RowBlock
 from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import values_of
 
-KEYS_IN_VAIN: Final = 1000
 _HEADER: Final = ("sender", "correlation_id", "reply_to", "content_type")
 
 
@@ -112,7 +111,7 @@ def _deletes(part: Delivered, place: FieldPlace) -> NDArray[np.bool_]:
     if isinstance(block, StreamedBlock):
         return np.full(count, block.stream.size == 0)
     if not isinstance(block, RowBlock):
-        return np.diff(block.offsets[part.start : part.stop + 1]) == 0
+        return np.equal(np.diff(block.offsets[part.start : part.stop + 1]), 0)
     others = [name for name in block.rows.schema.names if place != ("column", name)]
     is_nothing = np.full(count, bool(others))
     for name in others:

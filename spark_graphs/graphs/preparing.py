@@ -182,6 +182,8 @@ def _reason(queue: Mapping[str, Any]) -> str:
         return f"whose messages are delivered in the order {queue['order']!r}, {by_position}"
     if queue.get("timed"):
         return f"whose messages may be delayed or expire, {by_position}"
+    if queue.get("keep_latest") is not None:
+        return f"which keeps the latest message of each key, {by_position}, whatever goes meanwhile"
     if queue.get("grouped"):
         return f"whose messages go to one reader for each group, {by_position}"
     return ""

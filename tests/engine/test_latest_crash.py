@@ -6,11 +6,12 @@ import random
 
 import pytest
 
+from quire.batches.delivered_slice import Delivered
 from quire.engine import EmbeddedStore as Store
-from quire.engine.finding import latest_of_keys
 from quire.engine.finding.latest_of_keys import LatestOfKeys
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
+from tests.kit.limits import Limits
 
 KEYS = "abc"
 
@@ -34,17 +35,19 @@ def crashes(seed: int, spread: int) -> None:
 
     def run(env: SimEnv, done: list[tuple[str, int]]) -> None:
         store = open_store(env)
-        for n in range(7):
-            if n == 4:
-                txn = store.transaction()
-                got = txn.get("t/all")
-                assert got is not None
-                has = int(got.payload)
+        for n in range(4):
+            put(store, n)
+            done.append(("put", n))
+            store._maintenance.step()
+        txn = store.transaction()
+        got = txn.get("t/all")
+        assert got is not None
+        for n in range(4, 7):
             put(store, n)
             done.append(("put", n))
             store._maintenance.step()
         txn.commit()
-        done.append(("got", has))
+        done.append(("got", int(got.payload)))
         store.admin.checkpoint()
         put(store, 7)
         done.append(("put", 7))
@@ -91,7 +94,7 @@ def test_canary_of_messages_that_are_forgotten(
     """One that supersedes the message itself in the place of the one before is caught."""
     look = LatestOfKeys._look
 
-    def wrong(self: LatestOfKeys, part: latest_of_keys.Delivered, first: int) -> None:
+    def wrong(self: LatestOfKeys, part: Delivered, first: int) -> None:
         look(self, part, first)
         if first == 3:
             self.superseded.add(first, first + 1)
@@ -162,11 +165,9 @@ def test_against_a_model(rng: random.Random, seed: int) -> None:
     store.close()
 
 
-def test_keys_take_memory_as_long_as_their_messages_are_there(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_take_memory_as_long_as_their_messages_are_there(seed: int, limits: Limits) -> None:
     """LK3: those of messages that are gone are forgotten, some at a time."""
-    monkeypatch.setattr(latest_of_keys, "KEYS_IN_VAIN", 10)
+    limits(KEYS_IN_VAIN=10)
     with open_store(new_machine(seed)) as store:
         store.create_queue("t", kind="topic", keep_latest="key", keep_seconds=0)
         for n in range(100):
