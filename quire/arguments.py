@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.definitions.near_names import did_you_mean
+from quire.definitions.source_pattern import SourcePattern, is_pattern
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -83,6 +84,14 @@ def check_source(source: object) -> str:
     """Where to read: "queue" or "queue/subscription"."""
     split_source(source)
     return cast(str, source)
+
+
+def check_sources(source: object) -> str:
+    """Where to get from: one source, or a pattern that names many."""
+    if is_pattern(source):
+        SourcePattern.of(cast(str, source))
+        return cast(str, source)
+    return check_source(source)
 
 
 def check_xid(xid: object) -> str:

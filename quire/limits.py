@@ -552,6 +552,7 @@ AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by
 # --- finding ---
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
+PATTERNS_KEPT = 1000  # of sources, whose turns are known
 KEYS_IN_VAIN = 1000  # that are known of messages that are gone, beside as many as are there
 MAX_INDEXED_NAME = 200  # characters of such a name
 MAX_INDEXED = 16  # attributes or columns of a queue that are indexed

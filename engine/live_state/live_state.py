@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
 from quire.definitions.order import by_sequence
 from quire.definitions.row_schema import check_part
+from quire.definitions.source_pattern import SeveralQueues, is_pattern
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.prepared_transactions import PreparedTransactions
@@ -61,6 +62,8 @@ class State:
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
+        self.definitions = 0  # so many changes of the catalog were made here
+        self._defined: dict[object, Callable[[], None]] = {}
         self.durable = durable
         self.fold = Fold(durable, self)
         self.queues: dict[int, Queue] = {}  # that stand beside those of the durable state
@@ -113,10 +116,15 @@ class State:
         return found
 
     def source(self, source: str) -> tuple[Queue, Subscription]:
-        """The queue and subscription that "queue" or "queue/subscription" names."""
+        """The queue and subscription that "queue" or "queue/subscription" names.
+
+        Raises SeveralQueues for a pattern: an InvalidArgument where one is meant.
+        """
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None
         if known is None:
+            if is_pattern(source):
+                raise SeveralQueues(source)
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
@@ -216,6 +224,22 @@ class State:
                 self._note(int(made.body["queue_id"]))
             elif made.type == STORE:
                 self._obey_switches()
+        self.definitions += 1
+        while self._defined:
+            self._defined.popitem()[1]()
+
+    def when_defined(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have it called when the catalog is changed next, once; what withdraws it.
+
+        Nobody waits for it, nor does it use the store.
+        """
+        key = object()
+        self._defined[key] = callback
+
+        def withdraw() -> None:
+            self._defined.pop(key, None)
+
+        return withdraw
 
     def _note(self, queue_id: int) -> None:
         """A queue was made, altered or dropped."""

@@ -22,7 +22,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
-from quire.arguments import Acknowledge, check_ack, check_max_messages, check_source, check_wait
+from quire.arguments import Acknowledge, check_ack, check_max_messages, check_sources, check_wait
 from quire.batches.delivered_messages import Messages
 from quire.calls.errand import Errand
 from quire.env import OsEnv
@@ -71,7 +71,7 @@ class ConsumerOptions(NamedTuple):
     def of(cls, source: object, max_messages: object, timeout: object, ack: object) -> Self:
         """Raises InvalidArgument."""
         number = check_max_messages(max_messages)
-        return cls(check_source(source), number, number == 1, check_wait(timeout), check_ack(ack))
+        return cls(check_sources(source), number, number == 1, check_wait(timeout), check_ack(ack))
 
 
 class ConsumedMessages(NamedTuple):
