@@ -167,10 +167,11 @@ class Workers:
     def on(self, source: str, *, concurrency: int = 1, max_messages: int = 1) -> Callable[[H], H]:
         """A decorator: the function is called as `handle(message, txn)` for each message.
 
-        `source`: "queue", "queue/subscription", or a pattern as "orders.*". `concurrency`: how many threads call it. With
-        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. It has
-        done its work when it returns: what makes a coroutine or a generator is refused, and what
-        returns one has failed. Raises InvalidArgument.
+        `source`: "queue", "queue/subscription", or a pattern as "orders.*", of all whose queues it
+        gets in turn. `concurrency`: how many threads call it. With `max_messages` above 1 it is
+        given `Messages`, up to so many, in one transaction. It has done its work when it returns:
+        what makes a coroutine or a generator is refused, and what returns one has failed. Raises
+        InvalidArgument.
         """
         check_sources(source)
         check_concurrency(concurrency)
