@@ -27,7 +27,7 @@ from quire.limits import KEYS_IN_VAIN, PURGED_AT_ONCE
 from quire.rows.row_block import RowBlock
 from quire.selectors.analysis import FieldPlace
 
-from .attribute_index import values_of
+from .attribute_index import runs_of, values_of
 
 _HEADER: Final = ("sender", "correlation_id", "reply_to", "content_type")
 
@@ -52,30 +52,37 @@ class LatestOfKeys:
         with queue.lock:
             start = queue.released.first_gap(self._known)
             end = min(queue.end_position, start + PURGED_AT_ONCE)
-        for position, part in delivery.parts(queue, start, end):
-            self._look(part, position)
-            self._known = position + part.stop - part.start
+        superseded: list[int] = []
+        try:
+            for position, part in delivery.parts(queue, start, end):
+                self._look(part, position, superseded)
+                self._known = position + part.stop - part.start
+        finally:
+            for run in runs_of(sorted(superseded)):
+                self.superseded.add(*run)
         self._known = max(self._known, end)
         self._forget(queue)
         return start < end
 
-    def _look(self, part: Delivered, first: int) -> None:
-        """At the messages of a part, whose first has the position."""
+    def _look(self, part: Delivered, first: int, superseded: list[int]) -> None:
+        """At the messages of a part, whose first has the position; twice is once."""
         values = values_of(part, self.place)
         if values is None:
             self.passing.add(first, first + part.stop - part.start)
             return
-        latest, superseded = self._latest, self.superseded
+        is_passing = _deletes(part, self.place)
+        if values.null_count:
+            is_passing = is_passing | values.is_null().to_numpy(zero_copy_only=False)
+        for start, end in runs_of((np.flatnonzero(is_passing) + first).tolist()):
+            self.passing.add(start, end)
+        latest = self._latest
         for position, key in enumerate(values.to_pylist(), first):
-            if key is None:
-                self.passing.add(position, position + 1)
-                continue
-            before = latest.get(key)
-            if before is not None:
-                superseded.add(before, before + 1)
-            latest[key] = position
-        for row in np.flatnonzero(_deletes(part, self.place)).tolist():
-            self.passing.add(first + row, first + row + 1)
+            if key is not None:
+                before = latest.get(key, -1)
+                if before < position:
+                    latest[key] = position
+                    if before >= 0:
+                        superseded.append(before)
 
     def _forget(self, queue: Queue) -> None:
         """What is released (LK2, LK3)."""

@@ -40,7 +40,7 @@ class TakenInTurn(NamedTuple):
 _NOTHING: Final = TakenInTurn(cast("DeliveryRequest", None), [])
 
 
-class _Turn:
+class _PatternMembers:
     """The queues of a pattern, whose turn is next first."""
 
     def __init__(self, pattern: SourcePattern) -> None:
@@ -57,7 +57,7 @@ class Turns:
         self._state = state
         self._delivery = delivery
         self._lock = threading.Lock()
-        self._turns: dict[str, _Turn] = {}  # by source
+        self._turns: dict[str, _PatternMembers] = {}  # by source
 
     def take(
         self, source: str, taker: object, wanted: Callable[[], bool], limit: int, timeout: float
@@ -84,7 +84,7 @@ class Turns:
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None] | None:
         """As `Queue.when_ready`, for all of them."""
-        telling = _Telling(callback)
+        telling = _ToldOnce(callback)
         telling.withdraws.append(self._state.when_defined(telling.tell))
         for queue, subscription in self._members(source):
             withdraw = queue.when(partial(_has_any, queue, subscription), telling.tell)
@@ -124,7 +124,7 @@ class Turns:
             if turn is None:
                 if len(self._turns) >= PATTERNS_KEPT:
                     self._turns.clear()
-                turn = self._turns[source] = _Turn(SourcePattern.of(source))
+                turn = self._turns[source] = _PatternMembers(SourcePattern.of(source))
             definitions = self._state.definitions  # first: more may be made meanwhile
             if turn.definitions != definitions:
                 now = self._named(turn.pattern)
@@ -151,7 +151,7 @@ def _has_any(queue: Queue, subscription: Subscription) -> bool:
     return not queue.is_shut and subscription.has_next(queue.end_position)
 
 
-class _Telling:
+class _ToldOnce:
     """Tells once, and withdraws then what else would tell. Without a lock, under any."""
 
     __slots__ = ("_callbacks", "withdraws")

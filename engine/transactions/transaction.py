@@ -342,7 +342,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if not runs:
             self._check_open()
             return None
-        queue, subscription = asking[:2]
+        queue, subscription, _, _ = asking
         with self._lock:
             try:
                 self._check_open()

@@ -17,7 +17,6 @@ from .properties import NAME
 
 _ONE: Final = "*"
 _ANY: Final = "#"
-_MOST_CHARACTERS: Final = 200  # as of a name
 _WRONG: Final = re.compile(r"[^A-Za-z0-9._*#-]|(?<![.])[*#]|[*#](?![.]|$)")
 
 
@@ -47,15 +46,16 @@ class SourcePattern(NamedTuple):
         """Raises InvalidArgument, which tells where it is wrong."""
         names, slash, subscription = source.partition("/")
         wrong = _WRONG.search("." + names)  # a sign may be the first
-        if wrong is not None or names.startswith(".") or len(names) > _MOST_CHARACTERS:
-            at = max(wrong.start(), 1) if wrong is not None else 1
-            what = f"{names[at - 1]!r} stands there" if names else "nothing stands there"
-            if wrong is None and not names.startswith("."):
-                at, what = _MOST_CHARACTERS + 1, "it is too long"
+        named = NAME.match(names.replace(_ONE, "x").replace(_ANY, "x"))  # as long as a name
+        right = named.end() if named is not None else 0
+        if wrong is not None:
+            right = min(right, max(wrong.start(), 1) - 1)
+        if right < len(names) or not names:
+            what = f"{names[right]!r} stands there" if names else "nothing stands there"
             raise InvalidArgument(
-                f"pattern {source!r:.250}, character {at}: {what}; give words of A-Z a-z 0-9 _ - "
-                "with dots between them, * for one word, # for any number of them, up to "
-                f"{_MOST_CHARACTERS} characters"
+                f"pattern {source!r:.250}, character {right + 1}: {what}; give words of "
+                "A-Z a-z 0-9 _ - with dots between them, * for one word, # for any number of "
+                "them, as long as a name may be"
             )
         if slash and NAME.fullmatch(subscription) is None:
             raise InvalidArgument(

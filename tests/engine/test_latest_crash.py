@@ -94,10 +94,9 @@ def test_canary_of_messages_that_are_forgotten(
     """One that supersedes the message itself in the place of the one before is caught."""
     look = LatestOfKeys._look
 
-    def wrong(self: LatestOfKeys, part: Delivered, first: int) -> None:
-        look(self, part, first)
-        if first == 3:
-            self.superseded.add(first, first + 1)
+    def wrong(self: LatestOfKeys, part: Delivered, first: int, superseded: list[int]) -> None:
+        look(self, part, first, superseded)
+        superseded += [3] if first == 3 else []
 
     monkeypatch.setattr(LatestOfKeys, "_look", wrong)
     with pytest.raises(AssertionError):
@@ -163,6 +162,46 @@ def test_against_a_model(rng: random.Random, seed: int) -> None:
             found = [int(m.attributes["n"]) for m in store.browse(f"t/{name}", None, 1000)]
             assert found == sorted(left), name
     store.close()
+
+
+def test_a_message_that_is_looked_at_twice_does_not_supersede_itself(seed: int) -> None:
+    """A look that was broken off by damage, or an interrupt, is made again."""
+    with open_store(new_machine(seed)) as store:
+        store.create_queue("t", kind="topic", keep_forever=True)
+        for n in range(9):
+            put(store, n)
+        queue = store._context.state.queue("t")
+        properties = queue.config.properties._replace(keep_latest="key")
+        index, superseded = LatestOfKeys(properties), list[int]()
+        for position, part in [*store._context.delivery.parts(queue, 0, 9)] * 2:
+            index._look(part, position, superseded)
+        assert sorted(superseded) == [0, 1, 2, 3, 4, 5]
+
+
+def test_prepared_transactions_keep_what_they_have_got(seed: int) -> None:
+    """Until they are decided, over a restart, too; what is given back then is superseded."""
+    env = new_machine(seed)
+    for decides in (True, False):
+        with open_store(env) as store:
+            store.create_queue("t", kind="topic", keep_latest="key")
+            store.subscribe("t", "all")
+            put(store, 0)
+            txn = store.transaction()
+            assert txn.get("t/all") is not None
+            txn.prepare("x")
+            put(store, 3)
+            store._maintenance.step()
+            assert store.queue("t").messages == 2
+        with open_store(env) as store:
+            put(store, 6)
+            store._maintenance.step()
+            assert store.queue("t").messages == 2
+            (store.prepared.commit if decides else store.prepared.rollback)("x")
+            put(store, 1)
+            store._maintenance.step()
+            assert store.queue("t").messages == 2
+            assert store.get_many("t/all").payloads() == [b"6", b"1"]
+            store.drop_queue("t")
 
 
 def test_keys_take_memory_as_long_as_their_messages_are_there(seed: int, limits: Limits) -> None:
