@@ -27,7 +27,7 @@ from quire.limits import INTERVAL_SECONDS, PATTERNS_KEPT
 
 from .live_state import State
 
-Member = tuple[Queue, Subscription]
+PatternMember = tuple[Queue, Subscription]
 
 
 class TakenInTurn(NamedTuple):
@@ -45,7 +45,7 @@ class _PatternMembers:
 
     def __init__(self, pattern: SourcePattern) -> None:
         self.pattern = pattern
-        self.members: OrderedDict[int, Member] = OrderedDict()
+        self.members: OrderedDict[int, PatternMember] = OrderedDict()
         self.definitions = -1  # so many had been made when it was looked which there are
 
 
@@ -117,7 +117,7 @@ class Turns:
                 return TakenInTurn(asking, runs)
         return _NOTHING
 
-    def _members(self, source: str) -> list[Member]:
+    def _members(self, source: str) -> list[PatternMember]:
         """Those that there are now, whose turn is next first."""
         with self._lock:
             turn = self._turns.get(source)
@@ -134,8 +134,8 @@ class Turns:
                 turn.definitions = definitions
             return list(turn.members.values())
 
-    def _named(self, pattern: SourcePattern) -> dict[int, Member]:
-        found: dict[int, Member] = {}
+    def _named(self, pattern: SourcePattern) -> dict[int, PatternMember]:
+        found: dict[int, PatternMember] = {}
         for queue in self._state.by_name():
             if (queue.config.kind == WORK) != (pattern.subscription is None):
                 continue
