@@ -15,7 +15,6 @@ from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
 from quire.definitions.order import by_sequence
 from quire.definitions.row_schema import check_part
-from quire.definitions.source_pattern import SeveralQueues, is_pattern
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.prepared_transactions import PreparedTransactions
@@ -123,8 +122,6 @@ class State:
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None
         if known is None:
-            if is_pattern(source):
-                raise SeveralQueues(source)
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
