@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.definitions.near_names import did_you_mean
-from quire.definitions.source_pattern import SeveralQueues, SourcePattern, is_pattern
+from quire.definitions.source_pattern import SourcePattern, is_pattern, wants_one
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -71,11 +71,11 @@ def check_name(name: object, what: str) -> str:
 
 
 def split_source(source: object) -> tuple[str, str | None]:
-    """("queue", None) or ("queue", "subscription"). Raises SeveralQueues for a pattern."""
+    """("queue", None) or ("queue", "subscription"). Raises InvalidArgument."""
     if not isinstance(source, str):
         raise InvalidArgument(f'source {source!r:.100}: give "queue" or "queue/subscription"')
     if is_pattern(source):
-        raise SeveralQueues(source)
+        raise wants_one(source)
     queue, slash, subscription = source.partition("/")
     if not slash:
         return check_name(queue, "queue"), None

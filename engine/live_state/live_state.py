@@ -117,7 +117,7 @@ class State:
     def source(self, source: str) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names.
 
-        Raises SeveralQueues for a pattern: an InvalidArgument where one is meant.
+        Raises InvalidArgument for what names none, or many.
         """
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None

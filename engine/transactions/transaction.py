@@ -33,7 +33,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
 from quire.definitions.properties import check_waits
 from quire.definitions.retry import Retry
-from quire.definitions.source_pattern import SeveralQueues, is_pattern
+from quire.definitions.source_pattern import is_pattern
 from quire.engine.finding.candidates import Candidate
 from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
@@ -277,7 +277,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 with self._lock:
                     self._check_open()
                     message = self._reading().one(source)
-        except SeveralQueues:
+        except InvalidArgument:
+            if not is_pattern(source):
+                raise
             message = IN_WHOLE
         except BaseException:  # an interrupt, perhaps of what has got it
             if message is not None and message is not IN_WHOLE:
@@ -323,20 +325,19 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         with self._lock:
             self._check_open()
             gets = self._reading()
-        context = self._context
         try:
-            queue, subscription = context.state.source(source)
+            queue, subscription = self._context.state.source(source)
             if seconds:
                 self._waits_for = queue
             asking = DeliveryRequest(queue, subscription, gets, self._is_open)
             if where is None:
-                runs = context.delivery.take(asking, limit, seconds)
+                runs = self._context.delivery.take(asking, limit, seconds)
             else:
                 runs = self._choose(asking, choice_of(queue, where), limit, seconds)
-        except SeveralQueues:
-            if where is not None:
+        except InvalidArgument:
+            if where is not None or not is_pattern(source):
                 raise
-            asking, runs = context.turns.take(source, gets, self._is_open, limit, seconds)
+            asking, runs = self._context.turns.take(source, gets, self._is_open, limit, seconds)
         finally:
             self._waits_for = None
         if not runs:

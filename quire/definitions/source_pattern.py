@@ -25,14 +25,12 @@ def is_pattern(source: object) -> bool:
     return isinstance(source, str) and (_ONE in source or _ANY in source)
 
 
-class SeveralQueues(InvalidArgument):
-    """A pattern stands where only some calls take one; those catch it."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(
-            f"source {source!r:.100} is a pattern: get and get_many without id and where, consume "
-            "and Workers take from all queues that it names; give one queue here"
-        )
+def wants_one(source: str) -> InvalidArgument:
+    """A pattern stands where only some calls take one."""
+    return InvalidArgument(
+        f"source {source!r:.100} is a pattern: get and get_many without id and where, consume "
+        "and Workers take from all queues that it names; give one queue here"
+    )
 
 
 class SourcePattern(NamedTuple):
