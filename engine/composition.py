@@ -14,6 +14,7 @@ from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.candidates import Finder
 from quire.engine.finding.chooser import Chooser
 from quire.engine.finding.waits import MessageWaits
+from quire.engine.live_state.turns import Turns
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -76,6 +77,7 @@ def compose(opened: Opened) -> Parts:
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
         chooser=Chooser(env, delivery, Finder(delivery), MessageWaits(lambda: registry)),
+        turns=Turns(env, state, delivery),
         listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.definitions.near_names import did_you_mean
+from quire.definitions.source_pattern import SourcePattern, is_pattern, wants_one
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -70,9 +71,11 @@ def check_name(name: object, what: str) -> str:
 
 
 def split_source(source: object) -> tuple[str, str | None]:
-    """("queue", None) or ("queue", "subscription")."""
+    """("queue", None) or ("queue", "subscription"). Raises InvalidArgument."""
     if not isinstance(source, str):
         raise InvalidArgument(f'source {source!r:.100}: give "queue" or "queue/subscription"')
+    if is_pattern(source):
+        raise wants_one(source)
     queue, slash, subscription = source.partition("/")
     if not slash:
         return check_name(queue, "queue"), None
@@ -83,6 +86,14 @@ def check_source(source: object) -> str:
     """Where to read: "queue" or "queue/subscription"."""
     split_source(source)
     return cast(str, source)
+
+
+def check_sources(source: object) -> str:
+    """Where to get from: one source, or a pattern that names many."""
+    if is_pattern(source):
+        SourcePattern.of(cast(str, source))
+        return cast(str, source)
+    return check_source(source)
 
 
 def check_xid(xid: object) -> str:

@@ -555,6 +555,8 @@ VIEWED_BLOCKS, VIEWED_BYTES, VIEWED_PAGES = 100_000, 256 << 20, 64
 CHOSEN_WAIT_SECONDS = 0.5  # that a thread waits for what is asked for by what it is, at a time
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
+PATTERNS_KEPT = 1000  # of sources, whose turns are known
+KEYS_IN_VAIN = 1000  # that are known of messages that are gone, beside as many as are there
 MAX_INDEXED_NAME = 200  # characters of such a name
 MAX_INDEXED = 16  # attributes or columns of a queue that are indexed
 

@@ -36,7 +36,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
+from quire.arguments import check_concurrency, check_max_messages, check_sources, check_timeout
 from quire.callbacks import check_done, check_function
 from quire.env import OsEnv
 from quire.errors import (
@@ -67,6 +67,7 @@ from quire.limits import (
 from .calls.errand import Errand
 from .definitions.order import by_sequence
 from .definitions.retry import Retry, check_retry
+from .definitions.source_pattern import is_pattern
 from .interface.consumer import Consumer, ConsumerOptions
 from .interface.store import Store
 from .interface.transaction import Transaction
@@ -175,13 +176,14 @@ class Workers:
     ) -> Callable[[H], H]:
         """A decorator: the function is called as `handle(message, txn)` for each message.
 
-        `source`: "queue", or "queue/subscription". `concurrency`: how many threads call it. With
-        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. `where`:
-        only those that a selector or a `Template` holds for, as for `Store.consume`. It has
-        done its work when it returns: what makes a coroutine or a generator is refused, and what
-        returns one has failed. Raises InvalidArgument.
+        `source`: "queue", "queue/subscription", or a pattern as "orders.*", of all whose queues it
+        gets in turn. `concurrency`: how many threads call it. With `max_messages` above 1 it is
+        given `Messages`, up to so many, in one transaction. `where`: only those that a selector or
+        a `Template` holds for, as for `Store.consume`. It has done its work when it returns: what
+        makes a coroutine or a generator is refused, and what returns one has failed. Raises
+        InvalidArgument.
         """
-        check_source(source)
+        check_sources(source)
         check_concurrency(concurrency)
         check_max_messages(max_messages)
         check_selecting(where)
@@ -388,22 +390,22 @@ class _Worker:
             return
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)
         with suppress(QuireError):  # then it is there again at once
-            info = self._store.queue(self.task.source.partition("/")[0])
+            info = self._store.queue(messages[0].queue)
             if len(messages) > 1:
                 self._alone = len(messages)
                 delay: float | Retry | None = 0.0
             else:
                 self._alone -= self._alone > 0
                 delay = self._retry if info.retry is None else None
-            if by_sequence(info.order) or self._is_exclusive():
+            if by_sequence(info.order) or self._is_exclusive(info.name):
                 return
             if len(messages) == 1 or info.retry is not None:
                 for message in messages:
                     transaction.reject(message, _reason(error), delay)
                 self._is_later = True
 
-    def _is_exclusive(self) -> bool:
-        queue, _, name = self.task.source.partition("/")
+    def _is_exclusive(self, queue: str) -> bool:
+        name = self.task.source.partition("/")[2]
         return bool(name) and any(
             each.exclusive for each in self._store.subscriptions(queue) if each.name == name
         )
@@ -448,7 +450,9 @@ def _info(task: _Task, threads: list[_Worker]) -> WorkerInfo:
 
 
 def _check_there(store: Store, source: str) -> None:
-    """Raises what a get would raise."""
+    """Raises what a get would raise. The queues of a pattern may come later."""
+    if is_pattern(source):
+        return
     queue, _, subscription = source.partition("/")
     info = store.queue(queue)
     if info.kind == "topic" and not subscription:

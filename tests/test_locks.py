@@ -28,7 +28,8 @@ SEVERAL = (
 )  # fmt: skip
 # Of a transaction that was begun for it, which nobody else commits.
 OWN = [
-    (holder, "TransactionLife._lock") for holder in ("Room._one_at_a_time", "DeadLetters._passing")
+    (holder, "TransactionLife._lock")
+    for holder in ("Room._one_at_a_time", "DeadLetters._passing", "Retention._superseding")
 ]
 ROUNDS = 40
 

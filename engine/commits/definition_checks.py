@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -147,17 +147,19 @@ def check_queue(
             f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
             "ids; leave dedup_count and dedup_seconds out, or give a durable type"
         )
-    _check_indexed(name, properties)
+    _check_indexed(name, "indexed", properties.indexed, properties.schema)
     if properties.overflow in GIVING_WAY and properties.keep_forever:
         raise InvalidArgument(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
             f"way: overflow {properties.overflow!r} is not for it"
         )
+    if properties.keep_latest is not None:
+        _check_latest(name, properties.keep_latest, properties)
     _check_effect(queue, DEFAULT if before is None else before)
     if properties.keeps and queue.kind != TOPIC:
         raise InvalidArgument(
             f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
-            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"
+            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever, keep_latest)"
         )
     if target is None:
         for holds, wanting, going in (
@@ -188,17 +190,34 @@ def check_queue(
     check_letters(name, properties, theirs.schema)
 
 
-def _check_indexed(name: str, properties: Properties) -> None:
-    """Of columns only texts and whole numbers have an index."""
-    if properties.schema is None:
+def _check_indexed(name: str, option: str, names: Iterable[str], words: str | None) -> None:
+    """Of columns only texts and whole numbers have an index, or are keys."""
+    if words is None:
         return
-    schema = schema_of_words(properties.schema)
-    for each in properties.indexed:
+    schema = schema_of_words(words)
+    for each in names:
         found = schema.field(each).type if each in schema.names else pa.string()
         if not (pa.types.is_string(found) or pa.types.is_integer(found)):
             raise InvalidArgument(
-                f"queue {name!r}: indexed: column {each!r} is of type {found}: there are indexes "
+                f"queue {name!r}: {option}: column {each!r} is of type {found}: there are indexes "
                 "of texts and whole numbers"
+            )
+
+
+def _check_latest(name: str, key: str, properties: Properties) -> None:
+    """What says that other messages than the latest of each key go, or stay, is not for it."""
+    _check_indexed(name, "keep_latest", [key], properties.schema)
+    for option, is_given, why in (
+        ("timed", bool(properties.timed), "what is latest is told by commits, not by times"),
+        ("keep_forever", properties.keep_forever, "it would keep the others, too"),
+        ("keep_bytes", properties.keep_bytes is not None, "each key's latest message stays"),
+        ("keep_messages", properties.keep_messages is not None, "each key's latest message stays"),
+        ("overflow", properties.overflow in GIVING_WAY, "each key's latest message stays"),
+    ):
+        if is_given:
+            raise InvalidArgument(
+                f"queue {name!r} keeps the latest message of each {key!r} (keep_latest), and has "
+                f"{option} {getattr(properties, option)!r}: {why}; leave one of the two out"
             )
 
 

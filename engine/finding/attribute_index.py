@@ -57,7 +57,7 @@ class AttributeIndex:
         found: list[tuple[_Hashes, _Indexed]] = []
         size = 0
         for position, part in delivery.parts(queue, start, end):
-            values = _values(part, self._place)
+            values = values_of(part, self._place)
             if values is not None:
                 hashes, rows = hashes_of(values)
                 found.append((hashes, rows + position))
@@ -109,7 +109,7 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
     )
 
 
-def _values(part: Delivered, place: FieldPlace) -> pa.Array | None:
+def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
     """Of each message; None: none has any."""
     source, name = place
     columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)

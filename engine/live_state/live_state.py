@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from quire.arguments import check_name, split_source
@@ -61,6 +61,8 @@ class State:
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
+        self.definitions = 0  # so many changes of the catalog were made here
+        self._defined: dict[object, Callable[[], None]] = {}
         self.durable = durable
         self.fold = Fold(durable, self)
         self.queues: dict[int, Queue] = {}  # that stand beside those of the durable state
@@ -113,7 +115,10 @@ class State:
         return found
 
     def source(self, source: str) -> tuple[Queue, Subscription]:
-        """The queue and subscription that "queue" or "queue/subscription" names."""
+        """The queue and subscription that "queue" or "queue/subscription" names.
+
+        Raises InvalidArgument for what names none, or many.
+        """
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None
         if known is None:
@@ -222,6 +227,22 @@ class State:
                 self._note(int(made.body["queue_id"]))
             elif made.type == STORE:
                 self._obey_switches()
+        self.definitions += 1
+        while self._defined:
+            self._defined.popitem()[1]()
+
+    def when_defined(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have it called when the catalog is changed next, once; what withdraws it.
+
+        Nobody waits for it, nor does it use the store.
+        """
+        key = object()
+        self._defined[key] = callback
+
+        def withdraw() -> None:
+            self._defined.pop(key, None)
+
+        return withdraw
 
     def _note(self, queue_id: int) -> None:
         """A queue was made, altered or dropped."""

@@ -16,6 +16,7 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.calls.documented import documented_by
+from quire.definitions.source_pattern import is_pattern
 from quire.engine.opening import open_call
 from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.interface.integration import Integration
@@ -102,6 +103,8 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
     def _when(self, awaited: Awaited, callback: Callable[[], None]) -> Callable[[], None] | None:
         source, on, past = awaited
         state, listening = self._state(), self._of._context.listening
+        if is_pattern(source):
+            return self._of._context.turns.when_ready(source, callback)
         if on == PUT:
             return listening.when_put(state.queue(source), past, callback)
         queue, subscription = state.source(source)

@@ -203,7 +203,8 @@ class Queue(QueueEffects):
         is_read = len(self.subscriptions) > (self.keeper is not None)
         self.is_unread = self.config.kind == TOPIC and not (lets_go or is_read)
         self.space.is_unread = self.is_unread
-        self.space.passes = any(each.where is not None for each in self.subscriptions.values())
+        selects = any(each.where is not None for each in self.subscriptions.values())
+        self.space.passes = selects or properties.keep_latest is not None
         self.asks_more = self.grants or (self.is_unread and not self._was_told)
 
     def tell_unread(self) -> None:

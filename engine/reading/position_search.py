@@ -28,11 +28,14 @@ def place_of(delivery: Delivery, queue: Queue, start: str | int) -> int:
     """The position that a checked start means now.
 
     Raises InvalidArgument for a position that the queue does not have, PositionLost for the id of
-    a message that it does not keep.
+    a message that it does not keep. Where only the latest of each key is, that goes for nobody: all
+    that is kept from that place on is meant.
     """
     time_us, message_id = time_of(start), id_of(start)
     if time_us is not None:
         return position_at(delivery, queue, time_us)
+    if message_id is not None and queue.config.properties.keep_latest is not None:
+        return min(places_of(delivery, queue, [message_id])[0][0], queue.end_position)
     if message_id is not None:
         return position_of(delivery, queue, message_id)
     with queue.lock:

@@ -13,6 +13,7 @@ from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.finding.chooser import Chooser
 from quire.engine.live_state.live_state import State
+from quire.engine.live_state.turns import Turns
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
@@ -50,6 +51,7 @@ class Context:
     committer: Committer
     delivery: Delivery
     chooser: Chooser  # of messages by what they are
+    turns: Turns  # of the queues that a pattern names
     listening: Listening  # to what is put and read
     registry: Registry
     transaction_timeout: float  # seconds, by default

@@ -33,6 +33,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
 from quire.definitions.properties import check_waits
 from quire.definitions.retry import Retry
+from quire.definitions.source_pattern import is_pattern
 from quire.engine.finding.candidates import Candidate
 from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
@@ -42,7 +43,7 @@ from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
-from quire.errors import Deadlock, QueueFull
+from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface.finding import (
     MessageKey,
     Seen,
@@ -280,6 +281,10 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 with self._lock:
                     self._check_open()
                     message = self._reading().one(source)
+        except InvalidArgument:
+            if not is_pattern(source):
+                raise
+            message = IN_WHOLE
         except BaseException:  # an interrupt, perhaps of what has got it
             if message is not None and message is not IN_WHOLE:
                 held(self._give_back_latest)
@@ -290,6 +295,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @giving("_give_back_latest")
     def _get_whole(self, source: str) -> Message | None:
+        if is_pattern(source):
+            return message_of(*(self._take(source, 1, 0.0) or ("", [])))
         with self._lock:
             self._check_open()
             return self._reading().one_by_rule(source)
@@ -304,15 +311,14 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         where: Where | None = None,
     ) -> Messages:
         taken = self._take(source, max_messages, timeout, where)
-        if not taken:
-            queue, _ = self._context.state.source(source)
-            return Messages(source.partition("/")[0], (), queue.schema)
-        return Messages(*taken)
+        if taken:
+            return Messages(*taken)
+        words = None if is_pattern(source) else self._context.state.source(source)[0].schema
+        return Messages(source.partition("/")[0], (), words)
 
     @giving("_give_back_latest")
     def _wait_for_one(self, source: str, timeout: Duration | None) -> Message | None:
-        taken = self._take(source, 1, timeout)
-        return message_of(*taken) if taken else None
+        return message_of(*(self._take(source, 1, timeout) or ("", [])))
 
     def _take(
         self, source: str, limit: int, timeout: Duration | None, where: object = None
@@ -323,21 +329,25 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         with self._lock:
             self._check_open()
             gets = self._reading()
-        context = self._context
-        queue, subscription = context.state.source(source)
-        if seconds:
-            self._waits_for = queue
         try:
+            queue, subscription = self._context.state.source(source)
+            if seconds:
+                self._waits_for = queue
             asking = DeliveryRequest(queue, subscription, gets, self._is_open)
             if where is None:
-                runs = context.delivery.take(asking, limit, seconds)
+                runs = self._context.delivery.take(asking, limit, seconds)
             else:
                 runs = self._choose(asking, choice_of(queue, where), limit, seconds)
+        except InvalidArgument:
+            if where is not None or not is_pattern(source):
+                raise
+            asking, runs = self._context.turns.take(source, gets, self._is_open, limit, seconds)
         finally:
             self._waits_for = None
         if not runs:
             self._check_open()
             return None
+        queue, subscription, _, _ = asking
         with self._lock:
             try:
                 self._check_open()

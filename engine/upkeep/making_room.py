@@ -2,7 +2,8 @@
 
 Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 
-- What no subscription asks for is read first, as the maintenance notes it a moment later.
+- What no subscription asks for, or has a later message of its key, is read first, as the
+  maintenance notes it a moment later.
 - Nothing else is done but what the queue's properties say (`grow_to`, `keep_...`, `overflow`), in
   this order, and only where something was refused.
 - What is done is durable before what was refused is tried again, and stays also if that is rolled
@@ -94,8 +95,9 @@ class Room:
                 self._is_making = False
 
     def _pass_by(self, queue: Queue) -> None:
-        """What its subscriptions do not ask for counts as read."""
+        """What its subscriptions do not ask for counts as read, and what is not a key's latest."""
         with suppress(QuireError):  # what was refused says what is missing
+            self._retention.supersede(queue)
             for subscription in queue.readers():
                 if subscription.where is not None:
                     self._context.delivery.look(queue, subscription)

@@ -32,11 +32,12 @@ class OwnTransaction(EmbeddedTransaction):
 
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """Read to a position, as `read_to` does, for a subscription that has no name."""
-        self.pass_over(queue, subscription, 0, position)
+        self.pass_over(queue, subscription, [(0, position)])
 
-    def pass_over(self, queue: Queue, subscription: Subscription, start: int, end: int) -> None:
-        """Count what is not read of [start, end) as read with the commit."""
-        self.getting(lambda gets: gets.passes.append((queue, subscription, start, end)))
+    def pass_over(self, queue: Queue, subscription: Subscription, runs: MessageRuns) -> None:
+        """Read these positions, of a subscription from which nobody takes."""
+        passes = [(queue, subscription, start, end) for start, end in runs]
+        self.getting(lambda gets: gets.passes.extend(passes))
 
 
 def pass_by(

@@ -97,8 +97,7 @@ def _pass_some(
     """Let go of what all have read: the parts that are not kept any more for that."""
     for some in _parts(context.chooser.finder.runs(queue, keeper, choice, end)):
         with OwnTransaction(context, "purge") as txn:
-            for run in some:
-                txn.pass_over(queue, keeper, *run)
+            txn.pass_over(queue, keeper, some)
             txn.commit()
         yield from some
 

@@ -1,29 +1,35 @@
-"""Retention: messages that a topic keeps after all have read them go by age, bytes or number.
+"""Retention: messages that a topic keeps after all have read them go by age, bytes or number, or
+because there is a later one of their key.
 
 Such a topic has a subscription of its own, the keeper, which nobody reads. What all others have
 read is kept until the keeper is moved past it, by ordinary transactions.
 
-- Nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
+- Nothing is taken from a subscription: what one has not read stays, whatever the keeper does. But
+  what has a later message of its key (`keep_latest`) is read for all of them by one transaction,
+  like what has expired; what somebody holds of it is when that is given back.
 - RN2: a put that finds no room has what all have read give way first, from the oldest on, and no
-  more of it than brings the room; but what is to be kept for ever stays.
+  more of it than brings the room; but what is to be kept for ever stays, and the latest of a key.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from quire.calls.uninterrupted import nested
+from quire.engine.finding.latest_of_keys import LatestOfKeys
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import position_at
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull, QuireError
-from quire.limits import LET_GO_PART, POINTERS_AT_ONCE
+from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED_RUNS
 
-from .own_transaction import pass_by
+from .own_transaction import OwnTransaction, pass_by
 
 
 @dataclass(slots=True)
@@ -42,6 +48,8 @@ class Retention:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kept: dict[Queue, _Kept] = {}
+        self._latest: dict[Queue, LatestOfKeys] = {}
+        self._superseding = threading.RLock()
         self._moving = threading.local()
         self.last_error: str | None = None
 
@@ -55,18 +63,68 @@ class Retention:
             keeper = queue.keeper
             if keeper is None or queue.stopped:
                 continue
-            if queue.config.properties.lets_go:
-                try:
+            try:
+                if queue.config.properties.keep_latest is not None:
+                    nested(self.supersede, queue, INTERVAL_SECONDS)
+                if queue.config.properties.lets_go:
                     nested(self._pass, queue, keeper, self._target(queue, keeper))
-                except QuireError as error:  # the others go on
-                    self.last_error = f"what {queue.name!r} keeps: {error}"
+            except QuireError as error:  # the others go on
+                self.last_error = f"what {queue.name!r} keeps: {error}"
         for queue in [queue for queue in self._kept if queue not in ruled]:
             self._kept.pop(queue, None)
+        for queue in list(self._latest):
+            if queue not in ruled or queue.config.properties.keep_latest is None:
+                self._latest.pop(queue, None)
+
+    def supersede(self, queue: Queue, seconds: float = math.inf) -> None:
+        """All that has a later message of its key is read, or what is found in so long."""
+        if getattr(self._moving, "is_here", False):
+            return
+        started = self._context.env.monotonic()
+        self._moving.is_here = True
+        try:
+            with self._superseding:
+                latest = self._latest_of(queue)
+                is_more = latest is not None
+                while latest is not None and is_more and not queue.dropped:
+                    is_more = latest.catch_up(self._context.delivery, queue)
+                    self._read_superseded(queue, latest)
+                    is_more &= self._context.env.monotonic() - started < seconds
+        finally:
+            self._moving.is_here = False
+
+    def _latest_of(self, queue: Queue) -> LatestOfKeys | None:
+        """What is known of its keys, as its properties are now."""
+        properties = queue.config.properties
+        if properties.keep_latest is None or queue.keeper is None:
+            return None
+        found = self._latest.get(queue)
+        now = LatestOfKeys(properties)
+        if found is None or found.place != now.place:
+            found = self._latest[queue] = now
+        return found
+
+    def _read_superseded(self, queue: Queue, latest: LatestOfKeys) -> None:
+        keeper = queue.keeper
+        if keeper is None:
+            return
+        with queue.lock:
+            passing = [run for part in latest.passing for run in keeper.done.gaps(*part)]
+        for runs in latest.parts(PURGED_RUNS // len(queue.subscriptions) or 1):
+            with OwnTransaction(self._context, "maintenance") as txn:
+                txn.getting(Gets.superseded, queue, runs)
+                txn.pass_over(queue, keeper, runs)
+                txn.commit()
+        for at in range(0, len(passing), PURGED_RUNS):
+            with OwnTransaction(self._context, "maintenance") as txn:
+                txn.pass_over(queue, keeper, passing[at : at + PURGED_RUNS])
+                txn.commit()
 
     def make_room(self, queue: Queue, full: QueueFull) -> bool:
         """Something that all have read gives way, if that brings the room that is missing (RN2)."""
         keeper = queue.keeper
-        if keeper is None or not queue.config.properties.lets_go:
+        properties = queue.config.properties
+        if keeper is None or not properties.lets_go or properties.keep_latest is not None:
             return False
         with queue.lock:
             space, start = queue.space, keeper.position

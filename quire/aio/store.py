@@ -13,7 +13,7 @@ from quire.arguments import (
     Bytes,
     check_lifetime,
     check_max_messages,
-    check_source,
+    check_sources,
     check_wait,
 )
 from quire.batches.delivered_messages import Messages
@@ -189,7 +189,7 @@ class AsyncStore:
     ) -> Message | None:
         if id is not None or where is not None:
             return first_of(await self.get_many(source, 1, timeout, where=where_of(id, where)))
-        asked = ConsumerOptions(check_source(source), 1, True, check_wait(timeout), "auto")
+        asked = ConsumerOptions(check_sources(source), 1, True, check_wait(timeout), "auto")
         found: Message | None = await self._get(self._consumer(asked))
         return found
 
@@ -206,7 +206,7 @@ class AsyncStore:
                 messages = await txn.get_many(source, max_messages, timeout, where=where)
                 return await self._pool.run(partial(kept, messages))
         number = check_max_messages(max_messages)
-        asked = ConsumerOptions(check_source(source), number, False, check_wait(timeout), "auto")
+        asked = ConsumerOptions(check_sources(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))
         return Messages(source.partition("/")[0]) if found is None else found
 

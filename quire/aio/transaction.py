@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from quire.arguments import Bytes, check_max_messages, check_source, check_timeout, check_wait
+from quire.arguments import Bytes, check_max_messages, check_sources, check_timeout, check_wait
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
@@ -147,7 +147,7 @@ class AsyncTransaction:
                 lambda found: self._give_back(found or None),
                 partial(_is_there, source, where),
             )
-        nothing = Messages(check_source(source).partition("/")[0])
+        nothing = Messages(check_sources(source).partition("/")[0])
 
         def take(inner: Transaction) -> Messages | None:
             nonlocal nothing
@@ -163,7 +163,7 @@ class AsyncTransaction:
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
-        nothing = Messages(check_source(source).partition("/")[0]).to_arrow()
+        nothing = Messages(check_sources(source).partition("/")[0]).to_arrow()
 
         def take(inner: Transaction) -> pa.RecordBatch | None:
             nonlocal nothing
@@ -303,7 +303,7 @@ class AsyncTransaction:
         seconds = check_wait(timeout)
         if not seconds or self.state != "open":
             return await look()
-        holder = self if check_source(source) in self._sources else None
+        holder = self if check_sources(source) in self._sources else None
         return await self._lines.take(source, seconds, look, self._is_over, holder)
 
     async def _find(

@@ -112,6 +112,12 @@ class QueueOptions(TypedDict, total=False):
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
+    keep_latest: str | None
+    """Of a topic, the key of its messages: an attribute, a column of texts or whole numbers, or
+    `sender`, `correlation_id`, `reply_to`, `content_type`. The latest message of each value is
+    kept; with `keep_seconds`, until it is so old. One before it counts as read, also where nobody
+    has read it. A message with an empty payload, or a row of nothing but the key, deletes its key:
+    it goes when all have read it, as one without the key does. None: nothing is said of keys."""
     overflow: OverflowPolicy
     """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
     for room, as a commit does, for the store's `commit_timeout` or as long as it says.
@@ -190,6 +196,7 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    keep_latest: str | None = None
     overflow: OverflowPolicy = "fail"
     grow_to: int | None = None
     max_message_bytes: int | None = None
@@ -244,7 +251,7 @@ class Properties(NamedTuple):
     @property
     def keeps(self) -> bool:
         """Whether anything is kept that all have read."""
-        return self.keep_forever or self.lets_go
+        return self.keep_forever or self.lets_go or self.keep_latest is not None
 
     @property
     def lets_go(self) -> bool:
@@ -364,6 +371,15 @@ def _names(name: str, value: object) -> tuple[str, ...]:
             f"attributes or columns, each a str of 1 to {MAX_INDEXED_NAME} characters"
         )
     return tuple(texts)
+
+
+def _key(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_INDEXED_NAME):
+        return value
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give the name of an attribute or a column, a str of 1 to "
+        f"{MAX_INDEXED_NAME} characters, or None"
+    )
 
 
 def _text(name: str, value: object) -> str:
@@ -531,6 +547,7 @@ _CHECKS: Final = {
     "keep_bytes": _kept,
     "keep_messages": _kept,
     "keep_forever": _flag,
+    "keep_latest": _key,
     "overflow": _overflow,
     "grow_to": _grow_to,
     "max_message_bytes": _message_bytes,

@@ -1,6 +1,6 @@
 """What somebody waits for without a thread, as one text: by it a joined store tells its owner.
 
-"orders"        something may be got from the source
+"orders"        something may be got from the source, which may be a pattern
 "orders@7"      messages were put to the queue from position 7 on
 "news/paper!7"  more than 7 messages have left the subscription
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from quire.arguments import check_source
+from quire.arguments import check_source, check_sources
 from quire.errors import InvalidArgument
 
 PUT: Final = "put"
@@ -35,7 +35,7 @@ class Awaited(NamedTuple):
         """Raises InvalidArgument for what is none."""
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         if found is None or found["mark"] is None:
-            return cls(check_source(text))
+            return cls(check_sources(text))
         past = int(found["past"])
         if past >= 1 << 63:
             raise InvalidArgument(f"what is awaited, {text!r:.100}: give a number below 2**63")

@@ -25,7 +25,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
-from quire.arguments import Acknowledge, check_ack, check_max_messages, check_source, check_wait
+from quire.arguments import Acknowledge, check_ack, check_max_messages, check_sources, check_wait
 from quire.batches.delivered_messages import Messages
 from quire.calls.errand import Errand
 from quire.env import OsEnv
@@ -84,7 +84,7 @@ class ConsumerOptions(NamedTuple):
         """Raises InvalidArgument."""
         number, chosen = check_max_messages(max_messages), check_selecting(where)
         seconds, how = check_wait(timeout), check_ack(ack)
-        return cls(check_source(source), number, number == 1, seconds, how, where=chosen)
+        return cls(check_sources(source), number, number == 1, seconds, how, where=chosen)
 
 
 class ConsumedMessages(NamedTuple):

@@ -351,6 +351,8 @@ class Store(Protocol):
                 for order in messages:
                     messages.transaction.put("bills", order.payload)
 
+        `source` may be a pattern, as "orders.*", by whose queues it goes in turn.
+
         A transaction commits when the loop comes for the next message. It is rolled back, and the
         message there again, if the body raises, or leaves the loop (`break`); `acknowledge`
         commits at once. With `max_messages` above 1 the loop is given `Messages`, up to so many as

@@ -170,9 +170,10 @@ class Transaction(Protocol):
     ) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
-        `source`: "queue" for a work queue, "queue/subscription" for a topic. `id`: take that very
-        message, wherever it stands. `where`: the first, in the order of delivery, that a selector
-        (a text, docs/selectors.md) or a `Template` holds for.
+        `source`: "queue" for a work queue, "queue/subscription" for a topic, or a pattern of
+        either, as "orders.*", by whose queues it goes in turn (docs/handling.md). `id`: take that
+        very message, wherever it stands. `where`: the first, in the order of delivery, that a
+        selector (a text, docs/selectors.md) or a `Template` holds for.
 
         By `id` None is returned where the message is not there, was read, or is not due yet. Where
         another transaction has it, that one's end is waited for up to `timeout` seconds; then

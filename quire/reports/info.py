@@ -44,6 +44,7 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    keep_latest: str | None = None
     overflow: str = "fail"
     grow_to: int | None = None  # bytes
     max_message_bytes: int | None = None

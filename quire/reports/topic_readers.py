@@ -24,6 +24,7 @@ def is_unread(queue: QueueInfo) -> bool:
         and not queue.subscriptions
         and queue.overflow != "drop_oldest"
         and not queue.keep_forever
+        and queue.keep_latest is None
         and queue.keep_seconds is None
         and queue.keep_bytes is None
         and queue.keep_messages is None

@@ -31,7 +31,7 @@ from quire.arguments import (
     check_names,
     check_request_id,
     check_request_ids,
-    check_source,
+    check_sources,
     check_state_bytes,
     check_state_key,
     check_state_name,
@@ -370,7 +370,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @giving("_roll_back_whole")
     def _get(self, source: str, timeout: Duration | None) -> Message | None:
-        name, wait = check_source(source).encode(), check_wait(timeout)
+        name, wait = check_sources(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
             self._check_open()

@@ -180,8 +180,11 @@ def _reason(queue: Mapping[str, Any]) -> str:
         return f"whose messages are delivered by priority, {by_position}"
     if queue.get("order", COMMIT) != COMMIT:
         return f"whose messages are delivered in the order {queue['order']!r}, {by_position}"
-    if queue.get("timed"):
-        return f"whose messages may be delayed or expire, {by_position}"
-    if queue.get("grouped"):
-        return f"whose messages go to one reader for each group, {by_position}"
+    for option, what in (
+        ("timed", "whose messages may be delayed or expire"),
+        ("keep_latest", "which keeps the latest message of each key, whoever has read the others"),
+        ("grouped", "whose messages go to one reader for each group"),
+    ):
+        if queue.get(option):
+            return f"{what}, {by_position}"
     return ""

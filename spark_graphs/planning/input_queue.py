@@ -1,8 +1,10 @@
 """Which queues can be read by position, as streams and steps do.
 
 YV1. Messages are read in the order of their positions, which is that of their commits. A queue that
-    has another order, or holds messages back until a time, is refused, with the reason. A batch
-    read that begins by a word or a time only looks at what is there, and may look at any queue.
+    has another order, or holds messages back until a time, is refused, with the reason; so is one
+    from which messages go that nobody has read, as a range that is planned has to be there whole. A
+    batch read that begins by a word or a time only looks at what is there, and may look at any
+    queue.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from quire.reports.info import QueueInfo
 
 
 def has_order_of_positions(queue: QueueInfo) -> bool:
-    """Whether the order of the positions is the queue's order (YV1)."""
-    return queue.order == COMMIT and not queue.timed
+    """Whether the order of the positions is the queue's order, and nothing goes unread (YV1)."""
+    return queue.order == COMMIT and not queue.timed and queue.keep_latest is None
 
 
 def check_order_of_positions(queue: QueueInfo) -> None:
@@ -33,6 +35,11 @@ def check_order_of_positions(queue: QueueInfo) -> None:
         raise InvalidArgument(
             f"queue '{queue.name}' is timed, and Spark reads by position: messages would come "
             f"before they are due, and after they have expired. {_ADVICE}"
+        )
+    if queue.keep_latest is not None:
+        raise InvalidArgument(
+            f"queue '{queue.name}' keeps the latest message of each {queue.keep_latest!r}, and "
+            f"Spark reads by position: what it is about to read would go meanwhile. {_ADVICE}"
         )
 
 

@@ -219,6 +219,7 @@ def test_a_read_by_time_is_of_what_is_left(store: Any) -> None:
         ({"order": "priority"}, "'p' has priorities, .* in the order of their commits, whatever"),
         ({"order": {"sequence": "seq"}}, "'p' has the order .*sequence.* order of their commits"),
         ({"timed": True}, "'p' is timed, .* before they are due, and after they have expired"),
+        ({"keep_latest": "n"}, "'p' keeps the latest message of each 'n', .* would go meanwhile"),
     ],
 )
 def test_queues_without_an_order_of_positions(

@@ -186,6 +186,7 @@ def test_what_a_function_returns_is_checked_before_anything_runs(
         ({"timed": True}, "delayed or expire"),
         ({"grouped": True, "timed": False}, "one reader for each group"),
         ({"type": "volatile"}, "is volatile"),
+        ({"keep_latest": "n"}, "the latest message of each key"),
     ],
 )
 def test_inputs_that_cannot_be_read_by_position(

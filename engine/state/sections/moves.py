@@ -91,9 +91,12 @@ class MovesSection(PendingSection):
 
 
 def check_kept(queue: DurableQueue, position: int) -> None:
-    """Raises PositionLost where a subscription would go back further than what is kept."""
+    """Raises PositionLost where a subscription would go back further than what is kept.
+
+    Where that is the latest of each key, what is not there was superseded.
+    """
     first = queue.released.first_gap(0)
-    if position < first:
+    if position < first and queue.config.properties.keep_latest is None:
         raise PositionLost(
             f"queue {queue.config.name!r} does not keep position {position} any more: the first "
             f"position that it keeps is {first}"

@@ -1,0 +1,184 @@
+"""Gets from all queues that a pattern names, in turn.
+
+- TN1: who takes looks first at the queue that was got from the longest time ago, by this pattern;
+  so as long as a queue has something, each of the others is got from once at most before it. The
+  turns are the owner's, and begin anew when there are too many patterns, or another owner.
+- TN2: a queue that is made later is named from then on, and whoever waits is told of it. One that
+  is stopped, or was dropped, is passed over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from quire.calls.uninterrupted import waiting
+from quire.definitions.source_pattern import SourcePattern
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns
+from quire.engine.state.durable_state import WORK
+from quire.env import Env
+from quire.errors import QueueDisabled, QueueNotFound, SubscriptionNotFound
+from quire.limits import INTERVAL_SECONDS, PATTERNS_KEPT
+
+from .live_state import State
+
+PatternMember = tuple[Queue, Subscription]
+
+
+class TakenInTurn(NamedTuple):
+    """Messages that were just taken, and of which queue; none at all of any."""
+
+    asking: DeliveryRequest
+    runs: DeliveryRuns
+
+
+_NOTHING: Final = TakenInTurn(cast("DeliveryRequest", None), [])
+
+
+class _PatternMembers:
+    """The queues of a pattern, whose turn is next first."""
+
+    def __init__(self, pattern: SourcePattern) -> None:
+        self.pattern = pattern
+        self.members: OrderedDict[int, PatternMember] = OrderedDict()
+        self.definitions = -1  # so many had been made when it was looked which there are
+
+
+class Turns:
+    """See the module. Thread-safe."""
+
+    def __init__(self, env: Env, state: State, delivery: Delivery) -> None:
+        self._env = env
+        self._state = state
+        self._delivery = delivery
+        self._lock = threading.Lock()
+        self._turns: dict[str, _PatternMembers] = {}  # by source
+
+    def take(
+        self, source: str, taker: object, wanted: Callable[[], bool], limit: int, timeout: float
+    ) -> TakenInTurn:
+        """The next messages of one of them, up to `limit`; waits up to `timeout` seconds for some.
+
+        Raises InvalidArgument for what is no pattern, TransactionError to a taker that is to move
+        one of the subscriptions.
+        """
+        deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
+        while True:
+            found = self._take(source, taker, wanted, limit)
+            left = deadline - self._env.monotonic() if timeout > 0 else 0.0
+            if found.runs or left <= 0 or not wanted():
+                return found
+            ready = threading.Lock()
+            ready.acquire()
+            withdraw = self.when_ready(source, ready.release)
+            if withdraw is not None:
+                try:  # what is due later, or why it is not wanted, is seen after a while
+                    waiting(ready.acquire, True, min(left, INTERVAL_SECONDS))
+                finally:
+                    withdraw()
+
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None] | None:
+        """As `Queue.when_ready`, for all of them."""
+        telling = _ToldOnce(callback)
+        telling.withdraws.append(self._state.when_defined(telling.tell))
+        for queue, subscription in self._members(source):
+            withdraw = queue.when(partial(_has_any, queue, subscription), telling.tell)
+            if withdraw is None:
+                telling.withdraw()
+                return None
+            telling.withdraws.append(withdraw)
+        if telling.is_over:
+            telling.withdraw()
+        return telling.withdraw
+
+    def _take(
+        self, source: str, taker: object, wanted: Callable[[], bool], limit: int
+    ) -> TakenInTurn:
+        for queue, subscription in self._members(source):
+            if subscription.is_plain:
+                with queue.lock:
+                    if not _has_any(queue, subscription):
+                        continue
+            asking = DeliveryRequest(queue, subscription, taker, wanted)
+            try:
+                runs = self._delivery.take(asking, limit, 0.0)
+            except (QueueNotFound, SubscriptionNotFound, QueueDisabled):  # TN2
+                continue
+            if runs:
+                with self._lock:
+                    turn = self._turns.get(source)
+                    if turn is not None and queue.queue_id in turn.members:
+                        turn.members.move_to_end(queue.queue_id)
+                return TakenInTurn(asking, runs)
+        return _NOTHING
+
+    def _members(self, source: str) -> list[PatternMember]:
+        """Those that there are now, whose turn is next first."""
+        with self._lock:
+            turn = self._turns.get(source)
+            if turn is None:
+                if len(self._turns) >= PATTERNS_KEPT:
+                    self._turns.clear()
+                turn = self._turns[source] = _PatternMembers(SourcePattern.of(source))
+            definitions = self._state.definitions  # first: more may be made meanwhile
+            if turn.definitions != definitions:
+                now = self._named(turn.pattern)
+                for queue_id in [each for each in turn.members if each not in now]:
+                    del turn.members[queue_id]
+                turn.members.update(now)  # new ones last
+                turn.definitions = definitions
+            return list(turn.members.values())
+
+    def _named(self, pattern: SourcePattern) -> dict[int, PatternMember]:
+        found: dict[int, PatternMember] = {}
+        for queue in self._state.by_name():
+            if (queue.config.kind == WORK) != (pattern.subscription is None):
+                continue
+            if pattern.matches(queue.name):
+                subscription = queue.named.get(pattern.subscription or "")
+                if subscription is not None:
+                    found[queue.queue_id] = queue, subscription
+        return found
+
+
+def _has_any(queue: Queue, subscription: Subscription) -> bool:
+    """Under the queue's lock."""
+    return not queue.is_shut and subscription.has_next(queue.end_position)
+
+
+class _ToldOnce:
+    """Tells once, and withdraws then what else would tell. Without a lock, under any."""
+
+    __slots__ = ("_callbacks", "withdraws")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callbacks = [callback]
+        self.withdraws: list[Callable[[], None]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was told."""
+        return not self._callbacks
+
+    def tell(self) -> None:
+        """Called at a change of any of them."""
+        try:
+            callback = self._callbacks.pop()
+        except IndexError:  # another one was first
+            return
+        self.withdraw()
+        callback()
+
+    def withdraw(self) -> None:
+        """Of all, so far."""
+        while self.withdraws:
+            try:
+                withdraw = self.withdraws.pop()
+            except IndexError:  # another thread does it, too
+                return
+            withdraw()
