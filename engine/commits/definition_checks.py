@@ -229,6 +229,8 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
             (now.grow_to or 0) > queue.capacity,
             f"the capacity is {queue.capacity}: give more than that, or None",
         ),
+        ("group_max_in_flight", now.grouped, "there are no groups: give grouped=True too"),
+        ("group_rate", now.grouped, "there are no groups: give grouped=True too"),
         ("max_stream_bytes", now.schema is None, "no stream is put to a typed queue: leave it out"),
         ("keep_seconds", not now.keep_forever, lets_go),
         ("keep_bytes", not now.keep_forever, lets_go),

@@ -33,6 +33,7 @@ from quire.moments import Duration, seconds_of
 
 from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
+from .pace import NO_LIMITS, Pace, check_in_flight, check_rate
 from .retry import Retry, check_retry
 from .row_schema import check_schema
 
@@ -98,6 +99,17 @@ class QueueOptions(TypedDict, total=False):
     told: `MessageId.expires_by`. It holds for what waits already, too."""
     grouped: bool
     """Whether messages of one `group_key` go to one reader at a time, in order."""
+    max_in_flight: int | None
+    """How many messages may be in flight at a time, of each subscription: 1 to 1,000,000."""
+    rate: float | None
+    """How many messages start in a second, of each subscription: never more. A whole number up to
+    1,000,000, or less than 1: `1 / 60` is one a minute. In a grouped queue with any of these four
+    limits the groups take turns."""
+    group_max_in_flight: int | None
+    """How many messages of one group may be in flight at a time. They go to any readers then; with
+    1, and without, a group goes to one reader at a time. Where the queue is `grouped`."""
+    group_rate: float | None
+    """`rate`, of each group by itself. Where the queue is `grouped`."""
     keep_expired: bool
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
@@ -184,6 +196,10 @@ class Properties(NamedTuple):
     ttl: float | None = None
     max_ttl: float | None = None
     grouped: bool = False
+    max_in_flight: int | None = None
+    rate: float | None = None
+    group_max_in_flight: int | None = None
+    group_rate: float | None = None
     keep_expired: bool = False
     dead_letter: str | None = None
     keep_seconds: float | None = None
@@ -239,7 +255,18 @@ class Properties(NamedTuple):
     @property
     def is_clocked(self) -> bool:
         """Whether messages become available, or are not any more, as time goes by."""
-        return bool(self.timed) or by_sequence(self.order)
+        return bool(self.timed) or by_sequence(self.order) or self.group_rate is not None
+
+    @property
+    def pace(self) -> Pace | None:
+        """The limits of what is handed out; None: there are none, of groups neither."""
+        limits = self.max_in_flight, self.rate, self.group_max_in_flight, self.group_rate
+        return None if limits == NO_LIMITS else Pace(self.max_in_flight, self.rate)
+
+    @property
+    def group_pace(self) -> Pace:
+        """Those of each group."""
+        return Pace(self.group_max_in_flight, self.group_rate)
 
     @property
     def keeps(self) -> bool:
@@ -264,7 +291,8 @@ class Properties(NamedTuple):
         if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
         times = bool(self.timed), self.ttl, self.max_ttl
-        return self.order, *times, self.grouped
+        has_turns = self.grouped and self.pace is not None
+        return self.order, *times, self.grouped, has_turns, has_turns and self.group_pace
 
     @property
     def limits_expiry(self) -> bool:
@@ -525,6 +553,10 @@ _CHECKS: Final = {
     "ttl": _seconds,
     "max_ttl": _seconds,
     "grouped": _flag,
+    "max_in_flight": check_in_flight,
+    "rate": check_rate,
+    "group_max_in_flight": check_in_flight,
+    "group_rate": check_rate,
     "keep_expired": _flag,
     "dead_letter": _queue,
     "keep_seconds": _keep_seconds,
