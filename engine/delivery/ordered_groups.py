@@ -12,8 +12,8 @@ it alone.
   but not by who is to change it.
 - OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
   group, which is in order too.
-- OG5: where groups have limits (`paces`), a group shows its next message only while they let it, and
-  groups take turns (PK3). With `group_max_in_flight` a group is nobody's: so many of its messages
+- OG5: where groups have limits (`paces`), a group shows its next message only while they let it,
+  and groups take turns (PK3). With `group_max_in_flight` a group is nobody's: so many of its messages
   are in flight, whoever has them, and what comes later holds nobody up.
 - OG4: a group of one message takes an entry of a dictionary, and 13 bytes of a page where its
   position is among others; a message that waits behind another one 8 bytes (56 where it came back,
@@ -136,8 +136,8 @@ class Groups:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "_at", "_groups", "_holders", "_is_there", "_resting", "_shown", "_standing", "away", "held",
-        "paces",
+        "_at", "_groups", "_holders", "_is_there", "_resting", "_shown", "_standing", "away",
+        "held", "paces",
     )  # fmt: skip
 
     def __init__(
@@ -314,9 +314,9 @@ class Groups:
         """Whether the group (0: none) is the taker's, or nobody's (OG1), and may go on (OG5)."""
         group = self._groups.get(number)
         holder, held = (group.holder, group.held) if isinstance(group, _MessageGroup) else (None, 0)
-        if self.paces is not None and number:
-            if self.paces.is_full(number, held) or self.paces.due_us(number):
-                return False
+        paces = self.paces if number else None
+        if paces is not None and (paces.is_full(number, held) or paces.due_us(number)):
+            return False
         return holder is None or holder is self._holders.get(taker)
 
     def _hold(

@@ -1,17 +1,17 @@
 """What limits let start: how many messages are in flight, and how many start in a second.
 
 A queue's `max_in_flight` and `rate` hold for each of its subscriptions (`SubscriptionPace`),
-`group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Nothing of it
-is journaled; a queue without limits has neither.
+`group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Nothing of
+it is journaled; a queue without limits has neither.
 
 - PK1: of a rate of n a second no more than n start in any second, by the clock that nobody sets: a
-  window that slides. Where n is large, starts are counted in slices of it, each as if at the slice's
-  end: so some wait up to a slice longer, and none starts too soon. Of a rate below 1 one starts in
-  its time (10 seconds for 0.1).
+  window that slides. Where n is large, starts are counted in slices of it, each as if at the end
+  of its slice: so some wait up to a slice longer, and none starts too soon. Of a rate below 1 one
+  starts in its time (10 seconds for 0.1).
 - PK2: who opens a store does not know what its owner before has started: so the window is full at
   the opening. A limit that is altered holds for what was counted from when there was a rate.
-- PK3: groups take turns: of what may be taken, and is equal in the queue's order, the message of the
-  group that had the fewest turns is next; who was away for a while begins among those that are
+- PK3: groups take turns: of what may be taken, and is equal in the queue's order, the message of
+  the group that had the fewest turns is next; who was away for a while begins among those that are
   there. What has no key is one more group, without limits. (Start-time fair queueing: Goyal, Vin
   and Cheng, 1996, with every message of weight 1.)
 """

@@ -108,9 +108,8 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         if on == REMOVAL:
             return listening.when_removed(queue, subscription, past, callback)
         withdraw = queue.when_ready(subscription, callback)
-        if withdraw is not None and subscription.pace is not None:
-            if self._of._context.delivery.await_start(queue, subscription):
-                self._of._maintenance.soon()
+        if withdraw is not None and self._of._context.delivery.await_start(queue, subscription):
+            self._of._maintenance.soon()
         return withdraw
 
     @open_call

@@ -57,8 +57,9 @@ class Subscription:
     __slots__ = (
         "_env", "_is_grouped", "_missed", "_numbers", "_order", "_rule", "attempts", "awaited",
         "cursor", "delivered", "done", "durable", "exclusive", "holder", "indexing", "is_guarded",
-        "is_plain", "later", "most", "name", "pace", "queue_id", "read_structure", "reasons", "removed",
-        "retry", "returned", "seeker", "selection", "spent", "subscription_id", "wanted", "where",
+        "is_plain", "later", "most", "name", "pace", "queue_id", "read_structure", "reasons",
+        "removed", "retry", "returned", "seeker", "selection", "spent", "subscription_id", "wanted",
+        "where",
     )  # fmt: skip
 
     def __init__(
@@ -147,7 +148,7 @@ class Subscription:
         return self.pace is None or self.pace.room(self.delivered, 1) > 0
 
     def _tell_plain(self) -> None:
-        has_rules = self.selection is not None or bool(self.most) or self.pace is not None
+        has_rules = self.selection is not None or self.most or self.pace is not None
         self.is_plain = not (has_rules or self.later or self.is_guarded or self.awaited)
 
     def _select(self, is_selected: bool) -> None:
@@ -309,9 +310,7 @@ class Subscription:
 
         `group`: the number of its group, which the taker gets, too; None takes none.
         """
-        selection = self.selection
-        if taker is not None and not self._may_start():
-            return None
+        selection = self.selection if taker is None or self._may_start() else None
         if selection is None or not selection.take_scheduled(position, group, taker):
             return None
         self.delivered += 1

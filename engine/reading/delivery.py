@@ -209,6 +209,8 @@ class Delivery:
 
     def await_start(self, queue: Queue, subscription: Subscription) -> bool:
         """Whether who waits there without a thread is told once limits let more start."""
+        if subscription.pace is None:
+            return False
         with queue.lock:
             due = subscription.start_due_in()
             if due < math.inf:
@@ -264,14 +266,17 @@ class Delivery:
 
     def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns | None:
         """Take of the messages that are looked at already; None: more have to be looked at."""
-        queue, subscription, taker, wanted = asking
+        queue, subscription, taker, _ = asking
         runs: DeliveryRuns = []
         most_runs = HANDOUT_RUNS if subscription.most else limit
 
         def ready() -> bool:
             """Take what is there; whether there is nothing to wait for."""
             left = 0 if queue.is_shut or subscription.removed else limit
-            while left and len(runs) < most_runs and (run := queue.take(subscription, left, taker)) is not None:
+            while left and len(runs) < most_runs:
+                run = queue.take(subscription, left, taker)
+                if run is None:
+                    break
                 runs.append(run)
                 left -= run[1] - run[0]
             return bool(runs) or not left or subscription.is_behind(queue.end_position)
