@@ -13,8 +13,8 @@ it alone.
 - OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
   group, which is in order too.
 - OG5: where groups have limits (`paces`), a group shows its next message only while they let it,
-  and groups take turns (PK3). With `group_max_in_flight` a group is nobody's: so many of its messages
-  are in flight, whoever has them, and what comes later holds nobody up.
+  and groups take turns (PK3). With `group_max_in_flight` a group is nobody's: so many of its
+  messages are in flight, whoever has them, and what comes later holds nobody up.
 - OG4: a group of one message takes an entry of a dictionary, and 13 bytes of a page where its
   position is among others; a message that waits behind another one 8 bytes (56 where it came back,
   or by priority).
@@ -29,6 +29,7 @@ from sys import getsizeof
 from typing import Final
 
 from quire.checksum import checksum
+from quire.definitions.limits import ALONE
 from quire.intervals import IntervalSet
 from quire.limits import (
     GROUP_NUMBER_BYTES,
@@ -38,7 +39,7 @@ from quire.limits import (
     POSITIONS,
 )
 
-from .pace_keeping import ALONE, GroupPaces
+from .pace_keeping import GroupPaces
 from .ready_positions import Line, Standing
 
 GroupKey = bytes | bytearray | memoryview

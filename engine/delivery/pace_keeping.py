@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Final
 
 from quire.definitions.limits import (
+    ALONE,
     GROUPS_REMEMBERED,
     RATE_SLICES,
     STARTS_BYTES,
@@ -32,12 +32,9 @@ from quire.definitions.limits import (
 from quire.definitions.pace import Pace
 from quire.definitions.properties import Properties
 from quire.env import Env
-from quire.limits import GROUP_NUMBERS, POSITION_BITS, POSITIONS
+from quire.limits import POSITION_BITS, POSITIONS
 
 from .steady_clock import clock_us
-
-ALONE: Final = GROUP_NUMBERS + 1
-"""The group of what has no key, where groups take turns."""
 
 
 class StartWindow:

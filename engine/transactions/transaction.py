@@ -19,6 +19,7 @@ from quire.arguments import (
     check_reason,
     check_request_id,
     check_request_ids,
+    check_seconds,
     check_state_key,
     check_state_name,
     check_state_value,
@@ -548,6 +549,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
             gets.keep_no_more(subscription)  # nobody else gets any of it until the end
+
+    @call
+    def extend(self, seconds: Duration) -> None:
+        more = check_seconds(seconds)
+        with self._lock:
+            self._check_open()
+            self.deadline = max(self.deadline, self._context.env.monotonic() + more)
 
     # Ledger and states
 

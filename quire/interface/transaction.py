@@ -400,6 +400,14 @@ class Transaction(Protocol):
 
     # Ending
 
+    @step
+    def extend(self, seconds: Duration) -> None:
+        """Let it stay open for so many seconds from now on, if it would be rolled back sooner.
+
+        For work that takes longer than the transaction's `timeout`: call it again now and then.
+        Raises InvalidArgument, and TransactionTimeout where its time is over already.
+        """
+
     def enter(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
 

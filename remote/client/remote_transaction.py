@@ -408,6 +408,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     unget = by_row(Transaction.unget)
     reject = by_row(Transaction.reject)
+    extend = by_row(Transaction.extend)
     check_got = by_row(Streaming.check_got)
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:

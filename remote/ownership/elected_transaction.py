@@ -264,6 +264,7 @@ class ElectedTransaction(TransactionCalls):
     remove = passed(Transaction.remove)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
+    extend = passed(Transaction.extend)
     check_got = passed(Streaming.check_got)
     seek = passed(Transaction.seek)
 

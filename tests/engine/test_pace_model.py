@@ -177,6 +177,7 @@ class History:
 
 
 def run_many(seeds: range) -> None:
+    """So many histories."""
     for seed in seeds:
         try:
             History(seed).run()
