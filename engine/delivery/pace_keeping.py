@@ -29,7 +29,7 @@ from quire.definitions.limits import (
     TURN_BITS,
     TURN_BYTES,
 )
-from quire.definitions.pace import Pace
+from quire.definitions.pace import QueuePace
 from quire.definitions.properties import Properties
 from quire.env import Env
 from quire.limits import POSITION_BITS, POSITIONS
@@ -46,13 +46,13 @@ class StartWindow:
         self._starts: deque[tuple[int, int]] = deque()  # when, and how many
         self.count = 0
 
-    def room(self, pace: Pace, now_us: int) -> int:
+    def room(self, pace: QueuePace, now_us: int) -> int:
         """How many may start now."""
         while self._starts and self._starts[0][0] + pace.span_us <= now_us:
             self.count -= self._starts.popleft()[1]
         return max(0, pace.most - self.count)
 
-    def due_us(self, pace: Pace, now_us: int) -> int:
+    def due_us(self, pace: QueuePace, now_us: int) -> int:
         """When one may start: now, or later."""
         if self.room(pace, now_us):
             return now_us
@@ -63,7 +63,7 @@ class StartWindow:
                 return at_us + pace.span_us
         raise AssertionError("what fills a window leaves it")
 
-    def start(self, count: int, pace: Pace, now_us: int) -> None:
+    def start(self, count: int, pace: QueuePace, now_us: int) -> None:
         """So many start now."""
         if pace.most > RATE_SLICES:
             slice_us = pace.span_us // RATE_SLICES
@@ -81,14 +81,14 @@ class SubscriptionPace:
 
     __slots__ = ("_env", "_pace", "_window", "changes", "groups")
 
-    def __init__(self, env: Env, pace: Pace) -> None:
+    def __init__(self, env: Env, pace: QueuePace) -> None:
         self._env = env
         self._pace = pace
         self._window = StartWindow()
         self.groups: GroupPaces | None = None
         self.changes = 0  # so often something has started
 
-    def alter(self, pace: Pace) -> None:
+    def alter(self, pace: QueuePace) -> None:
         """Other limits hold from now on."""
         if self._pace.rate is None:  # what was started meanwhile is not known
             self._window = StartWindow()
@@ -152,7 +152,7 @@ class GroupPaces:
 
     __slots__ = ("_env", "_full_until_us", "_most", "_turn", "_turns", "_windows", "pace")
 
-    def __init__(self, env: Env, pace: Pace) -> None:
+    def __init__(self, env: Env, pace: QueuePace) -> None:
         self._env = env
         self.pace = pace
         self._full_until_us = 0  # of groups that are not known
@@ -166,7 +166,7 @@ class GroupPaces:
         """Whether several may have messages of one group."""
         return self.pace.max_in_flight is not None
 
-    def alter(self, pace: Pace) -> None:
+    def alter(self, pace: QueuePace) -> None:
         """Other limits hold from now on."""
         if self.pace.rate is None:
             self._windows.clear()

@@ -12,7 +12,7 @@ NO_LIMITS: Final = (None, None, None, None)
 """Of a queue, and of its groups."""
 
 
-class Pace(NamedTuple):
+class QueuePace(NamedTuple):
     """Limits of a queue, or of one group of its messages; None: there is no such limit."""
 
     max_in_flight: int | None = None

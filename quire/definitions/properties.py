@@ -33,7 +33,7 @@ from quire.moments import Duration, seconds_of
 
 from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
-from .pace import NO_LIMITS, Pace, check_in_flight, check_rate
+from .pace import NO_LIMITS, QueuePace, check_in_flight, check_rate
 from .retry import Retry, check_retry
 from .row_schema import check_schema
 
@@ -258,15 +258,15 @@ class Properties(NamedTuple):
         return bool(self.timed) or by_sequence(self.order) or self.group_rate is not None
 
     @property
-    def pace(self) -> Pace | None:
+    def pace(self) -> QueuePace | None:
         """The limits of what is handed out; None: there are none, of groups neither."""
         limits = self.max_in_flight, self.rate, self.group_max_in_flight, self.group_rate
-        return None if limits == NO_LIMITS else Pace(self.max_in_flight, self.rate)
+        return None if limits == NO_LIMITS else QueuePace(self.max_in_flight, self.rate)
 
     @property
-    def group_pace(self) -> Pace:
+    def group_pace(self) -> QueuePace:
         """Those of each group."""
-        return Pace(self.group_max_in_flight, self.group_rate)
+        return QueuePace(self.group_max_in_flight, self.group_rate)
 
     @property
     def keeps(self) -> bool:
