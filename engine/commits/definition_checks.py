@@ -25,6 +25,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.messages.encoded_values import check_codec
 from quire.selectors.condition import condition
 
 
@@ -142,6 +143,8 @@ def check_queue(
     order, target = properties.order, properties.dead_letter
     if isinstance(order, str) and by_code(order) and (before is None or before.order != order):
         order_named(order)
+    if properties.codec is not None and (before is None or before.codec != properties.codec):
+        check_codec(name, properties.codec)
     if is_volatile and properties.most_requests:
         raise InvalidArgument(
             f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
@@ -231,6 +234,7 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
         ),
         ("group_max_in_flight", now.grouped, "there are no groups: give grouped=True too"),
         ("group_rate", now.grouped, "there are no groups: give grouped=True too"),
+        ("codec", now.schema is None, "a typed queue holds rows: leave it out"),
         ("max_stream_bytes", now.schema is None, "no stream is put to a typed queue: leave it out"),
         ("keep_seconds", not now.keep_forever, lets_go),
         ("keep_bytes", not now.keep_forever, lets_go),

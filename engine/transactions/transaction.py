@@ -48,6 +48,7 @@ from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.messages.encoded_values import encoded_value
 from quire.messages.message import Message, check_message
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
@@ -135,7 +136,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         request_id: str | None,
         options: MessageOptions,
     ) -> MessageId:
-        """One message of a typed queue, or what is to be made bytes first."""
+        """A row of a typed queue, a value of one with a codec, or what is to be made bytes."""
+        row, options = encoded_value(queue, self._context.state.codec_of(queue), row, options)
         if not is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)

@@ -156,6 +156,11 @@ class QueueOptions(TypedDict, total=False):
     words as "id bigint not null, amount double". Later, nullable columns may be added behind them.
     None: messages are bytes."""
 
+    codec: str | None
+    """By what values are encoded that are put without being bytes: "json", "text", "msgpack",
+    "arrow", or another name of `quire.codecs`. `message.value` is the value again. Bytes are put as
+    they are."""
+
     type: str
     """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
     gone when the owner ends), or by a type that was registered. It stays as it was made."""
@@ -214,6 +219,7 @@ class Properties(NamedTuple):
     dedup_seconds: float | None = None
     indexed: tuple[str, ...] = ()
     schema: str | None = None
+    codec: str | None = None
     type: str = PERSISTENT
     persistent: bool = True
 
@@ -525,6 +531,12 @@ def _queue(name: str, value: object) -> str | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
 
 
+def _codec(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a codec, as 'json', or None")
+
+
 def _type(name: str, value: object) -> str:
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
@@ -571,6 +583,7 @@ _CHECKS: Final = {
     "dedup_seconds": _seconds,
     "indexed": _names,
     "schema": check_schema,
+    "codec": _codec,
     "type": _type,
     "persistent": _flag,
 }

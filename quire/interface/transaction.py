@@ -23,12 +23,14 @@ from .finding import MessageKey, Where
 from .integration import TransactionIntegration
 from .starts import Start
 
-Payload: TypeAlias = Bytes | Mapping[str, Any]
-"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
+Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
+"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
+queue with a codec any value that this takes."""
 
 Payloads: TypeAlias = (
     Sequence[Bytes]
     | Sequence[Mapping[str, Any]]
+    | Sequence[Any]
     | pa.Array
     | pa.ChunkedArray
     | pa.RecordBatch

@@ -282,7 +282,7 @@ def test_what_cannot_run_is_refused(run: Callable[[Test], None]) -> None:
     async def test(store: AsyncStore) -> None:
         workers = AsyncWorkers(store)
         with pytest.raises(InvalidArgument, match="async def"):
-            workers.on("work")(lambda message, txn: None)  # type: ignore[arg-type, return-value]
+            workers.on("work")(lambda message, txn: None)  # type: ignore[type-var]
         with pytest.raises(InvalidArgument, match="concurrency"):
             workers.on("work", concurrency=0)
         with pytest.raises(InvalidArgument, match="with a handler"):

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from quire.definitions.limits import RATE_SLICES
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.delivery import pace_keeping
 from quire.engine.delivery.pace_keeping import GroupPaces, StartWindow, SubscriptionPace
 from quire.messages.message import Message
 from quire.testing import SimEnv, sim_env
 from tests.engine.workload import new_machine, open_store
 
 SECOND = 1_000_000
-SLACK = 1 + 1 / pace_keeping.RATE_SLICES  # a slice later than it could, where a rate is high
+SLACK = 1 + 1 / RATE_SLICES  # a slice later than it could, where a rate is high
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,8 @@ class Model:
     full_until: dict[bool, int] = field(default_factory=dict)  # of groups, or in all
 
     def rate(self, group: str | None) -> float | None:
-        return self.rules["rate" if group is None else "group_rate"]
+        found: float | None = self.rules["rate" if group is None else "group_rate"]
+        return found
 
     def span(self, rate: float) -> int:
         return round(max(SECOND, SECOND / rate))
