@@ -34,6 +34,7 @@ that the methods of a store give. Loggers stand below `quire`.
 
 from quire import codecs
 from quire.batches.delivered_messages import Messages
+from quire.calls.handlers import WorkerInfo
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.definitions.order_code import OrderCode, register_order
 from quire.definitions.properties import QueueChanges, QueueOptions
@@ -120,7 +121,7 @@ from quire.reports.info import (
     TransactionInfo,
 )
 from quire.selectors.template import ANY, Template
-from quire.workers import WorkerInfo, Workers
+from quire.workers import Workers
 
 __version__ = "0.1.0"  # of the release
 

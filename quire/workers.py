@@ -33,46 +33,44 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from quire.arguments import check_concurrency, check_max_messages, check_sources, check_timeout
+from quire.arguments import check_timeout
 from quire.callbacks import check_done, check_function
 from quire.env import OsEnv
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
-    QueueDisabled,
-    QueueFull,
-    QueueNotFound,
     QuireError,
-    RemoteError,
-    StateFull,
     StoreClosed,
-    StoreError,
     StoreFailed,
-    SubscriptionNotFound,
-    TransactionError,
 )
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    MAX_REASON_BYTES,
     STOP_POLL_SECONDS,
     WORKERS_GRACE_SECONDS,
-    WORKERS_LONGEST_RETRY_SECONDS,
-    WORKERS_RETRY_SECONDS,
 )
 
 from .calls.errand import Errand
+from .calls.handlers import (
+    NOT_THE_MESSAGE,
+    RETRY,
+    HandlerTask,
+    WorkerInfo,
+    check_readable,
+    check_workers_retry,
+    reason_of,
+    shown_as,
+)
 from .definitions.order import by_sequence
-from .definitions.retry import Retry, check_retry
+from .definitions.retry import Retry
 from .definitions.source_pattern import is_pattern
 from .interface.consumer import Consumer, ConsumerOptions
 from .interface.store import Store
 from .interface.transaction import Transaction
 from .messages.message import Message
-from .selectors.condition import SelectorOrTemplate, check_selecting
+from .selectors.condition import SelectorOrTemplate
 
 if TYPE_CHECKING:
     from .remote.server.signals import SignalFlag
@@ -83,40 +81,10 @@ H = TypeVar("H", bound=Handler)
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
 _ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends its thread by
-_NOT_THE_MESSAGE: Final = (  # what fails whichever message is handled (WR8)
-    QueueDisabled, QueueFull, QueueNotFound, RemoteError, StateFull, StoreError, TransactionError,
-)  # fmt: skip
-RETRY: Final[Retry] = {
-    "delay": WORKERS_RETRY_SECONDS, "cap": WORKERS_LONGEST_RETRY_SECONDS, "jitter": 0.2
-}  # fmt: skip
 _GIVE: Final = (
     "give a function of a message and its transaction that has done its work when it returns; for "
-    "coroutines there is quire.aio, with `async for message in store.consume(...)`"
+    "coroutines there is quire.aio.AsyncWorkers"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """A handler as it was when asked."""
-
-    source: str
-    handler: str  # its name
-    running: int  # threads
-    handled: int  # messages, or batches, whose transactions have committed
-    failures: int  # that were rolled back
-    last_error: str | None  # of the latest failure
-
-
-class _Task(NamedTuple):
-    source: str
-    handler: Handler
-    concurrency: int
-    max_messages: int
-    where: SelectorOrTemplate | None
-
-    @property
-    def name(self) -> str:
-        return getattr(self.handler, "__qualname__", repr(self.handler))
 
 
 class Workers:
@@ -151,11 +119,8 @@ class Workers:
         check_function("store's method", store.queue, "give a store of quire.open")
         self._store = store
         self._grace = check_timeout(grace)
-        if retry is None:
-            raise InvalidArgument("retry None: give a policy, as {'delay': 0.5}, or leave it out")
-        check_retry("retry", retry)
-        self._retry = retry
-        self._tasks: list[_Task] = []
+        self._retry = check_workers_retry(retry)
+        self._tasks: list[HandlerTask] = []
         self._threads: list[_Worker] = []
         self._end: SignalFlag | None = None
         self._stopped = False
@@ -183,14 +148,11 @@ class Workers:
         makes a coroutine or a generator is refused, and what returns one has failed. Raises
         InvalidArgument.
         """
-        check_sources(source)
-        check_concurrency(concurrency)
-        check_max_messages(max_messages)
-        check_selecting(where)
+        task_of = HandlerTask.of(source, concurrency, max_messages, where)
 
         def register(handler: H) -> H:
             check_function("handler", handler, _GIVE)
-            self._tasks.append(_Task(source, handler, concurrency, max_messages, where))
+            self._tasks.append(task_of(handler))
             return handler
 
         return register
@@ -210,7 +172,8 @@ class Workers:
         if self._end is not None or not self._tasks:
             raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
         for task in self._tasks:
-            _check_there(self._store, task.source)
+            if not is_pattern(task.source):  # the queues of a pattern may come later
+                check_readable(task.source, self._store.queue(task.source.partition("/")[0]))
             if task.where is not None:  # raises for a wrong selector
                 self._store.browse(task.source, max_messages=1, where=task.where)
         with told_to_end() as end:
@@ -289,7 +252,7 @@ class _Worker:
     """A thread of a handler."""
 
     def __init__(
-        self, store: Store, task: _Task, end: SignalFlag, ending: threading.Lock, retry: Retry
+        self, store: Store, task: HandlerTask, end: SignalFlag, ending: threading.Lock, retry: Retry
     ) -> None:
         self._retry = retry
         self._alone = 0  # so many messages are taken one at a time (WR9)
@@ -353,7 +316,7 @@ class _Worker:
                 if self._is_stopping():
                     return False
                 for message in messages:
-                    shown = _shown(message)
+                    shown = shown_as(message)
                     try:
                         self._handle(message, messages.transaction)
                     except Exception as error:
@@ -386,7 +349,7 @@ class _Worker:
 
     def _give_back(self, found: Any, transaction: Transaction, error: Exception) -> None:
         """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
-        if isinstance(error, _NOT_THE_MESSAGE) or transaction.state != "open":
+        if isinstance(error, NOT_THE_MESSAGE) or transaction.state != "open":
             return
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)
         with suppress(QuireError):  # then it is there again at once
@@ -401,7 +364,7 @@ class _Worker:
                 return
             if len(messages) == 1 or info.retry is not None:
                 for message in messages:
-                    transaction.reject(message, _reason(error), delay)
+                    transaction.reject(message, reason_of(error), delay)
                 self._is_later = True
 
     def _is_exclusive(self, queue: str) -> bool:
@@ -424,19 +387,7 @@ class _Worker:
         check_done("handler", handler, handler(message, transaction))
 
 
-def _reason(error: Exception) -> str:
-    """For the dead letter that the message may become."""
-    text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
-    return text[:MAX_REASON_BYTES].decode("utf-8", "ignore")
-
-
-def _shown(message: Any) -> str:
-    if isinstance(message, Message):
-        return f"message {message.id}, delivery {message.delivery_count}"
-    return f"{len(message)} messages"
-
-
-def _info(task: _Task, threads: list[_Worker]) -> WorkerInfo:
+def _info(task: HandlerTask, threads: list[_Worker]) -> WorkerInfo:
     own = [worker for worker in threads if worker.task is task]
     errors = [worker.last_error for worker in own if worker.last_error is not None]
     return WorkerInfo(
@@ -447,21 +398,3 @@ def _info(task: _Task, threads: list[_Worker]) -> WorkerInfo:
         sum(worker.failures for worker in own),
         errors[-1] if errors else None,
     )
-
-
-def _check_there(store: Store, source: str) -> None:
-    """Raises what a get would raise. The queues of a pattern may come later."""
-    if is_pattern(source):
-        return
-    queue, _, subscription = source.partition("/")
-    info = store.queue(queue)
-    if info.kind == "topic" and not subscription:
-        raise InvalidArgument(
-            f"source {source!r} is a topic: read it as '{source}/subscription'; subscribe first"
-        )
-    if info.kind != "topic" and subscription:
-        raise InvalidArgument(f"source {source!r}: {queue!r} is a work queue, read it as {queue!r}")
-    if subscription and subscription not in info.subscriptions:
-        raise SubscriptionNotFound(
-            f"queue {queue!r} has no subscription {subscription!r}: make it with subscribe"
-        )

@@ -33,9 +33,10 @@ Generated from `engine/delivery/delivery_table.py` by `make docs`; change it the
 For one [subscription](glossary.md#subscription) each [position](glossary.md#position) of a queue is
 in exactly one of these states, and goes from one to another only so. Only what is `AVAILABLE` is
 delivered, or `SCHEDULED` to who asks for that very message. Which of it is next says the queue's
-order, and who may take it its [ordered group](glossary.md#ordered-group). A queue that asks for
-nothing knows but `AVAILABLE`, `IN_FLIGHT` and `READ`. Random histories hold the engine to the table
-after each step (`tests/engine/test_delivery_model.py`).
+order, who may take it its [ordered group](glossary.md#ordered-group), and whether it may start now
+the queue's [pace](glossary.md#pace). A queue that asks for nothing knows but `AVAILABLE`,
+`IN_FLIGHT` and `READ`. Random histories hold the engine to the table after each step
+(`tests/engine/test_delivery_model.py`), and to limits (`tests/engine/test_pace_model.py`).
 """
 
 

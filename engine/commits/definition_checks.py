@@ -25,6 +25,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.messages.encoded_values import check_codec
 from quire.selectors.condition import condition
 
 
@@ -142,19 +143,15 @@ def check_queue(
     order, target = properties.order, properties.dead_letter
     if isinstance(order, str) and by_code(order) and (before is None or before.order != order):
         order_named(order)
+    if properties.codec is not None and (before is None or before.codec != properties.codec):
+        check_codec(name, properties.codec)
     if is_volatile and properties.most_requests:
         raise InvalidArgument(
             f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
             "ids; leave dedup_count and dedup_seconds out, or give a durable type"
         )
     _check_indexed(name, "indexed", properties.indexed, properties.schema)
-    if properties.overflow in GIVING_WAY and properties.keep_forever:
-        raise InvalidArgument(
-            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
-            f"way: overflow {properties.overflow!r} is not for it"
-        )
-    if properties.keep_latest is not None:
-        _check_latest(name, properties.keep_latest, properties)
+    _check_kept(name, properties)
     _check_effect(queue, DEFAULT if before is None else before)
     if properties.keeps and queue.kind != TOPIC:
         raise InvalidArgument(
@@ -188,6 +185,17 @@ def check_queue(
             "give one that stays"
         )
     check_letters(name, properties, theirs.schema)
+
+
+def _check_kept(name: str, properties: Properties) -> None:
+    """What is kept does not say two things at once."""
+    if properties.overflow in GIVING_WAY and properties.keep_forever:
+        raise InvalidArgument(
+            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
+            f"way: overflow {properties.overflow!r} is not for it"
+        )
+    if properties.keep_latest is not None:
+        _check_latest(name, properties.keep_latest, properties)
 
 
 def _check_indexed(name: str, option: str, names: Iterable[str], words: str | None) -> None:
@@ -248,6 +256,9 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
             (now.grow_to or 0) > queue.capacity,
             f"the capacity is {queue.capacity}: give more than that, or None",
         ),
+        ("group_max_in_flight", now.grouped, "there are no groups: give grouped=True too"),
+        ("group_rate", now.grouped, "there are no groups: give grouped=True too"),
+        ("codec", now.schema is None, "a typed queue holds rows: leave it out"),
         ("max_stream_bytes", now.schema is None, "no stream is put to a typed queue: leave it out"),
         ("keep_seconds", not now.keep_forever, lets_go),
         ("keep_bytes", not now.keep_forever, lets_go),

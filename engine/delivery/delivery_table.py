@@ -99,7 +99,7 @@ RULES: Final = (
         Event.TAKE,
         (DeliveryState.AVAILABLE,),
         (DeliveryState.IN_FLIGHT,),
-        "its group is the taker's, or free",
+        "its group is the taker's, or free, and limits let it start",
     ),
     Rule(Event.TAKE, (DeliveryState.AVAILABLE,), (DeliveryState.SPENT,), "it has no delivery left"),
     Rule(

@@ -12,6 +12,9 @@ it alone.
   but not by who is to change it.
 - OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
   group, which is in order too.
+- OG5: where groups have limits (`paces`), a group shows its next message only while they let it,
+  and groups take turns (PK3). With `group_max_in_flight` a group is nobody's: so many of its
+  messages are in flight, whoever has them, and what comes later holds nobody up.
 - OG4: a group of one message takes an entry of a dictionary, and 13 bytes of a page where its
   position is among others; a message that waits behind another one 8 bytes (56 where it came back,
   or by priority).
@@ -21,10 +24,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from sys import getsizeof
 from typing import Final
 
 from quire.checksum import checksum
+from quire.definitions.limits import ALONE
 from quire.intervals import IntervalSet
 from quire.limits import (
     GROUP_NUMBER_BYTES,
@@ -34,6 +39,7 @@ from quire.limits import (
     POSITIONS,
 )
 
+from .pace_keeping import GroupPaces
 from .ready_positions import Line, Standing
 
 GroupKey = bytes | bytearray | memoryview
@@ -61,10 +67,12 @@ _NOBODY: Final = _Holder(None)  # who may go on with a group that waits (OG2)
 class _MessageGroup:
     """A group with more than one message, or with one in flight."""
 
-    __slots__ = ("held", "holder", "shown", "waiting")
+    __slots__ = ("held", "holder", "rests", "shown", "stands", "waiting")
 
     def __init__(self, shown: int) -> None:
         self.shown = shown  # the code of its first message, if that may be taken; -1: none may
+        self.stands = shown  # by which it stands among those of others
+        self.rests = False  # until its rate lets it go on
         self.holder: _Holder | None = None
         self.held = 0  # messages in flight, or rejected with a delay
         self.waiting = Line()  # those behind `shown`
@@ -128,19 +136,31 @@ _EMPTY_PAGE: Final = array("q", [0] * GROUPS_PAGE)
 class Groups:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_at", "_groups", "_holders", "_is_there", "_shown", "_standing", "away", "held")
+    __slots__ = (
+        "_at", "_groups", "_holders", "_is_there", "_resting", "_shown", "_standing", "away",
+        "held", "paces",
+    )  # fmt: skip
 
     def __init__(
-        self, away: IntervalSet, standing: Standing, is_there: Callable[[int], bool]
+        self,
+        away: IntervalSet,
+        standing: Standing,
+        is_there: Callable[[int], bool],
+        paces: GroupPaces | None = None,
     ) -> None:
         """`away`: what was in flight, or came later, before anything is known of its group.
 
-        `standing`: what everybody may take. `is_there`: whether a position is available.
+        `standing`: what everybody may take. `is_there`: whether a position is available. `paces`:
+        where groups have limits (OG5).
         """
+        self.paces = paces
+        self._resting: list[tuple[int, int]] = []  # a heap: until when, and which group
         self.away = away
         self._standing = self._at = standing  # where `first` found it
         self._is_there = is_there
-        self.held: dict[int, int] = {}  # the groups of what is in flight, by position
+        # The groups of what is in flight, by position. Below 0: of what comes later, of one that
+        # is nobody's.
+        self.held: dict[int, int] = {}
         # By the group's number. A code is one of a group whose only message waits.
         self._groups: dict[int, int | _MessageGroup] = {}
         self._shown = _Shown()
@@ -150,7 +170,10 @@ class Groups:
 
     def arrive(self, code: int, number: int) -> None:
         """A message of the group (0: of none) is available."""
-        if not number:
+        if self.paces is not None:
+            number = number or ALONE
+            self._add(self._group(number), number, code)
+        elif not number:
             self._standing.add(code)
         elif number in self._groups:
             self._add(self._group(number), number, code)
@@ -181,11 +204,49 @@ class Groups:
             if not group.held:
                 del self._groups[number]
             return False
+        stands = code
+        if self.paces is not None:
+            if not self._may_start(group, number):
+                return False
+            stands = self.paces.stands(number, code)
         group.waiting.pop()
-        group.shown = code
+        group.shown, group.stands = code, stands
         self._shown.note(code & POSITIONS, number)
-        (self._standing if group.holder is None else group.holder.shown).add(code)
+        (self._standing if group.holder is None else group.holder.shown).add(stands)
         return group.holder is None
+
+    def _is_shared(self, number: int) -> bool:
+        """Whether the group is nobody's, whoever has messages of it."""
+        return self.paces is not None and (number == ALONE or self.paces.is_shared)
+
+    def _may_start(self, group: _MessageGroup, number: int) -> bool:
+        """Whether the limits let it have one more; else it is looked at again when they may."""
+        if self.paces is None or group.rests:
+            return self.paces is None
+        if self.paces.is_full(number, group.held):
+            return False
+        due_us = self.paces.due_us(number)
+        if due_us:
+            group.rests = True
+            heappush(self._resting, (due_us, number))
+        return not due_us
+
+    @property
+    def next_due_us(self) -> int | None:
+        """When a group's rate lets it go on; None: no group waits for that."""
+        return self._resting[0][0] if self._resting else None
+
+    def go_on(self) -> bool:
+        """Groups that have rested for long enough; whether everybody may take something by that."""
+        is_any = False
+        now_us = self.paces.now_us() if self._resting and self.paces is not None else 0
+        while self._resting and self._resting[0][0] <= now_us:
+            _, number = heappop(self._resting)
+            group = self._groups.get(number)
+            if isinstance(group, _MessageGroup):
+                group.rests = False
+                is_any |= self._show(group, number)
+        return is_any
 
     def first(self, taker: object) -> int:
         """The code of what this transaction may take next; -1: there is none."""
@@ -194,17 +255,17 @@ class Groups:
         own = -1 if holder is None else self._first(holder.shown, holder)
         if holder is not None and own >= 0 and not 0 <= code < own:
             code, self._at = own, holder.shown
-        return code
+        return code if self.paces is None or code < 0 else self.paces.code(code)
 
     def _first(self, standing: Standing, holder: _Holder | None) -> int:
-        """The code of the first message that is shown to this holder; None: to everybody."""
+        """By what the first message stands that is shown to this holder; None: to everybody."""
         while (code := standing.first()) >= 0:
             position = code & POSITIONS
             number = self._shown.of(position)
             known = self._groups.get(number)
             shown, shown_to = known, None
             if isinstance(known, _MessageGroup):
-                shown, shown_to = known.shown, known.holder
+                shown, shown_to = known.stands if known.shown >= 0 else -1, known.holder
             is_there = self._is_there(position)
             if is_there and shown_to is holder and (shown == code or not number):
                 return code
@@ -233,11 +294,16 @@ class Groups:
         if number:
             group = self._group(number)
             group.shown = -1
-            self._hold(group, number, position, taker)
+            self._hold(group, number, position, taker, group.stands)
 
     def hold(self, position: int, number: int, taker: object) -> bool:
         """What is not due yet is in flight now; False: others have its group, or it waits."""
+        if self.paces is not None:
+            number = number or ALONE
         group = self._group(number)
+        if self.paces is not None and not self._may_start(group, number):
+            self._show(group, number)  # which forgets it where nothing is of it
+            return False
         if group.holder is None:
             group.hide()  # from everybody
         elif group.holder is not self._holders.get(taker):
@@ -246,30 +312,52 @@ class Groups:
         return True
 
     def may_have(self, number: int, taker: object) -> bool:
-        """Whether the group (0: none) is the taker's, or nobody's (OG1)."""
+        """Whether the group (0: none) is the taker's, or nobody's (OG1), and may go on (OG5)."""
         group = self._groups.get(number)
-        holder = group.holder if isinstance(group, _MessageGroup) else None
+        holder, held = (group.holder, group.held) if isinstance(group, _MessageGroup) else (None, 0)
+        paces = self.paces if number else None
+        if paces is not None and (paces.is_full(number, held) or paces.due_us(number)):
+            return False
         return holder is None or holder is self._holders.get(taker)
 
-    def _hold(self, group: _MessageGroup, number: int, position: int, taker: object) -> None:
-        if group.holder is None:
+    def _hold(
+        self, group: _MessageGroup, number: int, position: int, taker: object, stands: int = -1
+    ) -> None:
+        if group.holder is None and not self._is_shared(number):
             holder = self._holders[taker] = self._holders.get(taker) or _Holder(taker)
             self._hand(group, holder)
+        if self.paces is not None:
+            self.paces.start(number, stands)
         group.held += 1
         self.held[position] = number
         self._show(group, number)
 
-    def find(self, position: int, number: int) -> None:
-        """What was away is of this group (0: of none), which waits until it is back or read."""
+    def find(self, position: int, number: int, is_later: bool = True) -> None:
+        """What was away is of this group (0: of none), which waits until it is back or read.
+
+        `is_later`: it is not in flight, but comes later.
+        """
         self.away.remove(position, position + 1)
         if number:
-            self._group(number).held += 1
+            group = self._group(number)
+            group.held += 1
             self.held[position] = number
-            self.wait_for(position)
+            if is_later or not self._is_shared(number):
+                self.wait_for(position)
+            elif self.paces is not None and self.paces.is_full(number, group.held):
+                group.hide()
 
     def wait_for(self, position: int) -> None:
         """What was in flight comes later (OG2)."""
-        group = self._group(self.held[position])
+        number = self.held[position]
+        if number < 0:
+            return
+        group = self._group(number)
+        if self._is_shared(number):
+            group.held -= 1
+            self.held[position] = -number
+            self._show(group, number)
+            return
         self._hand(group, _NOBODY)
         group.hide()
 
@@ -281,11 +369,12 @@ class Groups:
         number = self.held.pop(position, 0)
         if not number:
             if code >= 0:
-                self._standing.add(code)
+                self.arrive(code, 0)
             return code >= 0
+        is_held, number = number > 0, abs(number)
         group = self._group(number)
-        group.held -= 1
-        if not group.held:
+        group.held -= is_held
+        if not group.held and not self._is_shared(number):
             self._hand(group, None)
             group.hide()  # from its reader
         if code < 0:
@@ -327,4 +416,5 @@ class Groups:
         groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
         numbers = 2 * len(self._groups) - len(groups) + len(self.held)  # a code is one, too
         several = sum(getsizeof(group) + group.waiting.memory_bytes for group in groups)
-        return tables + GROUP_NUMBER_BYTES * numbers + several
+        paces = 0 if self.paces is None else self.paces.memory_bytes
+        return tables + GROUP_NUMBER_BYTES * numbers + several + paces

@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 
 from quire.definitions.order import BUILT_IN, COMMIT, by_sequence
 from quire.engine.state.attempts import Attempts
-from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TAKEN_BYTES, TIMED_BYTES
 
 from .delivery_table import WAYS, DeliveryState, Event
 from .ordered_groups import Groups
+from .pace_keeping import GroupPaces
 from .position_states import Whereabouts, those_of
 from .ready_positions import Lanes, Line, Ranks, Standing, code_of, held_between, int_bytes, push
 from .sequences import Sequences
@@ -106,11 +106,13 @@ class Selection:
         *,
         held: Mapping[DeliveryState, _PositionRuns] | None = None,
         is_grouped: bool = False,
+        paces: GroupPaces | None = None,
         read: Mapping[int, int] | None = None,
     ) -> None:
         """`returned`: what is available below `known`; what is behind that is looked at later.
 
-        `held`: what else is not read. `order`: the queue's. `read`: see `Sequences`.
+        `held`: what else is not read. `order`: the queue's. `paces`: see `Groups`. `read`: see
+        `Sequences`.
         """
         self.where = Whereabouts()
         self.where.fill(returned, DeliveryState.UNSEEN, known)
@@ -119,8 +121,11 @@ class Selection:
             self.where.fill(runs, state, known)
             for start, end in () if state is DeliveryState.SPENT else runs:
                 away.add(start, end)
-        self._standing: Standing = Lanes() if order in BUILT_IN else Line()
-        self.groups = Groups(away, self._standing, self._is_available) if is_grouped else None
+        has_few_ranks = order in BUILT_IN and paces is None
+        self._standing: Standing = Lanes() if has_few_ranks else Line()
+        self.groups: Groups | None = None
+        if is_grouped:
+            self.groups = Groups(away, self._standing, self._is_available, paces)
         self.sequences: Sequences | None = None
         if isinstance(order, dict) and by_sequence(order):
             self.sequences = Sequences(order["wait"], order["most"], read or {})
@@ -190,7 +195,8 @@ class Selection:
         if self.groups is not None and self.groups.away:
             for lo, hi in list(self.groups.away.intersection(start, end)):
                 for position in range(lo, hi):
-                    self.groups.find(position, int(groups[position - start]))
+                    is_later = self.where.of(position) == REJECTED
+                    self.groups.find(position, int(groups[position - start]), is_later)
         if self.sequences is not None:  # what has expired has its place there, too
             since = clock_us - np.minimum(ages, self.sequences.wait_us)
             for row in _rows(new & (states != SCHEDULED), positions, ranks, groups, since):
@@ -198,6 +204,8 @@ class Selection:
         else:
             ready = new & (states == AVAILABLE)
             alone = ready & (groups == 0)
+            if self.groups is not None and self.groups.paces is not None:
+                alone[:] = False
             self._standing.learn(positions[alone], ranks[alone])
             for row in _rows(ready & ~alone, positions, ranks, groups):
                 self._stand(*row)
@@ -276,7 +284,7 @@ class Selection:
 
         `clock_us`: the monotonic clock's (SL9). `end`: of the queue.
         """
-        is_any, sequences = False, self.sequences
+        is_any, sequences = self.groups is not None and self.groups.go_on(), self.sequences
         while self._scheduled and self._scheduled[0][0] <= now_us:
             _, position, rank, group = heappop(self._scheduled)
             if self.where.of(position) != SCHEDULED:
@@ -346,7 +354,9 @@ class Selection:
 
         With `unknown` messages its group may be in flight: then it is to be asked again.
         """
-        groups = self.groups if number else None
+        groups = self.groups
+        if groups is not None and not number and groups.paces is None:
+            groups = None
         if groups is not None and (self.unknown or not groups.hold(position, number, taker)):
             return False
         self._keep_rank(position)
@@ -363,6 +373,11 @@ class Selection:
         due_us = self._scheduled[0][0] - now_us if self._scheduled else math.inf
         waits_until = None if self.sequences is None else self.sequences.next_due_us
         return min(due_us, math.inf if waits_until is None else waits_until - clock_us) / 1e6
+
+    @property
+    def rests_until_us(self) -> int | None:
+        """When a group may go on that has started as many as it may; None: none waits for that."""
+        return None if self.groups is None else self.groups.next_due_us
 
     @property
     def coming(self) -> int:
@@ -540,11 +555,6 @@ class Selection:
             + (0 if self.groups is None else self.groups.memory_bytes)
             + (0 if self.sequences is None else self.sequences.memory_bytes)
         )
-
-
-def clock_us(env: Env) -> int:
-    """The clock that nobody sets, in whole microseconds: so sums of times are exact (SL9)."""
-    return round(env.monotonic() * 1e6)
 
 
 def _runs(positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -87,6 +87,8 @@ class Chooser:
             if left <= 0 and not _has_unseen(subscription):
                 return []
             if left > 0:
+                with queue.lock:
+                    due = min(due, subscription.start_due_in())
                 self._wait(asking, held, seen, min(left, due))
 
     def _try(self, asking: Asking, passed: Passed | None) -> ChoiceOutcome:

@@ -114,6 +114,11 @@ class State:
             check_part(found.name, words, found.schema or "")
         return found
 
+    def codec_of(self, name: str) -> str | None:
+        """By which values are encoded that are put into the queue of this name, if it is there."""
+        queue = self.names.get(name) if isinstance(name, str) else None
+        return None if queue is None else queue.config.properties.codec
+
     def source(self, source: str) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names.
 

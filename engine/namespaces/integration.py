@@ -110,7 +110,10 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         queue, subscription = state.source(source)
         if on == REMOVAL:
             return listening.when_removed(queue, subscription, past, callback)
-        return queue.when_ready(subscription, callback)
+        withdraw = queue.when_ready(subscription, callback)
+        if withdraw is not None and self._of._context.delivery.await_start(queue, subscription):
+            self._of._maintenance.soon()
+        return withdraw
 
     @open_call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:

@@ -265,6 +265,8 @@ class PreparedTransactions:
         for queue in self._queues.values():
             for subscription in queue.subscriptions.values():
                 subscription.resume(in_flight.get(subscription, []))
+                if subscription.pace is not None:
+                    subscription.pace.rest()
 
     # For the end of the process
 

@@ -272,7 +272,7 @@ class Queue(QueueEffects):
             is_other = known.forget(start, end)
             if self.departures is not None:
                 self.departures.note(read, known)
-            if is_other or known.is_guarded or known.awaited:
+            if is_other or known.is_guarded or known.awaited or known.pace is not None:
                 self.wake()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:

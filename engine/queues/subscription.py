@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
@@ -32,8 +33,10 @@ from quire.definitions.order import COMMIT
 from quire.definitions.properties import Properties
 from quire.definitions.retry import retry_seconds
 from quire.engine.delivery.delivery_table import DeliveryState, Event
+from quire.engine.delivery.pace_keeping import SubscriptionPace, paced
 from quire.engine.delivery.ready_positions import held_between
-from quire.engine.delivery.selection import Selection, clock_us
+from quire.engine.delivery.selection import Selection
+from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
@@ -54,8 +57,9 @@ class Subscription:
     __slots__ = (
         "_env", "_is_grouped", "_missed", "_numbers", "_order", "_rule", "attempts", "awaited",
         "cursor", "delivered", "done", "durable", "exclusive", "holder", "indexing", "is_guarded",
-        "is_plain", "later", "most", "name", "queue_id", "read_structure", "reasons", "removed",
-        "retry", "returned", "seeker", "selection", "spent", "subscription_id", "wanted", "where",
+        "is_plain", "later", "most", "name", "pace", "queue_id", "read_structure", "reasons",
+        "removed", "retry", "returned", "seeker", "selection", "spent", "subscription_id", "wanted",
+        "where",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +81,7 @@ class Subscription:
         self.selection: Selection | None = None
         self._rule: tuple[object, ...] = ()  # what its selection was made by
         self._is_grouped = False
+        self.pace: SubscriptionPace | None = None  # limits of what is in flight and starts
         self._order: object = COMMIT
         self._missed = 0  # what selections of before let through though something was missing
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
@@ -119,6 +124,7 @@ class Subscription:
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)
             self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
+        self.pace = paced(self.pace, properties, self._env)
         self._select(bool(rule))
         self.most = properties.max_deliveries or 0
         self.retry = properties.retry
@@ -131,10 +137,19 @@ class Subscription:
         for position in [p for p in self.reasons if not self.is_spent(p)]:
             del self.reasons[position]
 
+    def start_due_in(self) -> float:
+        """Seconds until rates let more start; infinite: they do, or something else does not."""
+        if self.pace is None:
+            return math.inf
+        rests_until_us = None if self.selection is None else self.selection.rests_until_us
+        return self.pace.due_in(self.delivered, rests_until_us)
+
+    def _may_start(self) -> bool:
+        return self.pace is None or self.pace.room(self.delivered, 1) > 0
+
     def _tell_plain(self) -> None:
-        self.is_plain = not (
-            self.selection is not None or self.most or self.later or self.is_guarded or self.awaited
-        )
+        has_rules = self.selection is not None or self.most or self.pace is not None
+        self.is_plain = not (has_rules or self.later or self.is_guarded or self.awaited)
 
     def _select(self, is_selected: bool) -> None:
         selection = self.selection
@@ -153,6 +168,7 @@ class Subscription:
                     DeliveryState.SPENT: self.spent,
                 },
                 is_grouped=self._is_grouped,
+                paces=None if self.pace is None else self.pace.groups,
                 read=self._numbers,
             )
             self.returned = IntervalSet()
@@ -214,6 +230,8 @@ class Subscription:
         """Whether there is a position below `end` to take."""
         if self.is_guarded and (self.seeker is not None or self.delivered):
             return False
+        if not self._may_start():
+            return False
         selection = self.selection
         if selection is not None:
             return selection.has_any or selection.is_behind(end)
@@ -245,6 +263,10 @@ class Subscription:
 
         `taker`: which transaction takes them.
         """
+        if self.pace is not None:
+            limit = self.pace.room(self.delivered, limit)
+            if not limit:
+                return None
         if self.selection is not None:
             run = self.selection.take(limit, self.attempts, taker)
         elif self.returned:
@@ -253,6 +275,8 @@ class Subscription:
             run = self._take_new(limit, end)
         if run is not None:
             self.delivered += run[1] - run[0]
+            if self.pace is not None:
+                self.pace.start(run[1] - run[0])
         return run
 
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
@@ -286,10 +310,12 @@ class Subscription:
 
         `group`: the number of its group, which the taker gets, too; None takes none.
         """
-        selection = self.selection
+        selection = self.selection if taker is None or self._may_start() else None
         if selection is None or not selection.take_scheduled(position, group, taker):
             return None
         self.delivered += 1
+        if taker is not None and self.pace is not None:
+            self.pace.start(1)
         return position, position + 1
 
     def deliveries(self, position: int) -> int:
@@ -422,7 +448,7 @@ class Subscription:
 
     def take_chosen(self, position: int, group: int, taker: object) -> bool:
         """Take it, and its group (0: it has none); False: it cannot be delivered now."""
-        if not self.may_choose(position):
+        if not self.may_choose(position) or not self._may_start():
             return False
         if self.selection is None:
             self.take_part(position, position + 1)
@@ -431,6 +457,8 @@ class Subscription:
         else:
             return False
         if not self.is_spent(position):
+            if self.pace is not None:
+                self.pace.start(1)
             return True
         self.set_aside(position, position + 1)  # counted before the store was opened
         return False

@@ -12,7 +12,7 @@ from quire.arguments import Bytes
 from quire.batches.delivered_slice import Delivered
 from quire.block import StreamedBlock
 from quire.definitions.retry import Retry
-from quire.engine.delivery.selection import clock_us
+from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
@@ -72,6 +72,8 @@ class Delivery:
     def __post_init__(self, queues: Iterable[Queue]) -> None:
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
+        # Of which somebody waits, without a thread, until limits let more start: when they will.
+        self._paced: dict[tuple[Queue, Subscription], float] = {}
 
     def take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns:
         """The next positions for the subscription, up to `limit`, now in flight.
@@ -126,7 +128,7 @@ class Delivery:
                 seconds = min(seconds, selection.due_in(now_us, passed_us))
             if is_any:
                 queue.wake()
-        return seconds
+            return min(seconds, subscription.start_due_in())
 
     def look(self, queue: Queue, subscription: Subscription) -> float:
         """At headers and times: what is due is available, what has expired is set aside.
@@ -139,7 +141,7 @@ class Delivery:
                     if subscription.bring_back(clock_us(self._env)):
                         queue.wake()
             catch_up(self._env, self._reader, queue, subscription)
-        elif not subscription.later:
+        elif not subscription.later and subscription.pace is None:
             return math.inf
         return self._next_due(queue, subscription)
 
@@ -199,6 +201,30 @@ class Delivery:
                 if queue.dropped or subscription.removed or not subscription.later:
                     self._delayed.discard(delayed)
 
+        now = self._env.monotonic() if self._paced else 0.0
+        for (queue, subscription), due in list(self._paced.items()):
+            if due <= now:
+                self._paced.pop((queue, subscription), None)
+                self._next_due(queue, subscription)
+                with queue.lock:
+                    queue.wake()
+
+    def await_start(self, queue: Queue, subscription: Subscription) -> bool:
+        """Whether who waits there without a thread is told once limits let more start."""
+        if subscription.pace is None:
+            return False
+        with queue.lock:
+            due = subscription.start_due_in()
+            if due < math.inf:
+                self._paced[queue, subscription] = self._env.monotonic() + due
+        return due < math.inf
+
+    @property
+    def next_start(self) -> float:
+        """Seconds until somebody is to be told so; infinite: nobody is."""
+        due = min(list(self._paced.values()), default=math.inf)
+        return due - self._env.monotonic() if due < math.inf else due
+
     def fail(self, runs: Sequence[TakenRow]) -> set[Subscription]:
         """These are given back, as they failed: the subscriptions of which that is noted (U7)."""
         failures: list[Failure] = []
@@ -242,27 +268,41 @@ class Delivery:
 
     def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns | None:
         """Take of the messages that are looked at already; None: more have to be looked at."""
-        queue, subscription, taker, wanted = asking
+        queue, subscription, taker, _ = asking
         runs: DeliveryRuns = []
+        most_runs = HANDOUT_RUNS if subscription.most else limit
 
         def ready() -> bool:
             """Take what is there; whether there is nothing to wait for."""
             left = 0 if queue.is_shut or subscription.removed else limit
-            while left and (run := queue.take(subscription, left, taker)) is not None:
+            while left and len(runs) < most_runs:
+                run = queue.take(subscription, left, taker)
+                if run is None:
+                    break
                 runs.append(run)
                 left -= run[1] - run[0]
             return bool(runs) or not left or subscription.is_behind(queue.end_position)
 
         try:
             with queue.lock:
-                is_ready = ready() or (
-                    timeout > 0 and queue.wait(timeout, lambda: not wanted() or ready())
-                )
+                is_ready = ready() or (timeout > 0 and self._wait(asking, timeout, ready))
                 queue.check_there(subscription)
         except BaseException:  # an interrupt
             self.give_back(queue, subscription, runs)
             raise
         return runs if runs or not is_ready else None
+
+    def _wait(self, asking: DeliveryRequest, timeout: float, ready: Callable[[], bool]) -> bool:
+        """Under the queue's lock: until `ready`, or there may be another time to wait for."""
+        queue, subscription, _, wanted = asking
+        pace = subscription.pace
+        changes = 0 if pace is None else pace.changes
+
+        def is_over() -> bool:
+            return not wanted() or ready() or (pace is not None and pace.changes != changes)
+
+        due = subscription.start_due_in()
+        return queue.wait(min(timeout, due), is_over) or due < timeout
 
     def hold(self, asking: DeliveryRequest, own: int, timeout: float) -> None:
         """Let nobody take of the subscription but who has: the asking one is to move it (U6).

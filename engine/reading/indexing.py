@@ -19,8 +19,9 @@ from quire.definitions.order_code import order_named
 from quire.definitions.properties import Properties
 from quire.engine.delivery.ordered_groups import group_number
 from quire.engine.delivery.ready_positions import Ranks
-from quire.engine.delivery.selection import SelectionHeaders, clock_us
+from quire.engine.delivery.selection import SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, number_of
+from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription

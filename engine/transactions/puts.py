@@ -44,6 +44,7 @@ from quire.errors import (
 )
 from quire.limits import LTDS_WRITERS
 from quire.ltds import check_foreign
+from quire.messages.encoded_values import encoded_values
 from quire.messages.message_fields import Fields
 from quire.messages.message_id import MessageId, MessageIds, id_of
 from quire.rows.given_block import check_block
@@ -212,7 +213,10 @@ class Puts:
 
     def many(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
-        if self._context.state.queue(queue).space.is_typed:
+        target = self._context.state.queue(queue)
+        if (codec := target.config.properties.codec) is not None:
+            payloads = encoded_values(queue, codec, payloads)
+        if target.space.is_typed:
             return self.rows(
                 queue,
                 lambda words, priority: rows_of(words, payloads, priority),

@@ -19,6 +19,7 @@ from quire.arguments import (
     check_reason,
     check_request_id,
     check_request_ids,
+    check_seconds,
     check_state_key,
     check_state_name,
     check_state_value,
@@ -57,6 +58,7 @@ from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.messages.encoded_values import encoded_value
 from quire.messages.message import Message, check_message, check_messages
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
@@ -144,7 +146,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         request_id: str | None,
         options: MessageOptions,
     ) -> MessageId:
-        """One message of a typed queue, or what is to be made bytes first."""
+        """A row of a typed queue, a value of one with a codec, or what is to be made bytes."""
+        row, options = encoded_value(queue, self._context.state.codec_of(queue), row, options)
         if not is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
@@ -571,6 +574,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
             gets.keep_no_more(subscription)  # nobody else gets any of it until the end
+
+    @call
+    def extend(self, seconds: Duration) -> None:
+        more = check_seconds(seconds)
+        with self._lock:
+            self._check_open()
+            self.deadline = max(self.deadline, self._context.env.monotonic() + more)
 
     # Ledger and states
 

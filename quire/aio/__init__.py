@@ -19,6 +19,7 @@ from .opening import open
 from .payloads import AsyncPayload, AsyncPayloadWriter
 from .store import AsyncStore
 from .transaction import AsyncTransaction
+from .workers import AsyncWorkers
 
 __all__ = [
     "AsyncConsumer",
@@ -27,5 +28,6 @@ __all__ = [
     "AsyncPayloadWriter",
     "AsyncStore",
     "AsyncTransaction",
+    "AsyncWorkers",
     "open",
 ]

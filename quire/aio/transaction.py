@@ -253,6 +253,7 @@ class AsyncTransaction:
     move = awaited_put(Transaction.move)
     unget = awaited(Transaction.unget)
     reject = awaited(Transaction.reject)
+    extend = awaited(Transaction.extend)
     read_to = awaited(Transaction.read_to)
     seek = awaited(Transaction.seek)
     enter = awaited(Transaction.enter)

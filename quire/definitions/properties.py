@@ -33,6 +33,7 @@ from quire.moments import Duration, seconds_of
 
 from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
+from .pace import NO_LIMITS, QueuePace, check_in_flight, check_rate
 from .retry import Retry, check_retry
 from .row_schema import check_schema
 
@@ -98,6 +99,17 @@ class QueueOptions(TypedDict, total=False):
     told: `MessageId.expires_by`. It holds for what waits already, too."""
     grouped: bool
     """Whether messages of one `group_key` go to one reader at a time, in order."""
+    max_in_flight: int | None
+    """How many messages may be in flight at a time, of each subscription: 1 to 1,000,000."""
+    rate: float | None
+    """How many messages start in a second, of each subscription: never more. A whole number up to
+    1,000,000, or less than 1: `1 / 60` is one a minute. In a grouped queue with any of these four
+    limits the groups take turns."""
+    group_max_in_flight: int | None
+    """How many messages of one group may be in flight at a time. They go to any readers then; with
+    1, and without, a group goes to one reader at a time. Where the queue is `grouped`."""
+    group_rate: float | None
+    """`rate`, of each group by itself. Where the queue is `grouped`."""
     keep_expired: bool
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
@@ -150,6 +162,11 @@ class QueueOptions(TypedDict, total=False):
     words as "id bigint not null, amount double". Later, nullable columns may be added behind them.
     None: messages are bytes."""
 
+    codec: str | None
+    """By what values are encoded that are put without being bytes: "json", "text", "msgpack",
+    "arrow", or another name of `quire.codecs`. `message.value` is the value again. Bytes are put as
+    they are."""
+
     type: str
     """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
     gone when the owner ends), or by a type that was registered. It stays as it was made."""
@@ -190,6 +207,10 @@ class Properties(NamedTuple):
     ttl: float | None = None
     max_ttl: float | None = None
     grouped: bool = False
+    max_in_flight: int | None = None
+    rate: float | None = None
+    group_max_in_flight: int | None = None
+    group_rate: float | None = None
     keep_expired: bool = False
     dead_letter: str | None = None
     keep_seconds: float | None = None
@@ -205,6 +226,7 @@ class Properties(NamedTuple):
     dedup_seconds: float | None = None
     indexed: tuple[str, ...] = ()
     schema: str | None = None
+    codec: str | None = None
     type: str = PERSISTENT
     persistent: bool = True
 
@@ -246,7 +268,18 @@ class Properties(NamedTuple):
     @property
     def is_clocked(self) -> bool:
         """Whether messages become available, or are not any more, as time goes by."""
-        return bool(self.timed) or by_sequence(self.order)
+        return bool(self.timed) or by_sequence(self.order) or self.group_rate is not None
+
+    @property
+    def pace(self) -> QueuePace | None:
+        """The limits of what is handed out; None: there are none, of groups neither."""
+        limits = self.max_in_flight, self.rate, self.group_max_in_flight, self.group_rate
+        return None if limits == NO_LIMITS else QueuePace(self.max_in_flight, self.rate)
+
+    @property
+    def group_pace(self) -> QueuePace:
+        """Those of each group."""
+        return QueuePace(self.group_max_in_flight, self.group_rate)
 
     @property
     def keeps(self) -> bool:
@@ -271,7 +304,8 @@ class Properties(NamedTuple):
         if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
         times = bool(self.timed), self.ttl, self.max_ttl
-        return self.order, *times, self.grouped
+        has_turns = self.grouped and self.pace is not None
+        return self.order, *times, self.grouped, has_turns, has_turns and self.group_pace
 
     @property
     def limits_expiry(self) -> bool:
@@ -513,6 +547,12 @@ def _queue(name: str, value: object) -> str | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
 
 
+def _codec(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a codec, as 'json', or None")
+
+
 def _type(name: str, value: object) -> str:
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
@@ -541,6 +581,10 @@ _CHECKS: Final = {
     "ttl": _seconds,
     "max_ttl": _seconds,
     "grouped": _flag,
+    "max_in_flight": check_in_flight,
+    "rate": check_rate,
+    "group_max_in_flight": check_in_flight,
+    "group_rate": check_rate,
     "keep_expired": _flag,
     "dead_letter": _queue,
     "keep_seconds": _keep_seconds,
@@ -556,6 +600,7 @@ _CHECKS: Final = {
     "dedup_seconds": _seconds,
     "indexed": _names,
     "schema": check_schema,
+    "codec": _codec,
     "type": _type,
     "persistent": _flag,
 }

@@ -23,12 +23,14 @@ from .finding import MessageKey, Seen, Where
 from .integration import TransactionIntegration
 from .starts import Start
 
-Payload: TypeAlias = Bytes | Mapping[str, Any]
-"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
+Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
+"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
+queue with a codec any value that this takes."""
 
 Payloads: TypeAlias = (
     Sequence[Bytes]
     | Sequence[Mapping[str, Any]]
+    | Sequence[Any]
     | pa.Array
     | pa.ChunkedArray
     | pa.RecordBatch
@@ -433,6 +435,14 @@ class Transaction(Protocol):
         """
 
     # Ending
+
+    @step
+    def extend(self, seconds: Duration) -> None:
+        """Let it stay open for so many seconds from now on, if it would be rolled back sooner.
+
+        For work that takes longer than the transaction's `timeout`: call it again now and then.
+        Raises InvalidArgument, and TransactionTimeout where its time is over already.
+        """
 
     def enter(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.

@@ -158,9 +158,12 @@ class Message(_OpenMessage):
         return cast("Message", self)
 
     @property
-    def value(self) -> Mapping[str, Any] | None:
-        """Of a typed queue: the columns by name (see `TypedMessage`). None of others."""
-        return None
+    def value(self) -> Any:
+        """Of a typed queue: the columns by name (see `TypedMessage`). Else what `decode` gives.
+
+        None of a message without a content type. Raises CodecNotFound, PayloadInvalid.
+        """
+        return None if self.content_type is None else codecs.decode(self)
 
     @property
     def group_key(self) -> str | None:

@@ -59,6 +59,11 @@ class QueueInfo:
     volatile: bool = False  # whether its messages are in the owner's memory only
     schema: str | None = None  # the columns of its messages in words; None: they are bytes
     indexed: tuple[str, ...] = ()  # names whose values are found without looking at all
+    codec: str | None = None  # by which values are encoded that are put
+    max_in_flight: int | None = None
+    rate: float | None = None  # messages a second
+    group_max_in_flight: int | None = None
+    group_rate: float | None = None  # messages a second
 
 
 @dataclass(frozen=True, slots=True)

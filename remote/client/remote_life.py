@@ -111,6 +111,9 @@ class JoinedStore(Protocol):
     def schema_of(self, name: str) -> str | None:
         """Of the queue of this name, no alias, as it was when it was asked for last."""
 
+    def codec_of(self, name: str) -> str | None:
+        """Of the queue of this name, or alias, for a value that is no bytes."""
+
     def check_waits(self, name: str, seconds: float) -> None:
         """Raises InvalidArgument where the queue of this name, no alias, has no put wait."""
 

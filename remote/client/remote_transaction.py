@@ -57,6 +57,7 @@ from quire.interface.single_calls import Streaming, TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Payloads, Transaction
 from quire.limits import MAX_STATE_CHANGE_BYTES
+from quire.messages.encoded_values import encoded_value, encoded_values, is_value
 from quire.messages.message import Message
 from quire.messages.message_fields import Fields, check_payload
 from quire.messages.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
@@ -95,6 +96,7 @@ _SEEK: Final = call_of(Transaction.seek)
 
 A = TypeVar("A")
 P = ParamSpec("P")
+M = TypeVar("M", bound=Mapping[str, Any])
 R = TypeVar("R")
 
 
@@ -118,8 +120,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         **options: Unpack[MessageOptions],
     ) -> MessageId:
         wait = None if timeout is None else check_timeout(timeout)
-        if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, options, check_request_id(request_id), wait)
+        if type(payload) is not bytes:
+            payload, options = self._encoded(queue, payload, options)
+            if is_row(payload):
+                return self._put_row(queue, payload, options, check_request_id(request_id), wait)
         if request_id is not None:
             check_request_id(request_id)
             return self._put_once(queue, payload, options, request_id, wait)
@@ -175,6 +179,13 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 return ids[0]
         content = row_payload(found[0].batch)
         return self._put_once(queue, content, fields, request_id, wait, row=True)
+
+    def _encoded(self, queue: str, payload: Any, options: M) -> tuple[Any, M]:
+        """A value by its queue's codec, if that has one; what is bytes as it is."""
+        if not is_value(payload):
+            return payload, options
+        codec = self._at_store(lambda: self._store.codec_of(queue))
+        return encoded_value(queue, codec, payload, options)
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
@@ -253,8 +264,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """Put the only message; the commit follows at once and finds out if it is known."""
-        if type(payload) is not bytes and is_row(payload):
-            return self._put_row(queue, payload, fields, None, None)
+        if type(payload) is not bytes:
+            payload, fields = self._encoded(queue, payload, fields)
+            if is_row(payload):
+                return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
             message_id = self._puts.put(queue, payload, fields, {})  # its owner knows it
@@ -273,6 +286,9 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         wait = None if timeout is None else check_timeout(timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = nested(list, payloads)  # the program's code
+        if isinstance(payloads, Sequence) and payloads and is_value(payloads[0]):
+            codec = self._at_store(lambda: self._store.codec_of(queue))
+            payloads = payloads if codec is None else encoded_values(queue, codec, payloads)
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self._put_many_once(queue, payloads, known, wait)
@@ -411,6 +427,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     reject = by_row(Transaction.reject)
     mark_moved = by_row(Streaming.mark_moved)
     unmark_moved = by_row(Streaming.unmark_moved)
+    extend = by_row(Transaction.extend)
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         check_timeout(timeout)  # it has an end, where the wait for a message need not

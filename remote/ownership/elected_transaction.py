@@ -267,6 +267,7 @@ class ElectedTransaction(TransactionCalls):
     reject = passed(Transaction.reject)
     mark_moved = passed(Streaming.mark_moved)
     unmark_moved = passed(Streaming.unmark_moved)
+    extend = passed(Transaction.extend)
     seek = passed(Transaction.seek)
 
     def enter(self, key: str, version: int) -> None:

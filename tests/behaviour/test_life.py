@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,15 +23,17 @@ from quire.errors import (
     QueueNotFound,
     StoreClosed,
     TransactionAborted,
+    TransactionClosed,
     TransactionNotFound,
+    TransactionTimeout,
 )
-from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.limits import INTERVAL_SECONDS, MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction
 from quire.remote.ownership.elected_transaction import ElectedTransaction
 from quire.remote.wire.failures import raise_error
 from quire.reports.info import QueueRecord
-from tests.behaviour.forms import TOLD_AT_ONCE, AnyStore
+from tests.behaviour.forms import TOLD_AT_ONCE, AnyStore, Clock
 from tests.kit.behind_loop import BehindLoop
 from tests.kit.children import child, join
 from tests.kit.messages import take
@@ -407,3 +410,38 @@ def test_records_of_a_queue(store: AnyStore, work: str) -> None:
             store.admin.queue_records(work, **arguments)
     with pytest.raises(QueueNotFound):
         store.admin.queue_records("nowhere")
+
+
+def test_a_transaction_is_extended(store: AnyStore, clock: Clock) -> None:
+    """It stays open for so long from then on, and what it has got stays its own; never shorter."""
+    store.create_queue("q")
+    store.put("q", b"long work")
+    with store.transaction(timeout=10.0) as txn:
+        assert txn.get("q") is not None
+        for _ in range(3):
+            txn.extend(timedelta(seconds=60.0))
+            clock.forward(50.0)
+            time.sleep(INTERVAL_SECONDS * 1.5)  # so that the owner looks
+            assert store.get("q") is None
+        txn.extend(600.0)
+        txn.extend(1.0)
+        [info] = [each for each in store.admin.transactions() if each.in_flight]
+        assert info.seconds_left is not None
+        assert info.seconds_left > 500
+    assert store.get("q") is None
+
+
+def test_a_transaction_whose_time_is_over_is_not_extended(store: AnyStore, clock: Clock) -> None:
+    """It was rolled back, and says so."""
+    store.create_queue("q")
+    store.put("q", b"long work")
+    txn = store.transaction(timeout=10.0)
+    assert txn.get("q") is not None
+    clock.forward(11.0)
+    assert store.get("q", timeout=60.0) is not None
+    with pytest.raises(TransactionTimeout, match="begin anew"):
+        txn.extend(60.0)
+    with store.transaction() as other:
+        other.commit()
+        with pytest.raises(TransactionClosed):
+            other.extend(60.0)

@@ -83,7 +83,7 @@ def test_all_fields_with_a_request_id(store: AnyStore, once: str) -> None:
         with pytest.raises(InvalidArgument, match="colour"):
             txn.put(once, b"2", request_id="b", colour="red")  # type: ignore[call-arg]
         with pytest.raises(InvalidArgument, match="payload"):
-            txn.put(once, "2", request_id="b")  # type: ignore[arg-type]
+            txn.put(once, "2", request_id="b")
     (message,) = store.browse(once)
     assert dict(message.attributes) == {"a": "b", "ü": "", GROUP_KEY: "g"}
     assert message.expires_at is not None

@@ -563,7 +563,7 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "subscription name": lambda store: store.subscribe("topic", ""),
     "subscribe to work": lambda store: store.subscribe("work", "b"),
     "timeout": lambda store: store.transaction(timeout=0),
-    "payload type": lambda store: store.put("work", "text"),  # type: ignore[arg-type]
+    "payload type": lambda store: store.put("work", "text"),
     "payloads type": lambda store: Within(store).put_many("work", b"abc"),
     "payloads of text": lambda store: Within(store).put_many("work", ["a"]),
     "batch without payload": lambda store: Within(store).put_many(

@@ -148,6 +148,7 @@ TRANSACTION: Calls = {
     "integration.adopt": (then_commit(lambda t: t.integration.adopt("other", FILE)), CHANGE),
     "move": (lambda t: t.move("work", "other"), LOOK),
     "reject": (lambda t: t.reject(Message(1, "work", b"x"), "bad"), LOOK),
+    "extend": (lambda t: t.extend(60), LOOK),
     "enter": (then_commit(lambda t: t.enter("key", 1)), CHANGE),
     "set_value": (then_commit(lambda t: t.set_value("name", "key", b"x")), CHANGE),
     "put": (lambda t: t.put("other", b"x", timeout=1), LOOK),

@@ -1,0 +1,237 @@
+"""What limits let start: how many messages are in flight, and how many start in a second.
+
+A queue's `max_in_flight` and `rate` hold for each of its subscriptions (`SubscriptionPace`),
+`group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Nothing of
+it is journaled; a queue without limits has neither.
+
+- PK1: of a rate of n a second no more than n start in any second, by the clock that nobody sets: a
+  window that slides. Where n is large, starts are counted in slices of it, each as if at the end
+  of its slice: so some wait up to a slice longer, and none starts too soon. Of a rate below 1 one
+  starts in its time (10 seconds for 0.1).
+- PK2: who opens a store does not know what its owner before has started: so the window is full at
+  the opening. A limit that is altered holds for what was counted from when there was a rate.
+- PK3: groups take turns: of what may be taken, and is equal in the queue's order, the message of
+  the group that had the fewest turns is next; who was away for a while begins among those that are
+  there. What has no key is one more group, without limits. (Start-time fair queueing: Goyal, Vin
+  and Cheng, 1996, with every message of weight 1.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from quire.definitions.limits import (
+    ALONE,
+    GROUPS_REMEMBERED,
+    RATE_SLICES,
+    STARTS_BYTES,
+    TURN_BITS,
+    TURN_BYTES,
+)
+from quire.definitions.pace import QueuePace
+from quire.definitions.properties import Properties
+from quire.env import Env
+from quire.limits import POSITION_BITS, POSITIONS
+
+from .steady_clock import clock_us
+
+
+class StartWindow:
+    """When messages have started, as far as that counts (PK1)."""
+
+    __slots__ = ("_starts", "count")
+
+    def __init__(self) -> None:
+        self._starts: deque[tuple[int, int]] = deque()  # when, and how many
+        self.count = 0
+
+    def room(self, pace: QueuePace, now_us: int) -> int:
+        """How many may start now."""
+        while self._starts and self._starts[0][0] + pace.span_us <= now_us:
+            self.count -= self._starts.popleft()[1]
+        return max(0, pace.most - self.count)
+
+    def due_us(self, pace: QueuePace, now_us: int) -> int:
+        """When one may start: now, or later."""
+        if self.room(pace, now_us):
+            return now_us
+        left = self.count - pace.most
+        for at_us, count in self._starts:
+            left -= count
+            if left < 0:
+                return at_us + pace.span_us
+        raise AssertionError("what fills a window leaves it")
+
+    def start(self, count: int, pace: QueuePace, now_us: int) -> None:
+        """So many start now."""
+        if pace.most > RATE_SLICES:
+            slice_us = pace.span_us // RATE_SLICES
+            now_us = -(-now_us // slice_us) * slice_us
+        if self._starts and self._starts[-1][0] >= now_us:
+            now_us, before = self._starts.pop()
+            self._starts.append((now_us, before + count))
+        else:
+            self._starts.append((now_us, count))
+        self.count += count
+
+
+class SubscriptionPace:
+    """Of one subscription. The queue's lock covers it."""
+
+    __slots__ = ("_env", "_pace", "_window", "changes", "groups")
+
+    def __init__(self, env: Env, pace: QueuePace) -> None:
+        self._env = env
+        self._pace = pace
+        self._window = StartWindow()
+        self.groups: GroupPaces | None = None
+        self.changes = 0  # so often something has started
+
+    def alter(self, pace: QueuePace) -> None:
+        """Other limits hold from now on."""
+        if self._pace.rate is None:  # what was started meanwhile is not known
+            self._window = StartWindow()
+        self._pace = pace
+
+    def rest(self) -> None:
+        """The store was opened (PK2)."""
+        if self._pace.rate is not None:
+            self._window.start(self._pace.most, self._pace, clock_us(self._env))
+        if self.groups is not None:
+            self.groups.rest()
+
+    def room(self, in_flight: int, wanted: int) -> int:
+        """How many of those that are wanted may start now."""
+        pace = self._pace
+        if pace.max_in_flight is not None:
+            wanted = min(wanted, pace.max_in_flight - in_flight)
+        if wanted > 0 and pace.rate is not None:
+            wanted = min(wanted, self._window.room(pace, clock_us(self._env)))
+        return max(0, wanted)
+
+    def start(self, count: int) -> None:
+        """So many have."""
+        self.changes += 1
+        if self._pace.rate is not None:
+            self._window.start(count, self._pace, clock_us(self._env))
+
+    def due_in(self, in_flight: int, groups_rest_until_us: int | None) -> float:
+        """Seconds until rates let more start; infinite: they do, or something else does not."""
+        pace, now_us = self._pace, clock_us(self._env)
+        due_us = math.inf if groups_rest_until_us is None else max(groups_rest_until_us, now_us)
+        is_full = pace.max_in_flight is not None and in_flight >= pace.max_in_flight
+        if pace.rate is not None and not is_full:
+            open_us = self._window.due_us(pace, now_us)
+            due_us = min(due_us, open_us if open_us > now_us else math.inf)
+        return (due_us - now_us) / 1e6
+
+
+def paced(
+    before: SubscriptionPace | None, properties: Properties, env: Env
+) -> SubscriptionPace | None:
+    """By a queue's properties, as they are now; what was known of its starts stays known (PK2)."""
+    pace, of_groups = properties.pace, properties.group_pace
+    if pace is None:
+        return None
+    if before is None:
+        before = SubscriptionPace(env, pace)
+    else:
+        before.alter(pace)
+    if not properties.grouped:
+        before.groups = None
+    elif before.groups is None:
+        before.groups = GroupPaces(env, of_groups)
+    else:
+        before.groups.alter(of_groups)
+    return before
+
+
+class GroupPaces:
+    """Of the groups of a subscription, by number. The queue's lock covers it."""
+
+    __slots__ = ("_env", "_full_until_us", "_most", "_turn", "_turns", "_windows", "pace")
+
+    def __init__(self, env: Env, pace: QueuePace) -> None:
+        self._env = env
+        self.pace = pace
+        self._full_until_us = 0  # of groups that are not known
+        self._windows: dict[int, StartWindow] = {}
+        self._turn = 0  # the latest that something was taken in
+        self._turns: dict[int, int] = {}  # the next one of each group
+        self._most = GROUPS_REMEMBERED
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several may have messages of one group."""
+        return self.pace.max_in_flight is not None
+
+    def alter(self, pace: QueuePace) -> None:
+        """Other limits hold from now on."""
+        if self.pace.rate is None:
+            self._windows.clear()
+        self.pace = pace
+
+    def rest(self) -> None:
+        """See `SubscriptionPace.rest`."""
+        if self.pace.rate is not None:
+            self._full_until_us = clock_us(self._env) + self.pace.span_us
+
+    def now_us(self) -> int:
+        """By the clock that nobody sets."""
+        return clock_us(self._env)
+
+    def is_full(self, number: int, in_flight: int) -> bool:
+        """Whether the group has as many in flight as it may."""
+        most = None if number == ALONE else self.pace.max_in_flight
+        return most is not None and in_flight >= most
+
+    def due_us(self, number: int) -> int:
+        """When its rate lets it have one more; 0: now."""
+        pace = self.pace
+        if pace.rate is None or number == ALONE:
+            return 0
+        now_us, window = self.now_us(), self._windows.get(number)
+        due_us = 0 if window is None else window.due_us(pace, now_us)
+        due_us = max(due_us, self._full_until_us)
+        return due_us if due_us > now_us else 0
+
+    def stands(self, number: int, code: int) -> int:
+        """Where a message of the group stands among those of all groups (PK3)."""
+        turn = max(self._turn, self._turns.get(number, 0))
+        return ((code >> POSITION_BITS << TURN_BITS | turn) << POSITION_BITS) | (code & POSITIONS)
+
+    def code(self, stands: int) -> int:
+        """Where it stands in the queue's order, then."""
+        return (stands >> POSITION_BITS + TURN_BITS << POSITION_BITS) | (stands & POSITIONS)
+
+    def start(self, number: int, stands: int) -> None:
+        """What stood there is taken; -1: another one of the group is."""
+        self._drop_idle()
+        if stands < 0:
+            stands = self.stands(number, 0)
+        turn = (stands >> POSITION_BITS) & ((1 << TURN_BITS) - 1)
+        self._turn = max(self._turn, turn)
+        self._turns[number] = max(turn, self._turns.get(number, 0)) + 1
+        if self.pace.rate is not None and number != ALONE:
+            window = self._windows.get(number)
+            if window is None:
+                window = self._windows[number] = StartWindow()
+            window.start(1, self.pace, self.now_us())
+
+    def _drop_idle(self) -> None:
+        """Forget groups that begin anew all the same, now and then."""
+        if max(len(self._turns), len(self._windows)) <= self._most:
+            return
+        now_us = self.now_us()
+        self._turns = {n: turn for n, turn in self._turns.items() if turn > self._turn}
+        for number, window in list(self._windows.items()):
+            window.room(self.pace, now_us)
+            if not window.count:
+                del self._windows[number]
+        self._most = GROUPS_REMEMBERED + 2 * max(len(self._turns), len(self._windows))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes, about."""
+        return STARTS_BYTES * len(self._windows) + TURN_BYTES * len(self._turns)

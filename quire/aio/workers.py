@@ -1,0 +1,397 @@
+"""Coroutines that handle messages, each in tasks of its own, until they are told to end.
+
+What becomes of a message, and when one that has failed comes again, is as with threads: WR7 to WR9
+of `quire.workers`.
+
+- AW1: a stop, SIGTERM, or the cancellation of who runs them lets the tasks take nothing more. What
+  is in work has so many seconds to be finished; then its task is cancelled, which rolls it back:
+  its message is there again. A second signal or cancellation ends that time.
+- AW2: when `run` ends, by whatever, its tasks have ended; but for those whose handler goes on
+  though it was cancelled, for as many seconds again: these are left behind, and logged.
+- AW3: who waits for a message is cancelled at once, and has taken none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from quire.arguments import check_timeout
+from quire.calls.handlers import (
+    NOT_THE_MESSAGE,
+    RETRY,
+    HandlerTask,
+    WorkerInfo,
+    check_readable,
+    check_workers_retry,
+    reason_of,
+    shown_as,
+)
+from quire.definitions.order import by_sequence
+from quire.definitions.retry import Retry
+from quire.definitions.source_pattern import is_pattern
+from quire.env import OsEnv
+from quire.errors import ConnectionLost, InvalidArgument, QuireError, StoreClosed, StoreFailed
+from quire.interface.consumer import ConsumerOptions
+from quire.limits import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    WORKERS_GRACE_SECONDS,
+)
+from quire.messages.message import Message
+from quire.selectors.condition import SelectorOrTemplate
+
+from .consumer import AsyncConsumer
+from .store import AsyncStore
+from .transaction import AsyncTransaction
+
+AsyncHandler = Callable[[Any, AsyncTransaction], Awaitable[object]]
+H = TypeVar("H", bound=AsyncHandler)
+T = TypeVar("T")
+
+_log = logging.getLogger("quire.workers")
+_ENV: Final = OsEnv()
+_ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends all of them by
+_GIVE: Final = "give a coroutine function (async def); for others there is quire.Workers"
+
+
+class AsyncWorkers:
+    """Coroutines that handle messages, in tasks, with a transaction for each message.
+
+        workers = quire.aio.AsyncWorkers(store)
+
+        @workers.on("orders", concurrency=100)
+        async def handle(order, txn):
+            await txn.put("bills", order.payload)
+
+        await workers.run()
+
+    What `quire.Workers` says holds here, of tasks instead of threads: a transaction commits when
+    its handler returns, and is rolled back if it raises; `grace` and `retry` are as there.
+    """
+
+    def __init__(
+        self, store: AsyncStore, *, grace: float = WORKERS_GRACE_SECONDS, retry: Retry = RETRY
+    ) -> None:
+        if not isinstance(store, AsyncStore):
+            raise InvalidArgument(f"store {store!r:.100}: give a store of quire.aio.open")
+        self._store = store
+        self._grace = check_timeout(grace)
+        self._retry = check_workers_retry(retry)
+        self._tasks: list[HandlerTask] = []
+        self._workers: list[_TaskWorker] = []
+        self._end: asyncio.Event | None = None
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        how = "not running" if self._end is None else f"{len(self._workers)} tasks"
+        return f"<AsyncWorkers of {', '.join(t.source for t in self._tasks) or 'nothing'}, {how}>"
+
+    def on(
+        self,
+        source: str,
+        *,
+        concurrency: int = 1,
+        max_messages: int = 1,
+        where: SelectorOrTemplate | None = None,
+    ) -> Callable[[H], H]:
+        """A decorator: the coroutine function is called as `handle(message, txn)` for each message.
+
+        As `Workers.on`; `concurrency` is how many tasks call it. Raises InvalidArgument.
+        """
+        task_of = HandlerTask.of(source, concurrency, max_messages, where)
+
+        def register(handler: H) -> H:
+            if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(
+                getattr(handler, "__call__", None)  # noqa: B004 - of an object that can be called
+            ):
+                raise InvalidArgument(f"handler {handler!r:.100}: {_GIVE}")
+            self._tasks.append(task_of(handler))
+            return handler
+
+        return register
+
+    async def run(self) -> None:
+        """Handle messages until SIGTERM, `stop` or a cancellation, then finish what is in work.
+
+        In the main thread it takes SIGTERM as long as it runs. SIGINT cancels the task of
+        `asyncio.run`, and so this. A cancellation is raised once all has ended. Raises what
+        `Workers.run` raises, in the same cases.
+        """
+        if self._end is not None or not self._tasks:
+            raise InvalidArgument("workers run once at a time, and with a handler: see on")
+        for task in self._tasks:
+            if not is_pattern(task.source):  # the queues of a pattern may come later
+                check_readable(task.source, await self._store.queue(task.source.partition("/")[0]))
+            if task.where is not None:  # raises for a wrong selector
+                await self._store.browse(task.source, max_messages=1, where=task.where)
+        self._end = end = asyncio.Event()
+        self._workers = [
+            _TaskWorker(self._store, task, end, self._retry)
+            for task in self._tasks
+            for _ in range(task.concurrency)
+        ]
+        if self._stopped:
+            end.set()
+        hurry = asyncio.Event()  # a second signal
+        try:
+            with _sigterm(end, hurry):
+                for worker in self._workers:
+                    worker.start()
+                try:
+                    await end.wait()
+                finally:
+                    end.set()
+                    await self._finish(hurry)
+        finally:
+            self._end, self._stopped = None, False
+        for worker in self._workers:
+            if worker.ended_by is not None:
+                raise worker.ended_by
+
+    def stop(self) -> None:
+        """Let `run` finish what is in work, and return; before it, it returns at once.
+
+        For tasks of the same event loop, a handler too: nothing waits here.
+        """
+        self._stopped = True
+        if self._end is not None:
+            self._end.set()
+
+    @property
+    def failures(self) -> int:
+        """How often a message was not handled and is there again, since `run` began."""
+        return sum(worker.failures for worker in self._workers)
+
+    def status(self) -> list[WorkerInfo]:
+        """What each handler has done since `run` began, in the order in which they were given."""
+        return [
+            _info(task, [each for each in self._workers if each.handled_by is task])
+            for task in self._tasks
+        ]
+
+    async def _finish(self, hurry: asyncio.Event) -> None:
+        """AW1 and AW2. A cancellation meanwhile is raised at the end."""
+        tasks = [worker.task for worker in self._workers if worker.task is not None]
+        for worker in self._workers:
+            worker.end_wait()
+        hurrying = asyncio.ensure_future(hurry.wait())
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            cancelled = await _ended(tasks, self._grace, hurrying)
+            late = [task for task in tasks if not task.done()]
+            for task in late:
+                task.cancel()
+            cancelled = await _ended(late, max(self._grace, 1.0)) or cancelled
+        finally:
+            hurrying.cancel()
+        for worker in self._workers:
+            if worker.task is not None and not worker.task.done():
+                _log.warning("%s goes on though it was cancelled: left behind", worker.label)
+        if cancelled is not None:
+            raise cancelled
+
+
+async def _ended(
+    tasks: list[asyncio.Task[None]], seconds: float, hurrying: asyncio.Future[Any] | None = None
+) -> asyncio.CancelledError | None:
+    """Wait until all have ended, for so long, or until somebody hurries; who else has cancelled."""
+    until = _ENV.monotonic() + seconds
+    more = [] if hurrying is None else [hurrying]
+    while any(not task.done() for task in tasks):
+        left = until - _ENV.monotonic()
+        if left <= 0 or any(each.done() for each in more):
+            break
+        waiting = [task for task in tasks if not task.done()]
+        try:
+            await asyncio.wait([*waiting, *more], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as error:
+            return error
+    return None
+
+
+@contextmanager
+def _sigterm(end: asyncio.Event, hurry: asyncio.Event) -> Iterator[None]:
+    """In the main thread, SIGTERM ends them for the length of a block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGTERM)
+
+    def told() -> None:
+        (hurry if end.is_set() else end).set()
+
+    loop.add_signal_handler(signal.SIGTERM, told)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
+
+
+class _TaskWorker:
+    """A task of a handler."""
+
+    def __init__(
+        self, store: AsyncStore, handled_by: HandlerTask, end: asyncio.Event, retry: Retry
+    ) -> None:
+        self.handled_by = handled_by
+        self.handled = 0
+        self.failures = 0
+        self.last_error: str | None = None
+        self.ended_by: BaseException | None = None  # what `run` is to raise
+        self.task: asyncio.Task[None] | None = None
+        name = f"{handled_by.name} of {handled_by.source}"
+        self.label = f"{name}, {os.getpid()}-{_ENV.random_u64():016x}"
+        self._store = store
+        self._end = end
+        self._retry = retry
+        self._alone = 0  # so many messages are taken one at a time (WR9)
+        self._is_later = False  # what has failed last comes later (WR7)
+        self._waits = False  # for a message, or for the end of a pause
+
+    def start(self) -> None:
+        """In a task of its own."""
+        self.task = asyncio.create_task(self._run(), name=f"quire-worker-{self.handled_by.source}")
+
+    def end_wait(self) -> None:
+        """It is to end, and handles nothing now (AW3)."""
+        if self._waits and self.task is not None:
+            self.task.cancel()
+
+    async def _waiting(self, what: Awaitable[T]) -> T:
+        self._waits = True
+        try:
+            return await what
+        finally:
+            self._waits = False
+
+    async def _run(self) -> None:
+        try:
+            pause = FIRST_PAUSE_SECONDS
+            while not self._end.is_set():
+                before = self.handled
+                has_failed = await self._handle_until_a_failure()
+                if self.handled > before or self._is_later:
+                    pause = FIRST_PAUSE_SECONDS
+                if has_failed and not self._is_later and not self._end.is_set():
+                    await self._waiting(asyncio.sleep(pause))
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
+            self.ended_by = error
+        finally:
+            self._end.set()  # the others are not to go on without it
+
+    async def _handle_until_a_failure(self) -> bool:
+        """Whether there was one; without, it has to stop, or to take more or fewer at once."""
+        task = self.handled_by
+        most = 1 if self._alone else task.max_messages
+        asked = ConsumerOptions(
+            task.source,
+            most,
+            task.max_messages == 1,
+            threading.TIMEOUT_MAX,
+            "auto",
+            self.label,
+            task.where,
+        )
+        self._is_later = False
+        found: Any = None
+        try:
+            async with self._store._consumer(asked) as messages:
+                while not self._end.is_set():
+                    found = None
+                    found = await self._waiting(anext(messages))
+                    try:
+                        await self._handle(found, messages)
+                    except Exception as error:
+                        await self._give_back(found, messages.transaction, error)
+                        raise
+                    self.handled += 1
+                    if self._was_last_alone():
+                        break
+        except StoreClosed:
+            raise
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # logged, and the message is there again
+            self.failures += 1
+            self.last_error = f"{type(error).__name__}: {error}"
+            what = "no message" if found is None else shown_as(found)
+            _log.exception("%s failed with %s: it is rolled back", task.name, what)
+            if isinstance(error, _ENDS) or self._is_of_no_use(error):
+                raise
+            return True
+        return False
+
+    async def _handle(self, found: Any, messages: AsyncConsumer[Any]) -> None:
+        task = asyncio.current_task()
+        try:
+            await self.handled_by.handler(found, messages.transaction)
+        except asyncio.CancelledError as error:
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError("the handler was cancelled, by none who ends the workers") from error
+        await messages.acknowledge()
+
+    def _was_last_alone(self) -> bool:
+        """One more is done with: whether as many as before are to be taken at once again."""
+        if not self._alone:
+            return False
+        self._alone -= 1
+        return not self._alone
+
+    async def _give_back(self, found: Any, transaction: AsyncTransaction, error: Exception) -> None:
+        """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
+        if isinstance(error, NOT_THE_MESSAGE) or transaction.state != "open":
+            return
+        messages: list[Message] = [found] if isinstance(found, Message) else list(found)
+        with suppress(QuireError):  # then it is there again at once
+            info = await self._store.queue(self.handled_by.source.partition("/")[0])
+            if len(messages) > 1:
+                self._alone = len(messages)
+                delay: float | Retry | None = 0.0
+            else:
+                self._alone -= self._alone > 0
+                delay = self._retry if info.retry is None else None
+            if by_sequence(info.order) or await self._is_exclusive():
+                return
+            if len(messages) == 1 or info.retry is not None:
+                for message in messages:
+                    await transaction.reject(message, reason_of(error), delay)
+                self._is_later = True
+
+    async def _is_exclusive(self) -> bool:
+        queue, _, name = self.handled_by.source.partition("/")
+        return bool(name) and any(
+            each.exclusive for each in await self._store.subscriptions(queue) if each.name == name
+        )
+
+    def _is_of_no_use(self, error: BaseException) -> bool:
+        """Whether the store object is, from now on (WR6)."""
+        from quire.remote import RemoteStore
+
+        inner = self._store._inner
+        if isinstance(error, ConnectionLost):
+            return isinstance(inner, RemoteStore) and inner.connection.lost
+        return isinstance(error, StoreFailed) and inner.role == "owner" and inner.failed
+
+
+def _info(task: HandlerTask, own: list[_TaskWorker]) -> WorkerInfo:
+    errors = [worker.last_error for worker in own if worker.last_error is not None]
+    return WorkerInfo(
+        task.source,
+        task.name,
+        sum(worker.task is not None and not worker.task.done() for worker in own),
+        sum(worker.handled for worker in own),
+        sum(worker.failures for worker in own),
+        errors[-1] if errors else None,
+    )

@@ -1,0 +1,53 @@
+"""How many messages a queue hands out at a time and a second: what may be said of that."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, cast
+
+from quire.errors import InvalidArgument
+
+from .limits import MAX_IN_FLIGHT_LIMIT, MAX_RATE, SLOWEST_RATE
+
+NO_LIMITS: Final = (None, None, None, None)
+"""Of a queue, and of its groups."""
+
+
+class QueuePace(NamedTuple):
+    """Limits of a queue, or of one group of its messages; None: there is no such limit."""
+
+    max_in_flight: int | None = None
+    rate: float | None = None  # messages a second
+
+    @property
+    def most(self) -> int:
+        """How many may start within `span_us`."""
+        return max(1, int(self.rate or 1))
+
+    @property
+    def span_us(self) -> int:
+        """A second; or the time of one start, where that is longer."""
+        return round(max(1e6, 1e6 / (self.rate or 1)))
+
+
+def check_in_flight(name: str, value: object) -> int | None:
+    """As it was given. Raises InvalidArgument."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 1 <= cast(int, value) <= MAX_IN_FLIGHT_LIMIT):
+        return cast("int | None", value)
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give an int from 1 to {MAX_IN_FLIGHT_LIMIT}, or None"
+    )
+
+
+def check_rate(name: str, value: object) -> float | None:
+    """As a float. Raises InvalidArgument."""
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    rate = float(cast(float, value)) if is_number else 0.0
+    if not SLOWEST_RATE <= rate <= MAX_RATE or (rate > 1 and rate != int(rate)):
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give messages a second, a whole number up to {MAX_RATE}, or "
+            "less than 1 where they are rarer (1 / 60: one a minute; one a day at least), or None"
+        )
+    return rate
