@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -26,10 +26,13 @@ from quire.errors import QueueFull
 from quire.interface.redriving import Chosen, Redriven, target_of
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.messages.message import GROUP_KEY, SETTABLE, Message
+from quire.messages.message_types import KEPT_ATTRIBUTES
 from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import content_of, row_of_payload
 
 from .own_transaction import OwnTransaction
+
+_KEPT: Final = KEPT_ATTRIBUTES | {GROUP_KEY}
 
 
 def put_back(
@@ -114,7 +117,7 @@ def _put(txn: OwnTransaction, target: str, letter: Message) -> None:
     fields["attributes"] = {
         name: value
         for name, value in letter.attributes.items()
-        if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
+        if name in _KEPT or not name.startswith(OWN_PREFIX)
     }
     if isinstance(letter, StreamedMessage):
         put_again(txn, target, letter, fields)

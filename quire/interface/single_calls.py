@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from quire.arguments import (
     Acknowledge,
+    Bytes,
     NewQueue,
     QueueKind,
     check_flag,
@@ -80,6 +81,8 @@ from .listening import (
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .namespaces.listeners import HeardEvent
 from .redriving import redrive
+from .sessions.requesting import request
+from .sessions.session import Session, open_session
 from .starts import Start
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -283,6 +286,22 @@ class SingleCalls:
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack))
+
+    def session(
+        self: Store, name: str, replies: str | None = None, *, watch: bool = False
+    ) -> Session:
+        return open_session(self, name, replies, watch=watch)
+
+    def request(
+        self: Store,
+        queue: str,
+        payload: Bytes,
+        timeout: Duration | None = None,
+        *,
+        replies: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        return request(self, queue, payload, timeout, replies, options)
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""

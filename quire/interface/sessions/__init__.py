@@ -1,0 +1,1 @@
+"""Being answered, exactly once: sessions of clients, requests and their replies."""
