@@ -100,6 +100,7 @@ from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.listening import Listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.schedules import ScheduleChanges, ScheduleOptions
+from quire.interface.sessions.answering import put_reply
 from quire.interface.sessions.reply import Reply
 from quire.interface.sessions.session import Session
 from quire.interface.starts import Start
@@ -248,6 +249,7 @@ __all__ = [
     "connect",
     "dump",
     "open",
+    "put_reply",
     "register_order",
     "register_type",
     "serve",

@@ -33,6 +33,7 @@ from quire.messages.message import SETTABLE, Message
 from quire.messages.message_types import (
     EXCEPTION,
     EXPIRY,
+    REPLY_BY,
     asks_report,
     report_attributes,
 )
@@ -175,11 +176,13 @@ def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
     event = EXPIRY if reason == EXPIRED else EXCEPTION
     if message.reply_to is None or not asks_report(message.attributes, event):
         return
-    with suppress(QueueNotFound, InvalidArgument):
+    by = message.attributes.get(REPLY_BY)
+    with suppress(QueueNotFound, ValueError):  # InvalidArgument, too
         txn.put(
             message.reply_to,
             b"",
             correlation_id=message.correlation_id,
+            expires_at=None if by is None else int(by),
             attributes={**report_attributes(event, reason), QUEUE: message.queue},
         )
 

@@ -24,6 +24,7 @@ from quire.interface.sessions.requesting import (
     REPLIES_OPTIONS,
     SHARED_REPLIES,
     Asked,
+    have_replies,
     payload_of,
 )
 from quire.interface.sessions.session import Session
@@ -133,7 +134,6 @@ class AsyncSession:
                 async with self._store.transaction(lifetime, owner=label) as own:
                     left = max(0.0, until - loop.time())
                     seen = await self._take(own, number, left) or seen
-                return seen
             except ReplyNotFound:
                 if seen is None:
                     raise
@@ -146,6 +146,8 @@ class AsyncSession:
                 lost += 1
                 if lost > OWNERS_LOST or error.late:
                     raise
+            else:
+                return seen
 
     async def _take(self, txn: AsyncTransaction, number: int, seconds: float) -> Reply | None:
         record = self._inner._record
@@ -198,6 +200,9 @@ async def request(
 ) -> Message:
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
+    if asked.is_shared and store not in have_replies:
+        await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        have_replies.add(store)
     async with store.transaction() as txn:
         await txn.put(asked.queue, payload, **asked.options)
     lost = 0
@@ -207,10 +212,8 @@ async def request(
             async with store.transaction(math.inf, durable=False) as txn:
                 found = await txn.get(asked.replies, asked.left(), where=asked.wanted)
         except QueueNotFound:
-            if not asked.is_shared:
-                raise
-            await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-            continue
+            have_replies.discard(store)  # somebody has dropped it
+            raise
         except (ConnectionLost, OutcomeUnknown) as error:
             lost += 1
             if found is None:

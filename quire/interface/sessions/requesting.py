@@ -1,7 +1,8 @@
 """One request and its reply, without a session: who waits for it is there, or it is no matter.
 
 - RQ1: the reply is known by a number that is drawn for the request, so any number of clients share
-  a reply queue. A reply that nobody waits for any more expires there.
+  a reply queue. That is there before the request is. A reply that nobody waits for any more expires
+  there.
 - RQ2: an owner that is lost while the reply is waited for is no matter: the reply is looked for at
   the next one. What was taken counts, though nobody answers whether that was committed.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakSet
 
 from quire.arguments import Bytes, check_name, check_wait
 from quire.env import OsEnv
@@ -43,6 +45,8 @@ from .reply import outcome_of
 SHARED_REPLIES: Final = "quire.replies"
 """The queue for replies where none is named."""
 REPLIES_OPTIONS: Final[Mapping[str, Any]] = {"indexed": ["correlation_id"], "timed": True}
+have_replies: Final[WeakSet[Any]] = WeakSet()
+"""Store objects that have seen that it is there."""
 _ENV: Final = OsEnv()
 
 
@@ -132,6 +136,9 @@ def request(
 ) -> Message:
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
+    if asked.is_shared and store not in have_replies:
+        store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        have_replies.add(store)
     with store.transaction() as txn:
         txn.put(asked.queue, payload, **asked.options)
     lost = 0
@@ -141,10 +148,8 @@ def request(
             with store.transaction(math.inf, durable=False) as txn:
                 found = txn.get(asked.replies, asked.left(), where=asked.wanted)
         except QueueNotFound:
-            if not asked.is_shared:
-                raise
-            store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-            continue
+            have_replies.discard(store)  # somebody has dropped it
+            raise
         except (ConnectionLost, OutcomeUnknown) as error:
             lost += 1
             if found is None:
