@@ -351,7 +351,7 @@ class Store(Protocol):
         are there, with one transaction for all of them. `timeout`: seconds to wait for the next
         message before the loop ends; None: for ever.
 
-        `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
+        `ack`: "auto", as told; with "block" nothing commits before `acknowledge` or the end of
         the `with` block, which rolls back on an exception. "lazy" commits as "auto" does, but with
         `durable=False`: faster, and after a power failure messages that were handled in about the
         last second are delivered again, and what was put beside them is gone.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire import RequestState
+from quire import Reply, RequestState
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -38,6 +38,12 @@ def serve_one(store: Any, queue: str, payload: bytes = b"done") -> None:
         request = txn.get(queue, SECONDS)
         assert request is not None
         txn.put(request.reply_to, payload, correlation_id=request.correlation_id)
+
+
+def some(reply: Reply | None) -> Reply:
+    """What came, as something did."""
+    assert reply is not None
+    return reply
 
 
 # The four states --------------------------------------------------------------------------------
@@ -70,8 +76,7 @@ def test_a_reply_is_what_the_server_has_put(store: AnyStore, owner: Store, work:
     for n in range(3):
         serve_one(owner, work, b"done %d" % n)
     for n in (1, 0, 2):  # several at once, taken in any order
-        reply = session.take(numbers[n], SECONDS)
-        assert reply is not None
+        reply = some(session.take(numbers[n], SECONDS))
         assert (reply.number, reply.payload, reply.error) == (numbers[n], b"done %d" % n, None)
     assert session.take(session.put(work, b"3")) is None
 
@@ -104,13 +109,13 @@ def test_what_is_kept_is_committed_with_what_is_done(store: AnyStore, work: str)
     session.submit(number)
     serve_one(store, work)
     with suppress(RuntimeError), session.transaction() as txn:
-        assert session.take(number, txn=txn).payload == b"done"
+        assert some(session.take(number, txn=txn)).payload == b"done"
         txn.put(work, b"processed")
         raise RuntimeError
     assert session.resolve(number) == ANSWERED
     assert store.queue(work).messages == 0
     with session.transaction() as txn:
-        assert session.take(number, txn=txn).payload == b"done"
+        assert some(session.take(number, txn=txn)).payload == b"done"
         txn.put(work, b"processed")
     assert session.resolve(number) == TAKEN
     assert store.queue(work).messages == 1
@@ -156,8 +161,7 @@ def test_a_reply_in_flight_is_there(store: AnyStore, owner: Store, work: str) ->
     assert session.resolve(number) == ANSWERED
     assert session.take(number, 0.05) is None
     dead.rollback()
-    reply = session.take(number, SECONDS)
-    assert reply is not None
+    reply = some(session.take(number, SECONDS))
     assert reply.payload == b"done"
 
 
@@ -187,8 +191,7 @@ def test_clients_share_a_reply_queue(store: AnyStore, work: str) -> None:
     assert numbers == [1, 1, 1]
     for n in (2, 0, 1):
         assert sessions[n].resolve(1) == ANSWERED
-        reply = sessions[n].take(1)
-        assert reply is not None
+        reply = some(sessions[n].take(1))
         assert reply.payload == b"for %d" % n
     assert store.queue("replies").messages == 0
 
@@ -287,7 +290,7 @@ def test_a_result_is_there_for_whoever_asks(store: AnyStore, owner: Store, work:
     assert watching.result(number) is None
     serve_one(owner, work)
     for each in (watching, session, watching):
-        assert each.result(number, SECONDS).payload == b"done"
+        assert some(each.result(number, SECONDS)).payload == b"done"
     session.take(number)
     with pytest.raises(ReplyNotFound, match="taken"):
         watching.result(number)
@@ -371,13 +374,12 @@ def test_an_expired_request_is_told(store: AnyStore, owner: Store, clock: Clock)
     number = session.put("timed", b"x", ttl=10)
     assert session.resolve(number) == PENDING
     clock.forward(11)
-    reply = session.take(number, SECONDS)
-    assert reply is not None
+    reply = some(session.take(number, SECONDS))
     assert reply.state == RequestState.EXPIRED
     with pytest.raises(RequestFailed, match="expired"):
         _ = reply.payload
     assert session.resolve(number) == RequestState.EXPIRED
-    assert session.result(number).state == RequestState.EXPIRED
+    assert some(session.result(number)).state == RequestState.EXPIRED
     assert owner.queue("timed").messages == 0
 
 
@@ -397,8 +399,7 @@ def test_a_dead_letter_is_told(store: AnyStore, owner: Store) -> None:
     owner.admin.redrive("dead")
     serve_one(owner, "tried")
     assert session.resolve(number) == ANSWERED
-    reply = session.take(number)
-    assert reply is not None
+    reply = some(session.take(number))
     assert reply.payload == b"done"
     assert store.queue(session.replies).messages == 0  # the news of its failure went, too
 
@@ -418,8 +419,7 @@ def test_an_expired_reply_is_told(store: AnyStore, owner: Store, work: str, cloc
     assert session.resolve(number) == ANSWERED
     clock.forward(6)
     eventually(lambda: session.resolve(number) == RequestState.EXPIRED)
-    reply = session.take(number, SECONDS)
-    assert reply is not None
+    reply = some(session.take(number, SECONDS))
     assert reply.state == RequestState.EXPIRED
 
 
@@ -428,7 +428,7 @@ def test_an_expired_reply_is_told(store: AnyStore, owner: Store, work: str, cloc
 
 def test_what_cannot_be_asked(store: AnyStore, work: str) -> None:
     """Names, numbers, options; each says what to give."""
-    session = store.session("till")
+    session: Any = store.session("till")
     for call in (
         lambda: store.session("a/b"),
         lambda: store.session("x" * 181),

@@ -28,6 +28,7 @@ CLIENT_STEPS = (
 )  # fmt: skip
 SERVER_STEPS = ("serve", "got", "answered", "served")
 AT_ONCE = 2  # requests
+WORK_SECONDS = 0.05  # that a request takes, in which its client comes to wait for it
 LETTERS = {
     RequestState.NOT_PUT: "A",
     RequestState.PENDING: "B",
@@ -45,7 +46,7 @@ class Step:
         self._victim, _, where = plan.partition("@")
         self._step, _, times = where.partition("#")
         self._left = int(times or 0)
-        (self._folder / f"{role}.pid").write_text(str(os.getpid()))
+        (self._folder / f"{role}.pid").write_text(f"{os.getpid()}.")
 
     def __call__(self, name: str) -> None:
         """The process comes to it."""
@@ -56,7 +57,14 @@ class Step:
             self.write("killed", f"{self._victim}@{name}")
             victims = ROLES if self._victim == "all" else (self._victim,)
             for role in sorted(victims, key=lambda one: one == self._role):
-                os.kill(int((self._folder / f"{role}.pid").read_text()), signal.SIGKILL)
+                os.kill(self._process_of(role), signal.SIGKILL)
+
+    def _process_of(self, role: str) -> int:
+        """Its id, once it has begun."""
+        place = self._folder / f"{role}.pid"
+        while not (place.exists() and place.read_text().endswith(".")):
+            time.sleep(0.01)
+        return int(place.read_text().rstrip("."))
 
     def write(self, what: str, line: str) -> None:
         """Have the test read it, whatever becomes of this process."""
@@ -87,6 +95,7 @@ def server(folder: str, plan: str) -> None:
                     request = txn.get("asked", 5.0)
                     if request is None:
                         continue
+                    time.sleep(WORK_SECONDS)
                     at("got")
                     txn.put("executed", request.payload)
                     put_reply(txn, request, request.payload)

@@ -43,7 +43,6 @@ class Round:
         with ExitStack() as ends:
             ends.callback(self._end)
             for role in ROLES:
-                (self._folder / f"{role}.pid").write_text("0")
                 self._begin(role, self._plan if role == self._planner else "")
             until = time.monotonic() + ROUND_SECONDS
             while True:

@@ -29,15 +29,15 @@ from quire.messages.message_types import (
 )
 from quire.moments import Duration
 
-Made = TypeVar("Made", covariant=True)
+Made_co = TypeVar("Made_co", covariant=True)
 Answering = Callable[[Any, Any], Any]
 
 
-class Puts(Protocol[Made]):
+class Puts(Protocol[Made_co]):
     """A transaction, of a store or for asyncio."""
 
     @property
-    def put(self) -> Callable[..., Made]:
+    def put(self) -> Callable[..., Made_co]:
         """Puts one message."""
 
 
@@ -55,14 +55,14 @@ class BeginsAnew(Protocol):
 
 
 def put_reply(
-    txn: Puts[Made],
+    txn: Puts[Made_co],
     request: Message,
     payload: Payload = b"",
     *,
     error: str | None = None,
     attributes: Mapping[str, str] | None = None,
     **options: Any,
-) -> Made:
+) -> Made_co:
     """Put the reply to a request that the transaction has got; what its `put` returns.
 
     So for asyncio it is to be awaited. `error`: the request has ended by that; who asks for the
@@ -72,7 +72,8 @@ def put_reply(
     check_message(request)
     if request.reply_to is None:
         raise InvalidArgument(
-            f"message {request.id} of {request.queue!r} asks for no reply: it has no reply_to"
+            f"message {request.id} of {request.queue!r} asks for no reply: it has no reply_to; "
+            "leave it unanswered"
         )
     own = {TYPE: REPLY}
     if error is not None:

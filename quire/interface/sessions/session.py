@@ -200,8 +200,8 @@ class Session:
 
         With None it waits for ever. Its request is finished with that. The news that it has failed
         or expired is such a reply, too, whose `payload` raises. A reply that another transaction
-        has got is there when that is rolled back. Raises ReplyNotFound where none can come: it was not put, or has
-        ended.
+        has got is there when that is rolled back. Raises ReplyNotFound where none can come: it was
+        not put, or has ended.
         """
         self._check_may_change()
         check_number(number)
