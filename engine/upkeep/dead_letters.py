@@ -8,7 +8,7 @@
 - What a subscription does not ask for counts as read once that is committed here, too.
 - What the other queue can never take, as it is too large, holds up none of those behind it, but
   where there are more than `STUCK_AT_ONCE` such.
-- DR1: who has asked for a report of it gets one in its `reply_to`, by the same commit: of an expiry
+- LR1: who has asked for a report of it gets one in its `reply_to`, by the same commit: of an expiry
   where the message expires, of an exception where it leaves for another reason. So who waits for an
   answer to it is told that there will be none. Where that queue is full, the message waits, too;
   where there is none, or it takes no such message, there is no report.
@@ -172,7 +172,7 @@ def put_letter(
 
 
 def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
-    """Tell who has asked for it that the message is handled by nobody (DR1)."""
+    """Tell who has asked for it that the message is handled by nobody (LR1)."""
     event = EXPIRY if reason == EXPIRED else EXCEPTION
     if message.reply_to is None or not asks_report(message.attributes, event):
         return

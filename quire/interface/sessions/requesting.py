@@ -1,9 +1,9 @@
 """One request and its reply, without a session: who waits for it is there, or it is no matter.
 
-- RQ1: the reply is known by a number that is drawn for the request, so any number of clients share
+- The reply is known by a number that is drawn for the request, so any number of clients share
   a reply queue. That is there before the request is. A reply that nobody waits for any more expires
   there.
-- RQ2: an owner that is lost while the reply is waited for is no matter: the reply is looked for at
+- An owner that is lost while the reply is waited for is no matter: the reply is looked for at
   the next one. What was taken counts, though nobody answers whether that was committed.
 """
 

@@ -1,9 +1,9 @@
 """A session: the requests of one client, each executed once, each reply processed once.
 
-- SN1: a call that makes its own transaction repeats it where the owner was lost, and where another
-  thread of this opening was faster: what it does twice is as once (SE5). A reply that it has taken
+- KSC1: a call that makes its own transaction repeats it where the owner was lost, and where another
+  thread of this opening was faster: what it does twice is as once (KS5). A reply that it has taken
   is returned, though nobody has answered whether the commit took place, once that is seen.
-- SN2: whether a reply is there is looked at after what is kept of its request, and that is read
+- Whether a reply is there is looked at after what is kept of its request, and that is read
   again where there is none: what another thread takes in between is told as taken.
 """
 
@@ -396,7 +396,7 @@ class Session:
         txn: Transaction | None,
         lifetime: float | None = None,
     ) -> R:
-        """A step, in the transaction or in one of its own (SN1)."""
+        """A step, in the transaction or in one of its own (KSC1)."""
         if txn is not None:
             return step(txn)
         lost = 0

@@ -1,19 +1,19 @@
 """What the store keeps of a session, and the steps of its requests within transactions.
 
-- SE1: a session is a state of its own (`quire.session.NAME`), of which a request is a value, and an
+- A session is a state of its own (`quire.session.NAME`), of which a request is a value, and an
   entry of the state `quire.sessions`: how often it was opened, and where its replies come to. So
   whatever a step says of a request is committed with what it does to the queues, or not at all.
-- SE2: each step reads that entry in its transaction. Where another opening has changed it, the
+- KS2: each step reads that entry in its transaction. Where another opening has changed it, the
   step raises SessionFenced; where that happens later, the commit fails. Nothing of an older opening
   takes effect after the newer one has begun.
-- SE3: the number of a request is above all that were begun before it, and is given to one request
+- KS3: the number of a request is above all that were begun before it, and is given to one request
   only. A number that is not kept, and is not above all that were dropped, was forgotten; it never
   counts as one that was not put.
-- SE4: the put of a request and "it was put" are one transaction, as are the taking of its reply
+- KS4: the put of a request and "it was put" are one transaction, as are the taking of its reply
   and "it was taken". So what is kept tells the states A and D of the client's recovery (Bernstein,
   001), and of what was put and not taken the reply queue tells: C where its reply is there, also
   where a transaction has got it that has not ended, B else.
-- SE5: a request that was put is never put again, whatever is repeated.
+- KS5: a request that was put is never put again, whatever is repeated.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class SessionRecord:
     # What is kept
 
     def number_from(self, values: Mapping[str, bytes]) -> None:
-        """Go on behind all numbers of which something is known (SE3)."""
+        """Go on behind all numbers of which something is known (KS3)."""
         with self._lock:
             self._last = max(self._last, last_number(values))
 
@@ -168,7 +168,7 @@ class SessionRecord:
             return self._last
 
     def fence(self, txn: Transaction) -> None:
-        """Raises SessionFenced (SE2)."""
+        """Raises SessionFenced (KS2)."""
         value = txn.get_value(SESSIONS, self.name)
         if value is None or Opening.of(self.name, value) != self.opening:
             raise self.fenced()
@@ -213,7 +213,7 @@ class SessionRecord:
         self._set(txn, number, KeptRequest(BEGUN, queue, options, _ENV.now_us(), payload=payload))
 
     def submit(self, txn: Transaction, number: int) -> bool:
-        """Put what was begun; False: it was put before (SE4, SE5)."""
+        """Put what was begun; False: it was put before (KS4, KS5)."""
         request = self.found(txn, number)
         if request.state == PUT:
             return False
@@ -225,7 +225,7 @@ class SessionRecord:
         return True
 
     def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> None:
-        """Put what was not begun before, unless that has taken place already (SE5)."""
+        """Put what was not begun before, unless that has taken place already (KS5)."""
         self.fence(txn)
         if self.read(txn, number) is None:
             self.put(txn, number, request)
