@@ -161,7 +161,7 @@ class AsyncSession:
     async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
         loop = asyncio.get_running_loop()
         until = loop.time() + check_wait(timeout)
-        wanted = self._inner._record.wanted(check_number(number))
+        wanted, lost = self._inner._record.wanted(check_number(number)), 0
         while True:
             known = await self.lookup(number)
             if known.state != RequestState.PENDING:
@@ -169,8 +169,13 @@ class AsyncSession:
             left = until - loop.time()
             if left <= 0:
                 return None
-            async with self._store.transaction(math.inf) as txn:
-                await txn.exists(self.replies, left, where=wanted)
+            try:
+                async with self._store.transaction(math.inf) as txn:
+                    await txn.exists(self.replies, left, where=wanted)
+            except ConnectionLost as error:
+                lost += 1
+                if lost > OWNERS_LOST or error.late:
+                    raise
 
     forget = awaited(Session.forget)
     resolve = awaited(Session.resolve)

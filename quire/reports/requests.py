@@ -31,8 +31,8 @@ class RequestState(StrEnum):
 class RequestInfo:
     """A request of a session, as it was when asked."""
 
-    number: int
-    state: RequestState
+    number: int  # as `begin` gave it
+    state: RequestState  # how far it is
     queue: str | None = None  # that it is for; None: nothing is known of it
     begun_us: int | None = None  # microseconds since the epoch
     ended_us: int | None = None  # when its reply was taken, or it was given up
@@ -45,7 +45,7 @@ class RequestInfo:
 class SessionInfo:
     """A session, as it was when asked."""
 
-    name: str
+    name: str  # under which it is opened
     epoch: int  # how often it was opened
     replies: str  # the queue that its replies come to
     last_begun: int  # numbers of requests; 0: none

@@ -15,7 +15,7 @@ from quire.reports.requests import RequestState
 class Reply:
     """Of one request. `payload` and `decode` raise RequestFailed where it has failed."""
 
-    number: int
+    number: int  # of the request
     state: RequestState  # ANSWERED, FAILED or EXPIRED
     message: Message | None  # the reply or the report; None: it was taken before
     reason: str | None = None  # why it failed

@@ -246,7 +246,7 @@ class Session:
         """Keep nothing of requests up to this number any more: the client has done so; how many.
 
         Those that have not ended and have no reply yet stay. Replies that are there are dropped.
-        Without it the last 1,000 that have ended are kept.
+        Without it the last 1,000 that have ended are kept. Raises InvalidArgument.
         """
         self._check_may_change()
         check_number(up_to)
@@ -264,12 +264,13 @@ class Session:
         """How far a request is, as it is kept and as its reply queue shows: after any crash.
 
         NOT_PUT, TAKEN, ANSWERED, else PENDING (A, D, C, B of the client's recovery), asked in this
-        order; FAILED and EXPIRED where that was reported; WITHDRAWN, FORGOTTEN.
+        order; FAILED and EXPIRED where that was reported; WITHDRAWN, FORGOTTEN. Raises
+        SessionFenced, QueueNotFound where its reply queue was dropped.
         """
         return self.lookup(number).state
 
     def lookup(self, number: int) -> RequestInfo:
-        """All that is known of a request, also of one that has ended."""
+        """All that is known of a request, also of one that has ended. Raises as `resolve`."""
         check_number(number)
         while True:
             self._check_current()
@@ -318,11 +319,14 @@ class Session:
         return Reply.of(known.number, message)
 
     def unfinished(self) -> list[int]:
-        """The numbers of requests that have not ended, in their order: those to resolve."""
+        """The numbers of requests that have not ended, in their order: those to resolve.
+
+        Raises SessionFenced.
+        """
         return self.info().unfinished
 
     def info(self) -> SessionInfo:
-        """The session as it is now."""
+        """The session as it is now. Raises SessionFenced."""
         self._check_current()
         return self._record.info(self._values())
 
@@ -372,14 +376,14 @@ class Session:
 
     def _told(self, number: int) -> tuple[RequestState, str | None] | None:
         """What the reply queue says of it: a reply is more than the news of a failure."""
-        with self._store.transaction() as txn:
-            found = txn.describe(self.replies, where=self._record.wanted(number))
+        wanted = self._record.wanted(number)
+        found = self._do(lambda step: step.describe(self.replies, where=wanted), None)
         outcomes = [outcome_of(each.attributes) for each in found]
         return min(outcomes, key=lambda one: one[0] != RequestState.ANSWERED, default=None)
 
     def _read(self, number: int) -> Any:
-        with self._store.transaction() as txn:
-            found = list(txn.read_many(self.replies, where=self._record.wanted(number)))
+        wanted = self._record.wanted(number)
+        found = self._do(lambda step: list(step.read_many(self.replies, where=wanted)), None)
         return min(
             found,
             key=lambda one: outcome_of(one.attributes)[0] != RequestState.ANSWERED,
@@ -387,8 +391,12 @@ class Session:
         )
 
     def _await(self, number: int, seconds: float) -> bool:
-        with self._store.transaction(math.inf) as txn:
-            return txn.exists(self.replies, seconds, where=self._record.wanted(number))
+        until, wanted = _ENV.monotonic() + seconds, self._record.wanted(number)
+
+        def step(step: Transaction) -> bool:
+            return step.exists(self.replies, max(0.0, until - _ENV.monotonic()), where=wanted)
+
+        return self._do(step, None, math.inf)
 
     def _do(
         self,
