@@ -533,17 +533,6 @@ TRIM_SECONDS = 60.0
 # the disk is the commits' for most of the time.
 REORGANISE_SECONDS = 2.0
 
-# --- sessions ---
-
-# Requests of a session that have ended, of which it keeps what became of them until it is told to
-# forget them: those of the last minutes of a busy client, in 200 KiB. What is above that is
-# dropped so many at a time, and in one transaction.
-FINISHED_KEPT = 1000
-FINISHED_AT_ONCE = 100
-
-# How long after nobody waits for it any more a reply to `Store.request` is kept, in seconds.
-LATE_REPLY_SECONDS = 60.0
-
 # --- the stack ---
 
 # Calls within calls that there must be room for where one of the store's begins: 29 were seen in an

@@ -1,4 +1,4 @@
-"""One connection at the owner's side: what its client asks for, and its open transaction.
+"""A served client: one connection at the owner, what comes by it, and its open transaction.
 
 SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
 SS2. A request that names a transaction reaches that one or none.

@@ -117,8 +117,6 @@ LIMITS: dict[str, Sequence[int]] = {
 """Those of `quire.limits` that choose a way."""
 
 NO_WAY = frozenset({
-    # Of sessions and requests, likewise.
-    "FINISHED_AT_ONCE", "FINISHED_KEPT", "LATE_REPLY_SECONDS",
     # Of finding and hearing, which these scripts do not do; their own tests draw some of them.
     "AIO_LOOK_SECONDS", "ASKED_ONE_BY_ONE", "DEPARTURES_BYTES", "DEPARTURES_KEPT",
     "HEARD_AGAIN_SECONDS", "HEARD_AT_ONCE", "HEARD_LOOKS", "IMAGES_BYTES", "INDEXED_POSITIONS",

@@ -33,7 +33,7 @@ Made_co = TypeVar("Made_co", covariant=True)
 Answering = Callable[[Any, Any], Any]
 
 
-class Puts(Protocol[Made_co]):
+class PutsOne(Protocol[Made_co]):
     """A transaction, of a store or for asyncio."""
 
     @property
@@ -55,7 +55,7 @@ class BeginsAnew(Protocol):
 
 
 def put_reply(
-    txn: Puts[Made_co],
+    txn: PutsOne[Made_co],
     request: Message,
     payload: Payload = b"",
     *,

@@ -25,7 +25,7 @@ from quire.errors import (
     RequestTimeout,
 )
 from quire.interface.transaction import Transaction
-from quire.limits import LATE_REPLY_SECONDS, OWNERS_LOST
+from quire.limits import OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.message_types import (
     EXCEPTION,
@@ -40,6 +40,7 @@ from quire.moments import Duration
 from quire.reports.requests import RequestState
 from quire.selectors.template import Template
 
+from .limits import LATE_REPLY_SECONDS
 from .reply import outcome_of
 
 SHARED_REPLIES: Final = "quire.replies"

@@ -30,7 +30,7 @@ from quire.errors import (
 from quire.interface.namespaces.admin import Admin
 from quire.interface.namespaces.states import States
 from quire.interface.transaction import Transaction
-from quire.limits import FINISHED_AT_ONCE, FINISHED_KEPT, OWNERS_LOST
+from quire.limits import OWNERS_LOST
 from quire.messages.message_fields import check_payload
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
@@ -38,6 +38,7 @@ from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 
 from .kept_request import BEGUN, PUT, KeptRequest
+from .limits import FINISHED_AT_ONCE, FINISHED_KEPT
 from .reply import Reply, outcome_of
 from .session_record import (
     REPLIES,

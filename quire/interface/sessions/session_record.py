@@ -19,8 +19,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from quire.arguments import check_name
@@ -41,6 +41,7 @@ from quire.reports.requests import RequestState, SessionInfo
 from quire.selectors.template import Template
 
 from .kept_request import BEGUN, PUT, KeptRequest
+from .limits import MAX_SESSION_NAME
 from .reply import Reply
 
 SESSIONS: Final = "quire.sessions"
@@ -48,7 +49,6 @@ SESSIONS: Final = "quire.sessions"
 PREFIX: Final = "quire.session."
 REPLIES: Final = "quire.replies."
 """What the names of a session's own state and reply queue begin with."""
-MAX_NAME: Final = 180  # so that these are names, too
 _LAST_ENQUEUED: Final = "last_enqueued"
 _LAST_DEQUEUED: Final = "last_dequeued"
 _DROPPED: Final = "dropped"  # the highest number that is not kept any more
@@ -86,8 +86,10 @@ class Opening(NamedTuple):
 def check_session(name: object) -> str:
     """The name of a session. Raises InvalidArgument."""
     found = check_name(name, "session")
-    if len(found) > MAX_NAME:
-        raise InvalidArgument(f"session name {name!r:.100}: give up to {MAX_NAME} characters")
+    if len(found) > MAX_SESSION_NAME:
+        raise InvalidArgument(
+            f"session name {name!r:.100}: give up to {MAX_SESSION_NAME} characters"
+        )
     return found
 
 
@@ -133,8 +135,7 @@ class SessionRecord:
         self.name: Final = name
         self.state: Final = PREFIX + name
         self.opening: Final = opening
-        self._lock = threading.Lock()
-        self._last = 0
+        self._numbers = count(1)
 
     @property
     def label(self) -> str:
@@ -153,19 +154,11 @@ class SessionRecord:
 
     def number_from(self, values: Mapping[str, bytes]) -> None:
         """Go on behind all numbers of which something is known (KS3)."""
-        with self._lock:
-            self._last = max(self._last, last_number(values))
-
-    def is_known(self, number: int) -> bool:
-        """Whether this opening has given the number, or an earlier one has."""
-        with self._lock:
-            return number <= self._last
+        self._numbers = count(last_number(values) + 1)
 
     def next_number(self) -> int:
         """Of a request that is to be begun."""
-        with self._lock:
-            self._last += 1
-            return self._last
+        return next(self._numbers)
 
     def fence(self, txn: Transaction) -> None:
         """Raises SessionFenced (KS2)."""
