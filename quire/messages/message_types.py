@@ -13,7 +13,6 @@ A report goes to the message's `reply_to`, and has its `correlation_id`; it asks
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -30,31 +29,17 @@ REQUEST: Final = "request"
 REPLY: Final = "reply"
 REPORTED: Final = "report"
 
-ARRIVAL: Final = "arrival"
-DELIVERY: Final = "delivery"
 EXCEPTION: Final = "exception"
 EXPIRY: Final = "expiry"
-REPORTED_EVENTS: Final = (ARRIVAL, DELIVERY, EXCEPTION, EXPIRY)
+REPORTED_EVENTS: Final = (EXCEPTION, EXPIRY)
 
 KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY})
 """Those that say what a message is, wherever it goes."""
-
-_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 
 def type_of(attributes: Mapping[str, str]) -> str:
     """What a message with these attributes is."""
     return attributes.get(TYPE, DATAGRAM)
-
-
-def check_type(kind: object) -> str:
-    """A type of messages. Raises InvalidArgument."""
-    if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
-        raise InvalidArgument(
-            f'message type {kind!r:.100}: give "datagram", "request", "reply", "report" or a word '
-            "of your own, up to 100 of a-z 0-9 _ . -"
-        )
-    return kind
 
 
 def reports_asked(events: Iterable[str]) -> str:
