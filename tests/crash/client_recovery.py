@@ -28,6 +28,7 @@ CLIENT_STEPS = (
 )  # fmt: skip
 SERVER_STEPS = ("serve", "got", "answered", "served")
 AT_ONCE = 2  # requests
+WHOLE, CARELESS = "whole", "careless"
 WORK_SECONDS = 0.05  # that a request takes, in which its client comes to wait for it
 LETTERS = {
     RequestState.NOT_PUT: "A",
@@ -83,8 +84,11 @@ def owner(folder: str, plan: str) -> None:
         sys.stdin.readline()
 
 
-def server(folder: str, plan: str) -> None:
-    """Execute requests: each in one transaction, which says so in "executed"."""
+def server(folder: str, plan: str, how: str = WHOLE) -> None:
+    """Execute requests: each in one transaction, which says so in "executed".
+
+    One that is careless says so by a transaction of its own.
+    """
     at = Step(folder, "server", plan)
     with quire.open(f"{folder}/store", **OPTIONS) as store:
         print("ready", flush=True)
@@ -96,8 +100,11 @@ def server(folder: str, plan: str) -> None:
                     if request is None:
                         continue
                     time.sleep(WORK_SECONDS)
+                    if how == CARELESS:
+                        store.put("executed", request.payload)
                     at("got")
-                    txn.put("executed", request.payload)
+                    if how == WHOLE:
+                        txn.put("executed", request.payload)
                     put_reply(txn, request, request.payload)
                     at("answered")
                 at("served")

@@ -17,7 +17,14 @@ from pathlib import Path
 import pytest
 
 import quire
-from tests.crash.client_recovery import CLIENT_STEPS, OPTIONS, ROLES, SERVER_STEPS
+from tests.crash.client_recovery import (
+    CARELESS,
+    CLIENT_STEPS,
+    OPTIONS,
+    ROLES,
+    SERVER_STEPS,
+    WHOLE,
+)
 from tests.kit.children import Child
 from tests.kit.violation import Violation
 
@@ -30,7 +37,10 @@ CODE = "import sys; from tests.crash import client_recovery as it; it.{}(*sys.ar
 class Round:
     """The three processes, which are begun again whenever one of them has ended."""
 
-    def __init__(self, folder: Path, form: str, victim: str, step: str, times: int) -> None:
+    def __init__(
+        self, folder: Path, form: str, victim: str, step: str, times: int, how: str = WHOLE
+    ) -> None:
+        self._how = how
         self._folder = folder
         self._form = form
         self._plan = f"{victim}@{step}#{times}"
@@ -69,7 +79,7 @@ class Round:
         return time.monotonic() - self._waited_since < ALONE_SECONDS
 
     def _begin(self, role: str, plan: str) -> None:
-        more = [self._form, str(REQUESTS)] if role == "client" else []
+        more = {"client": [self._form, str(REQUESTS)], "server": [self._how]}.get(role, [])
         child = self._running[role] = Child(CODE.format(role), str(self._folder), plan, *more)
         if role == "owner":
             child.line()  # the queues are there; empty where it was killed before
@@ -124,6 +134,13 @@ def play(folder: Path, rng: random.Random, count: int) -> Counter[str]:
 def test_a_few_rounds_of_recovery(tmp_path: Path, rng: random.Random) -> None:
     """The short slice of the test below, for every run."""
     play(tmp_path, rng, 3)
+
+
+@pytest.mark.crash
+def test_the_canary_a_careless_server_is_caught(tmp_path: Path) -> None:
+    """One that executes a request and answers it in two transactions executes it twice."""
+    with pytest.raises(Violation, match="executed are"):
+        Round(tmp_path, "joined", "server", "got", 1, CARELESS).play()
 
 
 @pytest.mark.crash
