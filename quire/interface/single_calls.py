@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
@@ -39,8 +39,8 @@ from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
 from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
+from quire.definitions.existing_queue import as_asked
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
-from quire.definitions.row_schema import first_difference
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -80,7 +80,7 @@ from .listening import (
 )
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .namespaces.listeners import HeardEvent
-from .redriving import redrive
+from .redriving import LetterChoice, redrive
 from .sessions.requesting import request
 from .sessions.session import Session, open_session
 from .starts import Start
@@ -186,7 +186,7 @@ class SingleCalls:
             asked |= {"max_messages": max_messages, "data_file": data_file}
             asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return _as_asked(self.queue(name), asked)
+                return as_asked(self.queue(name), asked)
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
@@ -267,6 +267,8 @@ class SingleCalls:
         max_messages: Literal[1] = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Message]: ...
 
     @overload
@@ -276,6 +278,8 @@ class SingleCalls:
         max_messages: int,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]: ...
 
     def consume(
@@ -284,8 +288,10 @@ class SingleCalls:
         max_messages: int = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
-        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack))
+        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack, where))
 
     def session(
         self: Store, name: str, replies: str | None = None, *, watch: bool = False
@@ -328,11 +334,22 @@ class AdminCalls(Namespace):
     def redrive(
         self,
         queue: str,
-        where: Callable[[Message], bool] | None = None,
+        where: LetterChoice | None = None,
         max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
         return redrive(self._of, queue, where, max_messages, to)
+
+    def move(
+        self,
+        source: str,
+        queue: str,
+        *,
+        where: Where | None = None,
+        max_messages: int | None = None,
+    ) -> int:
+        target = check_name(queue, "queue")
+        return redrive(self._of, source, where, max_messages, target, is_moved=True)
 
 
 @documented_by(Delayed)
@@ -440,38 +457,19 @@ def lifetime_of(timeout: Duration | None) -> float | None:
     return None if timeout == 0.0 else math.inf
 
 
-def _as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
-    """The queue that is there already, if it is what is asked for. Raises QueueExists.
-
-    Compared is what the call says: a kind and a type each call says, as they never change; of the
-    rest who says nothing, or None, takes what is there. A queue that grows has whatever capacity
-    it has grown to.
-    """
-    there = {name: getattr(found, name) for name in asked if name != "capacity"}
-    there["capacity"] = found.capacity_bytes
-    if (asked["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
-        there["capacity"] = asked["capacity"]
-    differing = [
-        f"{name} is {there[name]!r}, not {wanted!r}"
-        if name != "schema"
-        else f"schema: {first_difference(there[name], wanted)}"
-        for name, wanted in asked.items()
-        if wanted is not None and there[name] != wanted
-    ]
-    if differing:
-        raise QueueExists(
-            f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "
-            "ask for what is there, or use another name"
-        )
-    return found
-
-
 class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
 
     @step
-    def check_got(self, messages: Iterable[Message]) -> None:
-        """Raises InvalidArgument where one of these was not got, or is given back already."""
+    def mark_moved(self, messages: Iterable[Message]) -> None:
+        """These are about to be put elsewhere.
+
+        Raises InvalidArgument where one was not got, is given back already, or is moved already.
+        """
+
+    @step
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
 
 
 class Rescheduling(Store, Protocol):
@@ -518,8 +516,10 @@ class TransactionCalls:
     ) -> Message | None:
         return first_of(self.read_many(source, 1, timeout, where=where_of(id, where), hold=hold))
 
-    def attributes(self: Transaction, source: str, id: MessageKey) -> Description | None:
-        found = self.describe(source, 1, where=check_key_of(id))
+    def attributes(
+        self: Transaction, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
+        found = self.describe(source, 1, timeout, where=check_key_of(id))
         return found[0] if found else None
 
     def exists(
@@ -564,12 +564,22 @@ class TransactionCalls:
         return writer.message_id
 
     def move(
-        self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+        self: Streaming,
+        source: str | Iterable[Message],
+        queue: str,
+        max_messages: int = 1000,
+        *,
+        where: Where | None = None,
     ) -> int:
         if not isinstance(source, str):
+            if where is not None:
+                raise InvalidArgument(
+                    "where chooses among the messages of a queue: give it with the queue's name as "
+                    "source; of messages that were got give those that are to be moved"
+                )
             source = messages_given(source)
-            self.check_got(source)
-        return move(self, source, queue, max_messages)
+            self.mark_moved(source)
+        return move(self, source, queue, max_messages, where)
 
     def read_to(self: Transaction, source: str, position: int) -> None:
         self.integration.read_to_many({check_source(source): position})
