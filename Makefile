@@ -27,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test check format docs reference crash fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test check format docs reference crash recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ reference: $(STAMP) ## Build the pages and the reference of the interface: build
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+recovery: $(STAMP) ## Play a client's recovery with kill -9 at every step (SEED=random)
+	$(BIN)/python -m pytest tests/crash/test_client_recovery.py -s $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(STAMP) ## Run the fuzzers and the model tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m fuzz --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -17,6 +17,7 @@
 | connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
 | hear of messages that are put or leave | `Listeners`, `Listener`, `Notice` |
+| have requests answered, each executed once | `Session`, of `store.session`; `Reply` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
 | keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
@@ -68,8 +69,12 @@ from quire.errors import (
     QuireError,
     ReentrantCall,
     RemoteError,
+    ReplyNotFound,
+    RequestFailed,
+    RequestTimeout,
     ScheduleExists,
     ScheduleNotFound,
+    SessionFenced,
     StateConflict,
     StateFull,
     StepFailed,
@@ -96,6 +101,9 @@ from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.listening import Listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.schedules import ScheduleChanges, ScheduleOptions
+from quire.interface.sessions.answering import put_reply
+from quire.interface.sessions.reply import Reply
+from quire.interface.sessions.session import Session
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
@@ -120,6 +128,7 @@ from quire.reports.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 from quire.selectors.template import ANY, Template
 from quire.workers import Workers
 
@@ -189,7 +198,13 @@ __all__ = [
     "QuireError",
     "ReentrantCall",
     "RemoteError",
+    "Reply",
+    "ReplyNotFound",
     "Report",
+    "RequestFailed",
+    "RequestInfo",
+    "RequestState",
+    "RequestTimeout",
     "Retry",
     "ScheduleChanges",
     "ScheduleExists",
@@ -197,6 +212,9 @@ __all__ = [
     "ScheduleNotFound",
     "ScheduleOptions",
     "SequenceOrder",
+    "Session",
+    "SessionFenced",
+    "SessionInfo",
     "Start",
     "StateConflict",
     "StateFull",
@@ -232,6 +250,7 @@ __all__ = [
     "connect",
     "dump",
     "open",
+    "put_reply",
     "register_order",
     "register_type",
     "serve",

@@ -40,7 +40,7 @@ from .definitions.retry import Retry, check_retry
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
-Acknowledge = Literal["auto", "session", "lazy"]
+Acknowledge = Literal["auto", "block", "lazy"]
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -316,10 +316,10 @@ def check_seconds(seconds: object) -> float:
 
 def check_ack(ack: object) -> Acknowledge:
     """When a consumer's transaction commits."""
-    if not isinstance(ack, str) or ack not in ("auto", "session", "lazy"):
+    if not isinstance(ack, str) or ack not in ("auto", "block", "lazy"):
         raise InvalidArgument(
             f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one), '
-            '"session" (all at `acknowledge()` and at the end of the with block) or "lazy" (as '
+            '"block" (all at `acknowledge()` and at the end of the with block) or "lazy" (as '
             '"auto", durable a little later)'
         )
     return cast(Acknowledge, ack)

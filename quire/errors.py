@@ -8,6 +8,7 @@
     │   ├── SubscriptionNotFound (KeyError)     no subscription of that name on the queue
     │   ├── ScheduleNotFound (KeyError)         no schedule of that name
     │   ├── TransactionNotFound (TransactionError)  no transaction of that id or xid
+    │   ├── ReplyNotFound (KeyError)            no reply can be had: it was taken, forgotten, or never asked for
     │   └── CodecNotFound (KeyError)            no codec of that name, or for that content type
     ├── AlreadyExists                     what is in the way of something new
     │   ├── QueueExists                         a queue of that name is there already
@@ -21,6 +22,7 @@
     │   ├── Deadlock (TransactionError)         transactions wait for each other; this one was rolled back
     │   ├── AlreadyCommitted (TransactionError)  the ledger holds this key with this or a later version
     │   ├── StateConflict (TransactionError)    a value of the state that it has read was changed meanwhile
+    │   │   └── SessionFenced                       a newer opening of the session has taken its place
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
     ├── NoRoom                            what does not fit
     │   ├── QueueFull                           the queue's capacity does not admit the messages
@@ -31,6 +33,8 @@
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   ├── TransactionAborted            it was rolled back because somebody demanded it
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
+    ├── RequestFailed                     a request has ended without a reply, or with an error
+    ├── RequestTimeout (TimeoutError)     no reply has come in time; it may come still
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StepFailed                        a step of a graph has ended, or is paused, and has messages to read
     ├── StepTimeout (TimeoutError)        a step of a graph goes on, or has more to read, when the time is over
@@ -187,6 +191,25 @@ class Deadlock(Conflict, TransactionError):
 
 class StateConflict(Conflict, TransactionError):
     """Another transaction has changed a value of the state that this one has read: begin again."""
+
+
+class SessionFenced(StateConflict):
+    """The session was opened again elsewhere, or removed: this opening may do nothing more."""
+
+
+class ReplyNotFound(NotFound, KeyError):
+    """There is no reply to be had: it was taken or forgotten, or the request was never put."""
+
+
+class RequestFailed(QuireError):
+    """A request has ended without a reply, or with an error, which its words tell.
+
+    A function that answers requests raises it to end one so, with the reason as its words.
+    """
+
+
+class RequestTimeout(QuireError, TimeoutError):
+    """No reply has come in time. The request may be executed still, unless it expires before."""
 
 
 class TransactionTimeout(TransactionError, TimeoutError):

@@ -67,6 +67,7 @@ from .definitions.order import by_sequence
 from .definitions.retry import Retry
 from .definitions.source_pattern import is_pattern
 from .interface.consumer import Consumer, ConsumerOptions
+from .interface.sessions.answering import answering
 from .interface.store import Store
 from .interface.transaction import Transaction
 from .messages.message import Message
@@ -154,6 +155,23 @@ class Workers:
             check_function("handler", handler, _GIVE)
             self._tasks.append(task_of(handler))
             return handler
+
+        return register
+
+    def answer(self, source: str, *, concurrency: int = 1) -> Callable[[H], H]:
+        """A decorator: what the function returns for a request, bytes, is put as its reply.
+
+        It is called as `answer(request, txn)`; the reply and what it puts are one transaction with
+        the request's get. RequestFailed of it ends the request with that error. Any other exception
+        is a failure as of any handler: the request comes again, and its client is told once it is a
+        dead letter (`max_deliveries`). A message that asks for no reply is handled, too. `source`
+        and `concurrency` as for `on`. Raises InvalidArgument.
+        """
+
+        def register(function: H) -> H:
+            check_function("function", function, _GIVE)
+            self.on(source, concurrency=concurrency)(answering(self._store, source, function))
+            return function
 
         return register
 

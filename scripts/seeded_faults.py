@@ -39,6 +39,28 @@ class SeededFault:
 
 
 FAULTS = [
+    # Sessions
+    SeededFault(
+        "an older opening of a session goes on",
+        "quire/interface/sessions/session_record.py",
+        "if value is None or Opening.of(self.name, value) != self.opening:",
+        "if value is None:",
+        "tests/behaviour/test_sessions.py -k fences",
+    ),
+    SeededFault(
+        "what was forgotten counts as never put",
+        "quire/interface/sessions/session.py",
+        "return RequestState.FORGOTTEN if number <= dropped else RequestState.NOT_PUT",
+        "return RequestState.NOT_PUT",
+        "tests/behaviour/test_sessions.py -k kept",
+    ),
+    SeededFault(
+        "nobody is told of a message that expires",
+        "engine/upkeep/dead_letters.py",
+        "report_all(self._context, txn, queue, runs, EXPIRED)",
+        "pass",
+        "tests/behaviour/test_sessions.py -k expired",
+    ),
     # The journal
     SeededFault(
         "a group is not synced before its commit returns",

@@ -74,6 +74,18 @@ def test_old_names_are_the_new_ones(tmp_path: Path) -> None:
             assert store.admin.switch() == told
 
 
+def test_a_loop_that_is_a_session_is_a_block() -> None:
+    """`ack="session"` warns, and does what "block" does."""
+    with quire.open(None) as store:
+        store.create_queue("work")
+        store.put_many("work", [b"1", b"2"])
+        with pytest.warns(DeprecationWarning, match='use ack="block"'):
+            loop = store.consume("work", timeout=0.0, ack="session")  # type: ignore[call-overload]
+        with loop as messages:
+            assert [message.payload for message in messages] == [b"1", b"2"]
+        assert store.queue("work").messages == 0
+
+
 def test_old_names_for_asyncio(tmp_path: Path) -> None:
     """They are awaited, as the new ones are."""
 

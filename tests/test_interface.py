@@ -26,7 +26,8 @@ from quire.remote.wire import named_calls
 
 NAMESPACES: dict[str, type] = dict(named_calls.NAMESPACES)
 INTERFACES: list[type] = [
-    quire.Store, quire.Transaction, quire.Consumer, quire.Listener, *NAMESPACES.values(),
+    quire.Store, quire.Transaction, quire.Consumer, quire.Listener, quire.Session,
+    *NAMESPACES.values(),
     TransactionIntegration,
 ]  # fmt: skip
 IMPLEMENTATIONS: dict[type, list[type]] = {
@@ -55,6 +56,7 @@ ASYNC: list[tuple[type, type]] = [
     (quire.Transaction, aio.AsyncTransaction),
     (quire.Consumer, aio.AsyncConsumer),
     (quire.Listener, aio.AsyncListener),
+    (quire.Session, aio.AsyncSession),
     (TransactionIntegration, AsyncTransactionIntegration),
     *((kind, getattr(namespaces, f"Async{kind.__name__}")) for kind in NAMESPACES.values()),
 ]
@@ -96,6 +98,7 @@ BEGIN = (
     "Store.transaction",
     "Store.consume",
     "Listeners.add",
+    "Session.transaction",
 )  # what is awaited, or used in a block
 
 

@@ -8,26 +8,40 @@
 - What a subscription does not ask for counts as read once that is committed here, too.
 - What the other queue can never take, as it is too large, holds up none of those behind it, but
   where there are more than `STUCK_AT_ONCE` such.
+- LR1: who has asked for a report of it gets one in its `reply_to`, by the same commit: of an expiry
+  where the message expires, of an exception where it leaves for another reason. So who waits for an
+  answer to it is told that there will be none. Where that queue is full, the message waits, too;
+  where there is none, or it takes no such message, there is no report.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from quire.batches.moved_messages import TIME, joined, origin, put_again
+from quire.batches.moved_messages import QUEUE, TIME, joined, origin, put_again
+from quire.block.format import Column
 from quire.calls.uninterrupted import nested
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
-from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.engine.transactions.gets import EXPIRED, Gets
+from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
 from quire.messages.message import SETTABLE, Message
+from quire.messages.message_types import (
+    EXCEPTION,
+    EXPIRY,
+    REPLY_BY,
+    asks_report,
+    report_attributes,
+)
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
-from .own_transaction import OwnTransaction
+from .own_transaction import MessageRuns, OwnTransaction
+
+_REPORTING: Final = Column.ATTRIBUTES | Column.REPLY_TO  # what a message has that asks for reports
 
 
 class DeadLetters:
@@ -121,6 +135,9 @@ class DeadLetters:
             now_us = self._context.env.now_us()
             for message, reason in letters:
                 put_letter(txn, str(target), message, subscription.name, reason, now_us)
+            if count and not letters:
+                runs = txn.getting(lambda gets: [(row[2], row[3]) for row in gets.taken])
+                report_all(self._context, txn, queue, runs, EXPIRED)
             txn.commit()
         return count > 0
 
@@ -151,3 +168,32 @@ def put_letter(
     except InvalidArgument:  # with these it is larger than the queue takes
         fields["attributes"] = message.attributes
         put_again(txn, target, message, fields, content)
+    put_report(txn, message, reason)
+
+
+def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
+    """Tell who has asked for it that the message is handled by nobody (LR1)."""
+    event = EXPIRY if reason == EXPIRED else EXCEPTION
+    if message.reply_to is None or not asks_report(message.attributes, event):
+        return
+    by = message.attributes.get(REPLY_BY)
+    with suppress(QueueNotFound, ValueError):  # InvalidArgument, too
+        txn.put(
+            message.reply_to,
+            b"",
+            correlation_id=message.correlation_id,
+            expires_at=None if by is None else int(by),
+            attributes={**report_attributes(event, reason), QUEUE: message.queue},
+        )
+
+
+def report_all(
+    context: Context, txn: OwnTransaction, queue: Queue, runs: MessageRuns, reason: str
+) -> None:
+    """The same of all messages at these positions, which nobody gets, and nobody keeps."""
+    for start, end in runs:
+        with suppress(StoreCorrupt):  # nobody knows who had asked for one
+            for _, part in context.delivery.parts(queue, start, end):
+                if part.block.columns & _REPORTING == _REPORTING:
+                    for row in range(part.start, part.stop):
+                        put_report(txn, part.message(queue.name, row), reason)

@@ -38,7 +38,7 @@ from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 
-from .dead_letters import DeadLetters, put_letter
+from .dead_letters import DeadLetters, put_letter, report_all
 from .own_transaction import MessageRuns, OwnTransaction
 from .retention import Retention
 
@@ -133,6 +133,7 @@ class Room:
         with OwnTransaction(self._context, "overflow") as txn:
             taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
+            report_all(self._context, txn, queue, taken, OVERFLOW)
             if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
                 txn.enter(key, ledger.get(key, 0) + count)

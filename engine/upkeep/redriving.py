@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -27,10 +27,13 @@ from quire.errors import QueueFull
 from quire.interface.redriving import Chosen, Redriven, target_of
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.messages.message import GROUP_KEY, SETTABLE, Message
+from quire.messages.message_types import KEPT_ATTRIBUTES
 from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import content_of, row_of_payload
 
 from .own_transaction import OwnTransaction
+
+_KEPT: Final = KEPT_ATTRIBUTES | {GROUP_KEY}
 
 
 class LetterStep(NamedTuple):
@@ -127,7 +130,7 @@ def _first(letter: Message) -> dict[str, str]:
     return {
         name: value
         for name, value in letter.attributes.items()
-        if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
+        if name in _KEPT or not name.startswith(OWN_PREFIX)
     }
 
 

@@ -11,6 +11,7 @@ import time
 
 import quire
 
+from .customer import buy
 from .orders import CustomerOrder
 from .queues import EXPRESS, USUAL, set_up
 from .report import is_done, report
@@ -27,6 +28,9 @@ def main() -> int:
     order.add_argument("--count", type=int, default=100, help="orders (default 100)")
     order.add_argument("--first", type=int, default=1, help="number of the first (default 1)")
     order.add_argument("--bad", action="store_true", help="and two that can never be handled")
+    waits = commands.add_parser("buy", help="order one after another, and wait for the receipts")
+    waits.add_argument("name", help="of the customer, who goes on where an earlier run has ended")
+    waits.add_argument("--count", type=int, default=10, help="orders in all (default 10)")
     commands.add_parser("work", help="handle orders until the process is told to end")
     asked = commands.add_parser("report", help="what has become of the orders, as JSON")
     asked.add_argument("--wait", type=float, default=0.0, help="seconds until all are done")
@@ -39,6 +43,8 @@ def main() -> int:
         set_up(store)
         if arguments.command == "order":
             place(store, arguments.first, arguments.count, is_bad=arguments.bad)
+        elif arguments.command == "buy":
+            buy(store, arguments.name, arguments.count)
         elif arguments.command == "work":
             workers(store).run()
         elif arguments.command == "redrive":

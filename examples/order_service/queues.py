@@ -26,6 +26,7 @@ QUEUES: tuple[dict[str, Any], ...] = (
     # An invoice is written when the order is paid, and mailed some time later.
     {"name": "invoices", "kind": "work", "timed": True, "text": "to be mailed when they are due"},
     {"name": "mailed", "kind": "work", "text": "invoices that were mailed"},
+    {"name": "receipts", "kind": "work", "text": "what customers have who waited"},
 )
 SUBSCRIPTIONS = (("paid", "shipping"), ("paid", "invoicing"))
 EXPRESS, USUAL = 9, 1  # priorities

@@ -40,6 +40,8 @@ def workers(store: quire.Store) -> quire.Workers:
             return
         payload, content_type = order.encode()
         txn.put("charges", receipt)
+        if message.reply_to is not None:  # its customer waits
+            quire.put_reply(txn, message, receipt)
         txn.put("paid", payload, content_type=content_type)
 
     @found.on("paid/shipping")

@@ -17,6 +17,7 @@ from .consumer import AsyncConsumer
 from .listener import AsyncListener
 from .opening import open
 from .payloads import AsyncPayload, AsyncPayloadWriter
+from .session import AsyncSession
 from .store import AsyncStore
 from .transaction import AsyncTransaction
 from .workers import AsyncWorkers
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncListener",
     "AsyncPayload",
     "AsyncPayloadWriter",
+    "AsyncSession",
     "AsyncStore",
     "AsyncTransaction",
     "AsyncWorkers",

@@ -68,7 +68,7 @@ class AsyncConsumer(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._asked.ack != "session":
+        if self._asked.ack != "block":
             await self.acknowledge()
         found = None if self._ended else await self._take()
         if found is None:
@@ -100,7 +100,7 @@ class AsyncConsumer(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None and self._asked.ack == "session":
+            if kind is None and self._asked.ack == "block":
                 await self.acknowledge()
         finally:
             await self._close(kind)
@@ -108,7 +108,7 @@ class AsyncConsumer(Generic[T]):
     async def _take(self) -> Message | Messages | None:
         asked = self._asked
         seconds = asked.timeout
-        if self._transaction is not None:  # the session's
+        if self._transaction is not None:  # the block's
             if self._transaction.state == "open":
                 return await self._get(self._transaction, seconds)
             await self.acknowledge()

@@ -47,6 +47,7 @@ from .namespaces import (
 )
 from .payloads import kept
 from .pool import Pool
+from .session import AsyncSession, request
 from .transaction import AsyncTransaction
 from .waiting_lines import Lines
 
@@ -259,6 +260,23 @@ class AsyncStore:
     def _consumer(self, asked: ConsumerOptions) -> AsyncConsumer[Any]:
         own = self._inner, self._pool, self._lines, self._room, self._wrap
         return AsyncConsumer(*own, asked)
+
+    async def session(
+        self, name: str, replies: str | None = None, *, watch: bool = False
+    ) -> AsyncSession:
+        opened = partial(self._inner.session, name, replies, watch=watch)
+        return AsyncSession(self, await self._pool.run(opened), self._pool)
+
+    async def request(
+        self,
+        queue: str,
+        payload: Bytes,
+        timeout: Duration | None = None,
+        *,
+        replies: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        return await request(self, queue, payload, timeout, replies, options)
 
     browse = awaited(Store.browse)
     status = awaited(Store.status)

@@ -12,6 +12,7 @@ from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, SETTABLE, Message, check_message
+from quire.messages.message_types import REASON
 from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of
 from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import TypedMessage, content_of
@@ -27,7 +28,6 @@ OWN_PREFIX: Final = "quire."
 QUEUE: Final = "quire.queue"
 SUBSCRIPTION: Final = "quire.subscription"
 DELIVERIES: Final = "quire.deliveries"
-REASON: Final = "quire.reason"
 TIME: Final = "quire.time"
 
 MOVED: Final = "moved"

@@ -120,6 +120,16 @@ def with_order(options: Any) -> Any:
     return now
 
 
+def with_ack(ack: object) -> object:
+    """`ack="session"` is "block": a session is something else now."""
+    if ack != "session":
+        return ack
+    warnings.warn(
+        'ack="session" goes with 0.2.0: use ack="block"', DeprecationWarning, stacklevel=4
+    )
+    return "block"
+
+
 def _is_by_priority(queue: QueueInfo) -> bool:
     """What `QueueInfo.priority` told."""
     warnings.warn(_ORDER, DeprecationWarning, stacklevel=2)

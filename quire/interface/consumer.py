@@ -5,7 +5,7 @@
   somebody else.
 - LM2: a loop that waits holds no transaction, no thread of the owner, and no lock. The transaction
   begins when there is something to get, so the whole of its time is the body's. (With
-  `ack="session"` the one transaction stays open meanwhile.)
+  `ack="block"` the one transaction stays open meanwhile.)
 - LM3: an owner that is lost before anything was taken is no matter to the loop: it goes on with the
   next one. One that is lost later ends the transaction, and the loop with ConnectionLost.
 - `stop` may be called by any thread: the loop ends before it takes anything more.
@@ -27,6 +27,7 @@ from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from quire.arguments import Acknowledge, check_ack, check_max_messages, check_sources, check_wait
 from quire.batches.delivered_messages import Messages
+from quire.calls.deprecated import with_ack
 from quire.calls.errand import Errand
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
@@ -83,7 +84,7 @@ class ConsumerOptions(NamedTuple):
     ) -> Self:
         """Raises InvalidArgument."""
         number, chosen = check_max_messages(max_messages), check_selecting(where)
-        seconds, how = check_wait(timeout), check_ack(ack)
+        seconds, how = check_wait(timeout), check_ack(with_ack(ack))
         return cls(check_sources(source), number, number == 1, seconds, how, where=chosen)
 
 
@@ -184,7 +185,7 @@ class Consumer(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if self._asked.ack != "session":
+        if self._asked.ack != "block":
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
         errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
@@ -232,7 +233,7 @@ class Consumer(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None and self._asked.ack == "session":
+            if kind is None and self._asked.ack == "block":
                 self.acknowledge()
         finally:
             self.close()
@@ -241,7 +242,7 @@ class Consumer(Generic[T]):
         seconds = 0.0
         if self._asked.where is not None:
             seconds = min(max(until - _ENV.monotonic(), 0.0), CHOSEN_WAIT_SECONDS)
-        if self._transaction is not None:  # the session's
+        if self._transaction is not None:  # the block's
             if self._transaction.state == "open":
                 return get(self._asked, self._transaction, seconds)
             self.acknowledge()  # the body has ended it; if it was somebody else, this says so

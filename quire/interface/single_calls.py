@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from quire.arguments import (
     Acknowledge,
+    Bytes,
     NewQueue,
     QueueKind,
     check_flag,
@@ -38,8 +39,8 @@ from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
 from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
+from quire.definitions.existing_queue import as_asked
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
-from quire.definitions.row_schema import first_difference
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -80,6 +81,8 @@ from .listening import (
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .namespaces.listeners import HeardEvent
 from .redriving import LetterChoice, redrive
+from .sessions.requesting import request
+from .sessions.session import Session, open_session
 from .starts import Start
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -183,7 +186,7 @@ class SingleCalls:
             asked |= {"max_messages": max_messages, "data_file": data_file}
             asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return _as_asked(self.queue(name), asked)
+                return as_asked(self.queue(name), asked)
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
@@ -289,6 +292,22 @@ class SingleCalls:
         where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
         return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack, where))
+
+    def session(
+        self: Store, name: str, replies: str | None = None, *, watch: bool = False
+    ) -> Session:
+        return open_session(self, name, replies, watch=watch)
+
+    def request(
+        self: Store,
+        queue: str,
+        payload: Bytes,
+        timeout: Duration | None = None,
+        *,
+        replies: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        return request(self, queue, payload, timeout, replies, options)
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""
@@ -436,32 +455,6 @@ def _put_once(
 def lifetime_of(timeout: Duration | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
     return None if timeout == 0.0 else math.inf
-
-
-def _as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
-    """The queue that is there already, if it is what is asked for. Raises QueueExists.
-
-    Compared is what the call says: a kind and a type each call says, as they never change; of the
-    rest who says nothing, or None, takes what is there. A queue that grows has whatever capacity
-    it has grown to.
-    """
-    there = {name: getattr(found, name) for name in asked if name != "capacity"}
-    there["capacity"] = found.capacity_bytes
-    if (asked["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
-        there["capacity"] = asked["capacity"]
-    differing = [
-        f"{name} is {there[name]!r}, not {wanted!r}"
-        if name != "schema"
-        else f"schema: {first_difference(there[name], wanted)}"
-        for name, wanted in asked.items()
-        if wanted is not None and there[name] != wanted
-    ]
-    if differing:
-        raise QueueExists(
-            f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "
-            "ask for what is there, or use another name"
-        )
-    return found
 
 
 class Streaming(Transaction, Moving, Protocol):

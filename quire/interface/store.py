@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Acknowledge, QueueKind
+from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import change, look
 from quire.definitions.properties import QueueChanges, QueueOptions
@@ -21,6 +21,7 @@ from .consumer import Consumer
 from .finding import MessageKey, Seen, Where
 from .integration import Integration
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
+from .sessions.session import Session
 from .starts import Start
 from .transaction import Payload, Payloads, Transaction
 
@@ -361,7 +362,7 @@ class Store(Protocol):
         holds for (docs/selectors.md); the rest is left to others. Such a loop looks through what is
         there, and waits with a thread of the owner.
 
-        `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
+        `ack`: "auto", as told; with "block" nothing commits before `acknowledge` or the end of
         the `with` block, which rolls back on an exception. "lazy" commits as "auto" does, but with
         `durable=False`: faster, and after a power failure messages that were handled in about the
         last second are delivered again, and what was put beside them is gone.
@@ -388,6 +389,41 @@ class Store(Protocol):
         there. `where`: only those that a selector or a `Template` holds for (docs/selectors.md), or
         the message with this id. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt,
         InvalidSelector.
+        """
+
+    # Requests
+
+    def session(self, name: str, replies: str | None = None, *, watch: bool = False) -> Session:
+        """Open a session: a client's requests, each executed once, each reply taken once.
+
+        Durable: whoever opens it by the same `name`, up to 180 characters, goes on with its
+        requests; what has it open already raises SessionFenced from then on. `replies`: the work
+        queue for its replies, which others may share; None: one of its own, "quire.replies.NAME".
+        `watch`: only look, at a session that is there, and fence nobody.
+
+        Raises NotFound (there is none to watch), QueueNotFound, InvalidArgument (it has its replies
+        elsewhere).
+        """
+
+    def request(
+        self,
+        queue: str,
+        payload: Bytes,
+        timeout: Duration | None = None,
+        *,
+        replies: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        """Put a request, wait for its reply, and take that; None: wait for ever.
+
+        For what may be asked again: a client that ends meanwhile knows nothing of it (`session`
+        does). `timeout`: seconds. `replies`: the work queue for the reply; None: "quire.replies",
+        which is made if need be, and where a reply that comes too late expires. `options`: what a
+        put may say, but for `correlation_id` and `reply_to`; with `ttl` a request that nobody has
+        begun by then is not executed, in a queue that is `timed`.
+
+        Raises RequestFailed where it is answered by an error, was delivered too often or has
+        expired, RequestTimeout, and what `put` and `get` raise.
         """
 
     # Care

@@ -11,7 +11,8 @@ RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare
 RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
     the owner knows whether it is one that is repeated.
 RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
-    which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
+    which waits for room (see `ServedClient`). A put with a timeout is told at once, and waits
+    itself.
 - What is set of states waits at the client and travels with the commit or the prepare. A value that
   is read is asked of the owner, which notes that this transaction has read it.
 RT6. Each chunk of a message that is put as a stream is one request, made after all that was put

@@ -20,7 +20,7 @@ from quire.interface.store import Status
 from quire.remote.server.store_server import StoreServer
 
 if TYPE_CHECKING:
-    from quire.remote.server.session import ServedStore
+    from quire.remote.server.served_client import ServedStore
 
 
 class SharedStore(EmbeddedStore):

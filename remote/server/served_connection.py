@@ -39,7 +39,7 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.sockets import close, now, send_all, shut
 
-from .session import MustWait, Session, is_answered
+from .served_client import MustWait, ServedClient, is_answered
 
 _ROLES: Final = tuple(role.value for role in Role)
 _COMMITS: Final = (PUT, COMMIT)
@@ -53,7 +53,9 @@ class Gone(Exception):
 class Admission(Protocol):
     """The server, as far as a connection that begins has to do with it."""
 
-    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, Session | None]:
+    def admit(
+        self, connection: ServedConnection, hello: Header
+    ) -> tuple[Header, ServedClient | None]:
         """The answer to a hello, and what answers the requests. Raises QuireError."""
 
 
@@ -69,8 +71,17 @@ class ServedConnection:
     """See the module."""
 
     __slots__ = (
-        "_admission", "_connection", "_greeted", "_incoming", "_ready", "closed", "fd", "gone",
-        "is_elsewhere", "role", "session",
+        "_admission",
+        "_connection",
+        "_greeted",
+        "_incoming",
+        "_ready",
+        "client",
+        "closed",
+        "fd",
+        "gone",
+        "is_elsewhere",
+        "role",
     )  # fmt: skip
 
     def __init__(self, connection: socket.socket, admission: Admission) -> None:
@@ -83,7 +94,7 @@ class ServedConnection:
         self.gone = False  # nobody will read an answer
         self.closed = False
         self.role: Role | None = None  # once it was admitted
-        self.session: Session | None = None
+        self.client: ServedClient | None = None
         self._ready: deque[str] = deque()  # sources whose READY is to be sent
 
     @property
@@ -107,10 +118,10 @@ class ServedConnection:
             else:
                 frame = self._greet()
             while frame is not None:
-                session = self.session
-                if session is None:
+                client = self.client
+                if client is None:
                     self._hello(frame)
-                elif session.is_heavy(frame):
+                elif client.is_heavy(frame):
                     return Rest(frame=frame)
                 elif frame[4] in _COMMITS:
                     return frame
@@ -129,9 +140,9 @@ class ServedConnection:
 
     def answer(self, frame: Bytes) -> Rest | None:
         """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
-        assert self.session is not None
+        assert self.client is not None
         try:
-            answer = self.session.answer(frame)
+            answer = self.client.answer(frame)
         except MustWait:
             return Rest(frame=frame)
         if answer is None or not is_answered(frame):
@@ -169,8 +180,8 @@ class ServedConnection:
             while frame is not None:
                 if self.gone:
                     raise Gone
-                assert self.session is not None
-                answer = self.session.answer(frame)
+                assert self.client is not None
+                answer = self.client.answer(frame)
                 if answer is not None and is_answered(frame):
                     self._send(iter([[answer]]) if isinstance(answer, bytes) else answer)
                 frame = self._incoming.next()
@@ -216,7 +227,7 @@ class ServedConnection:
             hello = decode_call(frame).header if frame[4] == CALL else {}
             if hello.get("op") != "hello" or hello.get("role") not in _ROLES:
                 raise RemoteError("a connection begins with a hello of Quire's protocol")
-            answer, self.session = self._admission.admit(self, hello)
+            answer, self.client = self._admission.admit(self, hello)
         except QuireError as error:
             self._refuse(error)
         self._incoming.trust()
@@ -257,8 +268,8 @@ class ServedConnection:
             return
         self.closed = True
         try:
-            if self.session is not None:
-                self.session.close()
+            if self.client is not None:
+                self.client.close()
         finally:
             close(self._connection)
 

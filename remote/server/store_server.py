@@ -49,8 +49,8 @@ from quire.remote.wire.protocol import Header, Role
 from quire.remote.wire.sockets import accept, close, file_limit
 
 from .entrance import Entrance
+from .served_client import MustWait, ServedClient, ServedStore
 from .served_connection import Gone, Rest, ServedConnection
-from .session import MustWait, ServedStore, Session
 from .signals import SignalFlag
 from .undecided import Undecided
 
@@ -245,7 +245,7 @@ class StoreServer:
 
     # Connections
 
-    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, Session]:
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, ServedClient]:
         """A client says hello."""
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
@@ -261,7 +261,7 @@ class StoreServer:
                 )
             connection.role = Role(hello["role"])
             self._clients += connection.role is Role.WATCH
-        session = Session(
+        client = ServedClient(
             self._store,
             self._undecided,
             _client_name(hello),
@@ -278,7 +278,7 @@ class StoreServer:
             "process_id": os.getpid(),
             "fixed": self._store.fixed_options,
         }
-        return answer, session
+        return answer, client
 
     def when_failed(self) -> None:
         """It may be that the store has failed (SV5); called by any thread."""
@@ -385,8 +385,8 @@ class StoreServer:
                 self._end(connection)
 
     def _interrupt(self, connection: ServedConnection, reason: str) -> None:
-        if connection.session is not None:
-            connection.session.interrupt(reason)
+        if connection.client is not None:
+            connection.client.interrupt(reason)
 
     @contextmanager
     def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:

@@ -68,8 +68,8 @@ class Takes(Protocol):
 class TakenPuts:
     """Of one transaction, which may not have begun."""
 
-    def __init__(self, session: Takes) -> None:
-        self._session = session
+    def __init__(self, client: Takes) -> None:
+        self._client = client
         self.placing: Final = Placing()
         self.count = 0  # that are taken
         self.size = 0  # bytes
@@ -79,7 +79,7 @@ class TakenPuts:
     @cached_property
     def streams(self) -> ServedStreams:
         """The messages that are being put as streams."""
-        return ServedStreams(self.placing, self._session.waiting)
+        return ServedStreams(self.placing, self._client.waiting)
 
     def add(self, data: Bytes, current: int) -> None:
         """Puts, which nobody waits for an answer of (TP1). `current`: the latest transaction."""
@@ -107,8 +107,8 @@ class TakenPuts:
         """Take what is kept, waiting for room for so long; None: as the store's options say."""
         if not self._held or transaction is None:
             return
-        with self._session.waiting():
-            wait = self._session.commit_timeout if seconds is None else check_timeout(seconds)
+        with self._client.waiting():
+            wait = self._client.commit_timeout if seconds is None else check_timeout(seconds)
             deadline = time.monotonic() + wait
             held, self._held = self._held, []
             try:
@@ -127,7 +127,7 @@ class TakenPuts:
         """The puts of a frame from there on; where the one begins that is refused, or the end."""
         at, end = start, len(data)
         try:
-            transaction = self._session.transaction_of(number)
+            transaction = self._client.transaction_of(number)
             while at < end:
                 size, form, length = ENTRY.unpack_from(data, at)
                 name = at + ENTRY.size
@@ -145,7 +145,7 @@ class TakenPuts:
             self._refusal = RemoteError(f"a put cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             self._refusal = error_from_elsewhere(error)
-            self._session.end_transaction()  # nobody knows what happened
+            self._client.end_transaction()  # nobody knows what happened
         return at
 
     def _take(

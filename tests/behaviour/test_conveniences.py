@@ -265,7 +265,7 @@ def test_a_loop_takes_batches(store: AnyStore, work: str) -> None:
 
 
 @pytest.mark.parametrize("leaves", ["break", "raise"])
-@pytest.mark.parametrize("ack", ["auto", "session"])
+@pytest.mark.parametrize("ack", ["auto", "block"])
 def test_a_block_that_is_left_has_its_message_there_again(
     store: AnyStore, work: str, leaves: str, ack: Any
 ) -> None:
@@ -290,14 +290,14 @@ def test_a_block_that_is_left_has_its_message_there_again(
     done = {
         ("auto", "break"): [b"1"],
         ("auto", "raise"): [b"1"],
-        ("session", "break"): [b"1", b"2"],
-        ("session", "raise"): [],
+        ("block", "break"): [b"1", b"2"],
+        ("block", "raise"): [],
     }[ack, leaves]
     assert left(store, "done") == done
     again = store.get(work)
     assert again is not None
     assert again.payload == [b"1", b"2", b"3"][len(done)]
-    assert again.delivery_count == (1 if (ack, leaves) == ("session", "break") else 2)
+    assert again.delivery_count == (1 if (ack, leaves) == ("block", "break") else 2)
     assert store.admin.transactions() == []
 
 
@@ -403,7 +403,7 @@ def test_a_session_commits_when_it_is_told_to(store: AnyStore, work: str) -> Non
     store.put_many(work, [b"%d" % n for n in range(5)])
 
     def fail() -> None:
-        with store.consume(work, timeout=0.0, ack="session") as messages:
+        with store.consume(work, timeout=0.0, ack="block") as messages:
             for message in messages:
                 assert len(store.admin.transactions()) == 1
                 if message.payload == b"2":
@@ -414,7 +414,7 @@ def test_a_session_commits_when_it_is_told_to(store: AnyStore, work: str) -> Non
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with store.consume(work, timeout=0.0, ack="session") as messages:
+    with store.consume(work, timeout=0.0, ack="block") as messages:
         assert [message.payload for message in messages] == [b"3", b"4"]
     assert store.queue(work).messages == 0
 
@@ -422,7 +422,7 @@ def test_a_session_commits_when_it_is_told_to(store: AnyStore, work: str) -> Non
 def test_the_body_may_end_the_transaction(store: AnyStore, work: str) -> None:
     """A rollback has the message delivered again, as the next one; a commit is a commit."""
     store.put_many(work, [b"1", b"2"])
-    for ack in ("auto", "session"):
+    for ack in ("auto", "block"):
         seen = []
         with store.consume(work, timeout=0.0, ack=ack) as messages:
             for message in messages:
@@ -467,7 +467,7 @@ def test_a_commit_that_fails_ends_the_loop(store: AnyStore, work: str) -> None:
 
 def test_a_loop_says_what_it_takes(store: AnyStore, work: str) -> None:
     """At the call, before anything is taken."""
-    with pytest.raises(InvalidArgument, match=r'"auto" .*"session"'):
+    with pytest.raises(InvalidArgument, match=r'"auto" .*"block"'):
         store.consume(work, ack="never")  # type: ignore[call-overload]
     wrong: list[dict[str, Any]] = [{"max_messages": 0}, {"timeout": -1.0}, {"source": "a/b/c"}]
     for each in wrong:

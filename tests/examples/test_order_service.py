@@ -134,6 +134,34 @@ def test_every_order_is_handled_once_whatever_is_killed(tmp_path: Path, rng: ran
             assert numbers(store, queue) == list(range(1, 2 * count + 1)), queue
 
 
+@pytest.mark.crash
+def test_a_customer_has_each_receipt_once_whatever_is_killed(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    """The customer is killed and begun again, and so are the servers, of which one is the owner."""
+    path, count = tmp_path / "shop", 12
+    with ExitStack() as stack:
+        servers = Servers(path, 2)
+        stack.callback(servers.close)
+        for number in range(3):
+            customer = subprocess.Popen(
+                command(path, "buy", "ann", "--count", str(count)), cwd=ROOT
+            )
+            stack.callback(customer.kill)
+            if number < 2:
+                time.sleep(rng.uniform(0.5, 3.0))
+                servers.kill(number)
+                customer.kill()
+            assert customer.wait(WAIT) in ((0, -signal.SIGKILL) if number < 2 else (0,))
+        said = until_done(path, servers)
+        servers.stop()
+    assert said["dead"] == []
+    with quire.open(str(path)) as store:
+        for queue in ("charges", "receipts"):
+            assert numbers(store, queue) == list(range(1, count + 1)), queue
+        assert store.session("ann").info().unfinished == []
+
+
 def test_express_orders_overtake_the_others(tmp_path: Path) -> None:
     """One worker, all orders there before: the express ones are charged first."""
     with quire.open(str(tmp_path / "shop")) as store:

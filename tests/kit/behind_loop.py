@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import quire.aio
-from quire.aio import AsyncStore
+from quire.aio import AsyncSession, AsyncStore
 from quire.aio.namespaces import AsyncListeners, AsyncNamespace
 from quire.aio.pool import Pool
 from quire.aio.transaction import AsyncTransactionIntegration
@@ -38,7 +38,10 @@ class BehindLoop:
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._run(value(*args, **kwargs))
+            if isinstance(kwargs.get("txn"), BehindLoop):
+                kwargs["txn"] = kwargs["txn"]._inner
+            found = self._run(value(*args, **kwargs))
+            return BehindLoop(found, self._loop) if isinstance(found, AsyncSession) else found
 
         return call
 

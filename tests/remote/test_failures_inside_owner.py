@@ -15,7 +15,7 @@ from quire.interface.store import Store as Interface
 from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
-from quire.remote.server.session import Session
+from quire.remote.server.served_client import ServedClient
 from tests.behaviour.forms import SEGMENT_BYTES
 from tests.engine.failing import SHOWN, Failing
 
@@ -67,17 +67,17 @@ class Owner:
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._path = path
         self.failing: Failing | None = None
-        whole = Session.answer
+        whole = ServedClient.answer
 
-        def answer(session: Session, data: Any) -> Any:
+        def answer(client: ServedClient, data: Any) -> Any:
             failing = self.failing
             if failing is None:
-                return whole(session, data)
+                return whole(client, data)
             with failing():
-                found = whole(session, data)
+                found = whole(client, data)
             return found if found is None or isinstance(found, bytes) else lazily(found, failing)
 
-        monkeypatch.setattr(Session, "answer", answer)
+        monkeypatch.setattr(ServedClient, "answer", answer)
         self.open()
 
     def open(self) -> None:

@@ -182,7 +182,7 @@ def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedS
 
 
 @pytest.mark.usefixtures("nobody_owns")
-@pytest.mark.parametrize("ack", ["auto", "session"])
+@pytest.mark.parametrize("ack", ["auto", "block"])
 def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
     store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits, ack: Any
 ) -> None:

@@ -18,7 +18,7 @@ from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
-from quire.remote.server import session
+from quire.remote.server import served_client
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.kit.children import Child, child, join
 from tests.kit.limits import Limits
@@ -265,7 +265,7 @@ def test_an_answer_of_another_kind(
     """An owner that answers a get by something else is no owner: the transaction is over."""
     joined.create_queue("q", kind="work")
     txn = joined.transaction()
-    monkeypatch.setattr(session, "NOTHING_FRAME", ID_FRAME.pack(8, ID, 1))
+    monkeypatch.setattr(served_client, "NOTHING_FRAME", ID_FRAME.pack(8, ID, 1))
     with pytest.raises(ConnectionLost, match="another kind"):
         txn.get("q")
     assert txn.state == "rolled back"

@@ -102,6 +102,8 @@ STORE: Calls = {
     "listeners.hear": (lambda s: s.listeners.hear("work"), LOOK),
     "listeners.list": (lambda s: s.listeners.list(), LOOK),
     "listeners.remove": (lambda s: s.listeners.remove("name"), LOOK),
+    "session": (lambda s: s.session("name"), CHANGE),
+    "request": (lambda s: s.request("other", b"x", 1), CHANGE),
     "integration.lease": (lambda s: s.integration.lease("work", 0, 1), CHANGE),
     "integration.lease_many": (lambda s: s.integration.lease_many([("work", 0, 1)]), CHANGE),
     "integration.renew_lease": (lambda s: s.integration.renew_lease(1), CHANGE),

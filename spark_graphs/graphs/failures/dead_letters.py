@@ -14,10 +14,11 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from quire.batches.moved_messages import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.batches.moved_messages import OWN_PREFIX, QUEUE, SUBSCRIPTION, TIME
 from quire.definitions.row_schema import META, schema_of_words
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, SETTABLE
+from quire.messages.message_types import REASON
 from quire.messages.typed_message import ARROW_STREAM, row_payload
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
 

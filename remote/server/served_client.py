@@ -1,10 +1,10 @@
-"""One connection at the owner's side: what its client asks for, and its open transaction.
+"""A served client: one connection at the owner, what comes by it, and its open transaction.
 
 SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
 SS2. A request that names a transaction reaches that one or none.
-SS3. When the session ends, its open transaction is rolled back; also when messages that it took
+SS3. When the connection ends, its open transaction is rolled back; also when messages that it took
     cannot be delivered, so that no commit counts them as read. What is prepared is not the
-    session's any more (see `undecided`).
+    client's any more (see `undecided`).
 SS4. What fails inside the owner, other than on purpose, is told with what became of the transaction
     that the request named, as the store tells it; a change that is no transaction's may have taken
     effect then (OutcomeUnknown).
@@ -161,7 +161,7 @@ class MustWait(BaseException):
     """The request waits for other clients, and this thread may not."""
 
 
-class Session:
+class ServedClient:
     """Answers the requests of one connection, one after another."""
 
     def __init__(
@@ -239,7 +239,7 @@ class Session:
         return data[4] in (CALL, TELL) or len(data) + self._puts.size > HEAVY_BYTES
 
     def interrupt(self, reason: str) -> None:
-        """Another thread ends what a request of this session waits for."""
+        """Another thread ends what a request of this client waits for."""
         for transaction in (self._transaction, self._alone):
             if transaction is not None:
                 transaction.end_by(StoreClosed, reason, wait=True)
@@ -490,7 +490,7 @@ class Session:
         return transaction
 
     def _leave(self) -> ServedTransaction | None:
-        """The session's transaction, which is its no more."""
+        """The client's transaction, which is its no more."""
         transaction, self._transaction = self._transaction, None
         self._puts = TakenPuts(self)
         return transaction
@@ -535,7 +535,7 @@ class Session:
         if self._delivering or not on_purpose:
             self.close()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._puts.count, self._state()
-        if self._asked is not None:  # it may have left the session
+        if self._asked is not None:  # it may have left the client
             state = _state_told(self._asked)
         if not on_purpose:  # (SS4)
             stands = self._asked is None or state in _MAY_STAND

@@ -1,0 +1,230 @@
+"""A session whose methods are coroutines, and a request without one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar, Unpack
+
+from quire.arguments import Bytes, check_wait
+from quire.calls.documented import documented_by
+from quire.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    QueueNotFound,
+    ReplyNotFound,
+    SessionFenced,
+    StateConflict,
+    TransactionAborted,
+)
+from quire.interface.sessions.reply import Reply
+from quire.interface.sessions.requesting import (
+    REPLIES_OPTIONS,
+    SHARED_REPLIES,
+    Asked,
+    have_replies,
+    payload_of,
+)
+from quire.interface.sessions.session import Session
+from quire.interface.sessions.session_record import check_number
+from quire.interface.transaction import Transaction
+from quire.limits import OWNERS_LOST
+from quire.messages.message import Message
+from quire.messages.put_options import MessageOptions
+from quire.moments import Duration
+from quire.reports.requests import RequestState
+
+from .coroutines import Beginning, awaited
+from .pool import Pool
+from .transaction import AsyncTransaction
+
+R = TypeVar("R")
+
+
+class AsyncAsks(Protocol):
+    """A store, as far as one who asks has to do with it."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Beginning[AsyncTransaction]:
+        """A new one."""
+
+    @property
+    def create_queue(self) -> Callable[..., Coroutine[Any, Any, object]]:
+        """Makes a queue."""
+
+
+@documented_by(Session)
+class AsyncSession:
+    """`Session` for asyncio. One that waits for a reply takes no thread."""
+
+    def __init__(self, store: AsyncAsks, inner: Session, pool: Pool) -> None:
+        self._store = store
+        self._inner = inner
+        self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._inner)[1:]}"
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def epoch(self) -> int:
+        return self._inner.epoch
+
+    @property
+    def replies(self) -> str:
+        return self._inner.replies
+
+    def transaction(self, timeout: Duration | None = None) -> Beginning[AsyncTransaction]:
+        return self._store.transaction(timeout, owner=self._inner._label())
+
+    async def begin(
+        self,
+        queue: str,
+        payload: Bytes,
+        *,
+        txn: AsyncTransaction | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> int:
+        return await self._within(
+            txn, lambda inner: self._inner.begin(queue, payload, txn=inner, **options)
+        )
+
+    async def submit(self, number: int, *, txn: AsyncTransaction | None = None) -> bool:
+        return await self._within(txn, lambda inner: self._inner.submit(number, txn=inner))
+
+    async def put(
+        self,
+        queue: str,
+        payload: Bytes,
+        *,
+        txn: AsyncTransaction | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> int:
+        return await self._within(
+            txn, lambda inner: self._inner.put(queue, payload, txn=inner, **options)
+        )
+
+    async def withdraw(self, number: int, *, txn: AsyncTransaction | None = None) -> bool:
+        return await self._within(txn, lambda inner: self._inner.withdraw(number, txn=inner))
+
+    async def take(
+        self, number: int, timeout: Duration | None = 0.0, *, txn: AsyncTransaction | None = None
+    ) -> Reply | None:
+        label = self._inner._label()
+        seconds = check_wait(timeout)
+        check_number(number)
+        if txn is not None:
+            return await self._take(txn, number, seconds)
+        loop = asyncio.get_running_loop()
+        until, lost = loop.time() + seconds, 0
+        seen: Reply | None = None
+        lifetime = math.inf if seconds else None
+        while True:
+            try:
+                async with self._store.transaction(lifetime, owner=label) as own:
+                    left = max(0.0, until - loop.time())
+                    seen = await self._take(own, number, left) or seen
+            except ReplyNotFound:
+                if seen is None:
+                    raise
+                return seen  # as nobody answered whether it was taken: it was
+            except SessionFenced:
+                raise
+            except (StateConflict, TransactionAborted):
+                await self.info()  # which says whether another opening has done that
+            except (ConnectionLost, OutcomeUnknown) as error:
+                lost += 1
+                if lost > OWNERS_LOST or error.late:
+                    raise
+            else:
+                return seen
+
+    async def _take(self, txn: AsyncTransaction, number: int, seconds: float) -> Reply | None:
+        record = self._inner._record
+        await txn._call(lambda inner: record.awaited(inner, number))
+        message = await txn.get(self.replies, seconds, where=record.wanted(number))
+        if message is None:
+            return None
+        self._inner._taken += 1
+        return await txn._call(lambda inner: record.took(inner, number, message))
+
+    async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + check_wait(timeout)
+        wanted, lost = self._inner._record.wanted(check_number(number)), 0
+        while True:
+            known = await self.lookup(number)
+            if known.state != RequestState.PENDING:
+                return await self._pool.run(partial(self._inner._result, known))
+            left = until - loop.time()
+            if left <= 0:
+                return None
+            try:
+                async with self._store.transaction(math.inf) as txn:
+                    await txn.exists(self.replies, left, where=wanted)
+            except ConnectionLost as error:
+                lost += 1
+                if lost > OWNERS_LOST or error.late:
+                    raise
+
+    forget = awaited(Session.forget)
+    resolve = awaited(Session.resolve)
+    lookup = awaited(Session.lookup)
+    unfinished = awaited(Session.unfinished)
+    info = awaited(Session.info)
+    remove = awaited(Session.remove)
+
+    async def _within(
+        self, txn: AsyncTransaction | None, call: Callable[[Transaction | None], R]
+    ) -> R:
+        if txn is None:
+            return await self._pool.run(partial(call, None))
+        return await txn._call(call)
+
+    async def _call(self, call: Callable[[Any], R]) -> R:
+        return await self._pool.run(partial(call, self._inner))
+
+
+async def request(
+    store: AsyncAsks,
+    queue: str,
+    payload: Bytes,
+    timeout: Duration | None,
+    replies: str | None,
+    options: Mapping[str, Any],
+) -> Message:
+    """See `Store.request`."""
+    asked = Asked.of(queue, timeout, replies, options)
+    if asked.is_shared and store not in have_replies:
+        await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        have_replies.add(store)
+    async with store.transaction() as txn:
+        await txn.put(asked.queue, payload, **asked.options)
+    lost = 0
+    while True:
+        found: Message | None = None
+        try:
+            async with store.transaction(math.inf, durable=False) as txn:
+                found = await txn.get(asked.replies, asked.left(), where=asked.wanted)
+        except QueueNotFound:
+            have_replies.discard(store)  # somebody has dropped it
+            raise
+        except (ConnectionLost, OutcomeUnknown) as error:
+            lost += 1
+            if found is None:
+                if lost > OWNERS_LOST or error.late:
+                    raise
+                continue
+        if found is None:
+            raise asked.timed_out()
+        return payload_of(found)

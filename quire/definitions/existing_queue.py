@@ -1,0 +1,37 @@
+"""A queue that is there already, where one was to be made that may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quire.errors import QueueExists
+from quire.reports.info import QueueInfo
+
+from .row_schema import first_difference
+
+
+def as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
+    """The queue that is there already, if it is what is asked for. Raises QueueExists.
+
+    Compared is what the call says: a kind and a type each call says, as they never change; of the
+    rest who says nothing, or None, takes what is there. A queue that grows has whatever capacity
+    it has grown to.
+    """
+    there = {name: getattr(found, name) for name in asked if name != "capacity"}
+    there["capacity"] = found.capacity_bytes
+    if (asked["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
+        there["capacity"] = asked["capacity"]
+    differing = [
+        f"{name} is {there[name]!r}, not {wanted!r}"
+        if name != "schema"
+        else f"schema: {first_difference(there[name], wanted)}"
+        for name, wanted in asked.items()
+        if wanted is not None and there[name] != wanted
+    ]
+    if differing:
+        raise QueueExists(
+            f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "
+            "ask for what is there, or use another name"
+        )
+    return found

@@ -1,0 +1,122 @@
+"""Answering requests: the reply's put, and a handler that puts what a function returns.
+
+- AN1: the reply is put by the transaction that has got the request. So a request is executed and
+  answered, or it is there again.
+- AN2: a function that raises RequestFailed has ended its request: what it did is rolled back, and
+  another transaction takes the request and answers it by that error. Any other exception is a
+  failure as that of any handler: the request comes again, and what becomes of it, a dead letter at
+  last, is reported to who has asked for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from quire.errors import InvalidArgument, RequestFailed
+from quire.interface.transaction import Payload, Transaction
+from quire.limits import MAX_REASON_BYTES
+from quire.messages.message import Message, check_message
+from quire.messages.message_types import (
+    EXCEPTION,
+    EXPIRY,
+    REASON,
+    REPLY,
+    REPLY_BY,
+    REPORTS,
+    TYPE,
+    reports_asked,
+)
+from quire.moments import Duration
+
+Made_co = TypeVar("Made_co", covariant=True)
+Answering = Callable[[Any, Any], Any]
+
+
+class PutsOne(Protocol[Made_co]):
+    """A transaction, of a store or for asyncio."""
+
+    @property
+    def put(self) -> Callable[..., Made_co]:
+        """Puts one message."""
+
+
+class BeginsAnew(Protocol):
+    """A store, as far as one who answers has to do with it."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """A new one."""
+
+
+def put_reply(
+    txn: PutsOne[Made_co],
+    request: Message,
+    payload: Payload = b"",
+    *,
+    error: str | None = None,
+    attributes: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Made_co:
+    """Put the reply to a request that the transaction has got; what its `put` returns.
+
+    So for asyncio it is to be awaited. `error`: the request has ended by that; who asks for the
+    reply gets RequestFailed. `options`: as for a put, but for `correlation_id`. Raises
+    InvalidArgument for a message that asks for no reply, and what `put` raises.
+    """
+    check_message(request)
+    if request.reply_to is None:
+        raise InvalidArgument(
+            f"message {request.id} of {request.queue!r} asks for no reply: it has no reply_to; "
+            "leave it unanswered"
+        )
+    own = {TYPE: REPLY}
+    if error is not None:
+        own[REASON] = error
+    if REPLY_BY in request.attributes:
+        options.setdefault("expires_at", int(request.attributes[REPLY_BY]))
+    else:
+        own[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
+        options.setdefault("reply_to", request.reply_to)
+    return txn.put(
+        request.reply_to,
+        payload,
+        correlation_id=request.correlation_id,
+        attributes={**(attributes or {}), **own},
+        **options,
+    )
+
+
+def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[Any, Any], None]:
+    """A handler that puts what the function returns for a request as its reply (AN1, AN2)."""
+
+    def handle(request: Message, txn: Transaction) -> None:
+        try:
+            payload = function(request, txn)
+        except RequestFailed as error:
+            _end(store, source, request, txn, reason_of(error))
+            return
+        if request.reply_to is not None:
+            put_reply(txn, request, b"" if payload is None else payload)
+
+    handle.__qualname__ = getattr(function, "__qualname__", repr(function))
+    return handle
+
+
+def _end(store: BeginsAnew, source: str, request: Message, txn: Transaction, reason: str) -> None:
+    txn.reject(request, reason, 0.0)
+    txn.rollback()
+    with store.transaction() as own:
+        found = own.get(source, id=request.id)
+        if found is not None and found.reply_to is not None:  # else it is a dead letter by now
+            put_reply(own, found, error=reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Its words, as far as a message may carry them."""
+    return str(error).encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "ignore")

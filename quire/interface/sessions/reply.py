@@ -1,0 +1,63 @@
+"""What has come of a request: a reply, or the news that there will be none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quire.errors import RequestFailed
+from quire.messages.message import Message
+from quire.messages.message_types import EXPIRY, REASON, REPORT, REPORTED, type_of
+from quire.reports.requests import RequestState
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Of one request. `payload` and `decode` raise RequestFailed where it has failed."""
+
+    number: int  # of the request
+    state: RequestState  # ANSWERED, FAILED or EXPIRED
+    message: Message | None  # the reply or the report; None: it was taken before
+    reason: str | None = None  # why it failed
+
+    @property
+    def payload(self) -> bytes:
+        """Of the reply. Raises RequestFailed."""
+        return self._answer().payload
+
+    @property
+    def error(self) -> RequestFailed | None:
+        """What its request has failed with; None: it has not."""
+        if self.state == RequestState.ANSWERED:
+            return None
+        return RequestFailed(
+            f"request {self.number} has {self.state}: {self.reason or 'nobody says why'}; begin "
+            "another one, if it is to be done still",
+        )
+
+    def decode(self, codec: str | None = None) -> Any:
+        """The value of the reply, as `Message.decode`. Raises RequestFailed, and what that does."""
+        return self._answer().decode(codec)
+
+    def _answer(self) -> Message:
+        error = self.error
+        if error is not None:
+            raise error
+        assert self.message is not None
+        return self.message
+
+    @classmethod
+    def of(cls, number: int, message: Message) -> Reply:
+        """What a message in the reply queue says of the request."""
+        state, reason = outcome_of(message.attributes)
+        return cls(number, state, message, reason)
+
+
+def outcome_of(attributes: Any) -> tuple[RequestState, str | None]:
+    """What a message with such attributes says of its request, and why it failed."""
+    reason: str | None = attributes.get(REASON)
+    if type_of(attributes) == REPORTED:
+        if attributes.get(REPORT) == EXPIRY:
+            return RequestState.EXPIRED, reason or "it was not delivered in time"
+        return RequestState.FAILED, reason
+    return (RequestState.ANSWERED, None) if reason is None else (RequestState.FAILED, reason)

@@ -1,0 +1,162 @@
+"""One request and its reply, without a session: who waits for it is there, or it is no matter.
+
+- The reply is known by a number that is drawn for the request, so any number of clients share
+  a reply queue. That is there before the request is. A reply that nobody waits for any more expires
+  there.
+- An owner that is lost while the reply is waited for is no matter: the reply is looked for at
+  the next one. What was taken counts, though nobody answers whether that was committed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakSet
+
+from quire.arguments import Bytes, check_name, check_wait
+from quire.env import OsEnv
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    QueueNotFound,
+    RequestFailed,
+    RequestTimeout,
+)
+from quire.interface.transaction import Transaction
+from quire.limits import OWNERS_LOST
+from quire.messages.message import Message
+from quire.messages.message_types import (
+    EXCEPTION,
+    EXPIRY,
+    REPLY_BY,
+    REPORTS,
+    REQUEST,
+    TYPE,
+    reports_asked,
+)
+from quire.moments import Duration
+from quire.reports.requests import RequestState
+from quire.selectors.template import Template
+
+from .limits import LATE_REPLY_SECONDS
+from .reply import outcome_of
+
+SHARED_REPLIES: Final = "quire.replies"
+"""The queue for replies where none is named."""
+REPLIES_OPTIONS: Final[Mapping[str, Any]] = {"indexed": ["correlation_id"], "timed": True}
+have_replies: Final[WeakSet[Any]] = WeakSet()
+"""Store objects that have seen that it is there."""
+_ENV: Final = OsEnv()
+
+
+class RequestingStore(Protocol):
+    """A store, as far as one who asks has to do with it."""
+
+    @property
+    def create_queue(self) -> Callable[..., object]:
+        """Makes a queue."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """A new one."""
+
+
+class Asked(NamedTuple):
+    """A request that is to be put, and what its reply looks like."""
+
+    queue: str
+    replies: str
+    options: dict[str, Any]
+    wanted: Template
+    until: float  # of the clock of `time.monotonic`
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its reply comes to the queue that is made for everybody."""
+        return self.replies == SHARED_REPLIES
+
+    @classmethod
+    def of(
+        cls, queue: object, timeout: object, replies: object, options: Mapping[str, Any]
+    ) -> Asked:
+        """Raises InvalidArgument."""
+        name = check_name(queue, "queue")
+        where = SHARED_REPLIES if replies is None else check_name(replies, "queue")
+        for own in ("correlation_id", "reply_to", "request_id"):
+            if own in options:
+                raise InvalidArgument(f"option {own!r} of a request: leave it out, it has its own")
+        seconds = check_wait(timeout)
+        drawn = f"{_ENV.random_u64():016x}{_ENV.random_u64():016x}"
+        attributes = dict(options.get("attributes") or {})
+        attributes.setdefault(TYPE, REQUEST)
+        attributes[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
+        if timeout is not None and replies is None:
+            by = _ENV.now_us() + int((seconds + LATE_REPLY_SECONDS) * 1e6)
+            attributes[REPLY_BY] = str(by)
+        given = {**options, "attributes": attributes, "correlation_id": drawn, "reply_to": where}
+        until = _ENV.monotonic() + seconds
+        return cls(name, where, given, Template(correlation_id=drawn), until)
+
+    def left(self) -> float:
+        """How many seconds its reply is waited for still."""
+        return max(0.0, self.until - _ENV.monotonic())
+
+    def timed_out(self) -> RequestTimeout:
+        """What is raised where no reply came."""
+        return RequestTimeout(
+            f"no reply to a request to {self.queue!r} came in time: see whether somebody answers "
+            "there, or wait longer"
+        )
+
+
+def payload_of(reply: Message) -> Message:
+    """The reply. Raises RequestFailed where it says that there is none."""
+    state, reason = outcome_of(reply.attributes)
+    if state != RequestState.ANSWERED:
+        raise RequestFailed(
+            f"the request has {state}: {reason or 'nobody says why'}; begin another one, if it is "
+            "to be done still"
+        )
+    return reply
+
+
+def request(
+    store: RequestingStore,
+    queue: str,
+    payload: Bytes,
+    timeout: Duration | None,
+    replies: str | None,
+    options: Mapping[str, Any],
+) -> Message:
+    """See `Store.request`."""
+    asked = Asked.of(queue, timeout, replies, options)
+    if asked.is_shared and store not in have_replies:
+        store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        have_replies.add(store)
+    with store.transaction() as txn:
+        txn.put(asked.queue, payload, **asked.options)
+    lost = 0
+    while True:
+        found: Message | None = None
+        try:
+            with store.transaction(math.inf, durable=False) as txn:
+                found = txn.get(asked.replies, asked.left(), where=asked.wanted)
+        except QueueNotFound:
+            have_replies.discard(store)  # somebody has dropped it
+            raise
+        except (ConnectionLost, OutcomeUnknown) as error:
+            lost += 1
+            if found is None:
+                if lost > OWNERS_LOST or error.late:
+                    raise
+                continue
+        if found is None:
+            raise asked.timed_out()
+        return payload_of(found)

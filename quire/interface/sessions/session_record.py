@@ -1,0 +1,341 @@
+"""What the store keeps of a session, and the steps of its requests within transactions.
+
+- A session is a state of its own (`quire.session.NAME`), of which a request is a value, and an
+  entry of the state `quire.sessions`: how often it was opened, and where its replies come to. So
+  whatever a step says of a request is committed with what it does to the queues, or not at all.
+- KS2: each step reads that entry in its transaction. Where another opening has changed it, the
+  step raises SessionFenced; where that happens later, the commit fails. Nothing of an older opening
+  takes effect after the newer one has begun.
+- KS3: the number of a request is above all that were begun before it, and is given to one request
+  only. A number that is not kept, and is not above all that were dropped, was forgotten; it never
+  counts as one that was not put.
+- KS4: the put of a request and "it was put" are one transaction, as are the taking of its reply
+  and "it was taken". So what is kept tells the states A and D of the client's recovery (Bernstein,
+  001), and of what was put and not taken the reply queue tells: C where its reply is there, also
+  where a transaction has got it that has not ended, B else.
+- KS5: a request that was put is never put again, whatever is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from quire.arguments import check_name
+from quire.env import OsEnv
+from quire.errors import InvalidArgument, ReplyNotFound, SessionFenced, StoreCorrupt
+from quire.interface.transaction import Transaction
+from quire.messages.message import Message
+from quire.messages.message_types import (
+    EXCEPTION,
+    EXPIRY,
+    REPORTS,
+    REQUEST,
+    TYPE,
+    reports_asked,
+)
+from quire.moments import check_moment
+from quire.reports.requests import RequestState, SessionInfo
+from quire.selectors.template import Template
+
+from .kept_request import BEGUN, PUT, KeptRequest
+from .limits import MAX_SESSION_NAME
+from .reply import Reply
+
+SESSIONS: Final = "quire.sessions"
+"""The state that keeps who has opened which session."""
+PREFIX: Final = "quire.session."
+REPLIES: Final = "quire.replies."
+"""What the names of a session's own state and reply queue begin with."""
+_LAST_ENQUEUED: Final = "last_enqueued"
+_LAST_DEQUEUED: Final = "last_dequeued"
+_DROPPED: Final = "dropped"  # the highest number that is not kept any more
+_TIMES: Final = ("expires_at", "deliver_at")
+_OPTIONS: Final = frozenset(
+    {"priority", "group", "sender", "content_type", "ttl", "delay", "attributes", "group_key"}
+).union(_TIMES)
+_ENV: Final = OsEnv()
+
+
+class Opening(NamedTuple):
+    """Who has opened a session last."""
+
+    epoch: int
+    replies: str
+    drawn: int  # by it from that of a session that was removed, and had the name before
+
+    def value(self) -> bytes:
+        """As it is kept."""
+        return json.dumps(self._asdict()).encode()
+
+    @classmethod
+    def of(cls, name: str, value: bytes) -> Opening:
+        """Raises StoreCorrupt."""
+        try:
+            told = json.loads(value)
+            return cls(int(told["epoch"]), str(told["replies"]), int(told["drawn"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(
+                f"session {name!r}: what the state {SESSIONS!r} keeps of it is not readable "
+                f"({error!r}): delete that value, and open the session again"
+            ) from error
+
+
+def check_session(name: object) -> str:
+    """The name of a session. Raises InvalidArgument."""
+    found = check_name(name, "session")
+    if len(found) > MAX_SESSION_NAME:
+        raise InvalidArgument(
+            f"session name {name!r:.100}: give up to {MAX_SESSION_NAME} characters"
+        )
+    return found
+
+
+def check_number(number: object) -> int:
+    """That of a request. Raises InvalidArgument."""
+    if type(number) is not int or not 0 < number < 1 << 63:
+        raise InvalidArgument(f"request {number!r:.100}: give the number that `begin` returned")
+    return number
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a put, as JSON can keep them. Raises InvalidArgument."""
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise InvalidArgument(
+            f"option {unknown[0]!r} of a request: there are {', '.join(sorted(_OPTIONS))}; "
+            "correlation_id and reply_to are the session's own"
+        )
+    found = {name: one for name, one in options.items() if one is not None}
+    for name in found.keys() & set(_TIMES):
+        found[name] = check_moment(name, found[name])
+    for name in found.keys() & {"ttl", "delay"}:
+        span = found[name]
+        found[name] = span.total_seconds() if hasattr(span, "total_seconds") else span
+    if "attributes" in found:
+        found["attributes"] = dict(found["attributes"])
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"options of a request: {error}; give plain values") from error
+    return found
+
+
+def key_of(number: int) -> str:
+    """Under which a request is kept."""
+    return f"{number:020d}"
+
+
+class SessionRecord:
+    """See the module. Thread-safe; each transaction is used by one thread at a time."""
+
+    def __init__(self, name: str, opening: Opening) -> None:
+        self.name: Final = name
+        self.state: Final = PREFIX + name
+        self.opening: Final = opening
+        self._numbers = count(1)
+
+    @property
+    def label(self) -> str:
+        """Of its transactions, by which the next opening finds and ends them."""
+        return f"session {self.name} {self.opening.epoch}"
+
+    def wanted(self, number: int) -> Template:
+        """What a reply to the request, and a report on it, look like."""
+        return Template(correlation_id=self.correlation_of(number))
+
+    def correlation_of(self, number: int) -> str:
+        """By which the request and its reply belong together: of no other request of the store."""
+        return f"{self.name}:{number}"
+
+    # What is kept
+
+    def number_from(self, values: Mapping[str, bytes]) -> None:
+        """Go on behind all numbers of which something is known (KS3)."""
+        self._numbers = count(last_number(values) + 1)
+
+    def next_number(self) -> int:
+        """Of a request that is to be begun."""
+        return next(self._numbers)
+
+    def fence(self, txn: Transaction) -> None:
+        """Raises SessionFenced (KS2)."""
+        value = txn.get_value(SESSIONS, self.name)
+        if value is None or Opening.of(self.name, value) != self.opening:
+            raise self.fenced()
+
+    def fenced(self) -> SessionFenced:
+        """What is raised where another opening has taken its place."""
+        return SessionFenced(
+            f"session {self.name!r} was opened again elsewhere, or removed: this opening "
+            f"({self.opening.epoch}) may do nothing more; open it again where it is to go on"
+        )
+
+    def read(self, txn: Transaction, number: int) -> KeptRequest | None:
+        """A request, as the transaction sees it."""
+        value = txn.get_value(self.state, key_of(number))
+        return None if value is None else self.kept(number, value)
+
+    def kept(self, number: int, value: bytes) -> KeptRequest:
+        """Raises StoreCorrupt."""
+        return KeptRequest.of(value, f"request {number} of session {self.name!r}")
+
+    def found(self, txn: Transaction, number: int) -> KeptRequest:
+        """A request of which something is kept. Raises SessionFenced, ReplyNotFound."""
+        self.fence(txn)
+        found = self.read(txn, number)
+        if found is None:
+            raise ReplyNotFound(
+                f"session {self.name!r} keeps nothing of request {number}: it was forgotten or "
+                "never begun; see `resolve`"
+            )
+        return found
+
+    def _set(self, txn: Transaction, number: int, request: KeptRequest) -> None:
+        txn.set_value(self.state, key_of(number), request.value())
+
+    # Steps
+
+    def begin(
+        self, txn: Transaction, number: int, queue: str, payload: bytes, options: Mapping[str, Any]
+    ) -> None:
+        """Keep a request, which is not put (transaction 0 of 001)."""
+        self.fence(txn)
+        self._set(txn, number, KeptRequest(BEGUN, queue, options, _ENV.now_us(), payload=payload))
+
+    def submit(self, txn: Transaction, number: int) -> bool:
+        """Put what was begun; False: it was put before (KS4, KS5)."""
+        request = self.found(txn, number)
+        if request.state == PUT:
+            return False
+        if request.payload is None:
+            raise ReplyNotFound(
+                f"request {number} of session {self.name!r} has {request.state}: begin another one"
+            )
+        self.put(txn, number, request)
+        return True
+
+    def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> None:
+        """Put what was not begun before, unless that has taken place already (KS5)."""
+        self.fence(txn)
+        if self.read(txn, number) is None:
+            self.put(txn, number, request)
+
+    def put(self, txn: Transaction, number: int, request: KeptRequest) -> None:
+        """Put it, and note that (transaction 1 of 001). It was fenced, and was never put."""
+        options = dict(request.options)
+        attributes = dict(options.pop("attributes", {}))
+        attributes.setdefault(TYPE, REQUEST)
+        attributes[REPORTS] = reports_asked(
+            [*attributes.get(REPORTS, "").split(), EXCEPTION, EXPIRY]
+        )
+        txn.put(
+            request.queue,
+            b"" if request.payload is None else request.payload,
+            attributes=attributes,
+            correlation_id=self.correlation_of(number),
+            reply_to=self.opening.replies,
+            **options,
+        )
+        self._set(txn, number, request.put())
+        txn.set_value(self.state, _LAST_ENQUEUED, str(number).encode())
+
+    def awaited(self, txn: Transaction, number: int) -> KeptRequest:
+        """A request whose reply may be taken. Raises ReplyNotFound."""
+        request = self.found(txn, number)
+        if request.state != PUT:
+            how = "was not put: submit it" if request.state == BEGUN else f"is {request.state}"
+            raise ReplyNotFound(f"request {number} of session {self.name!r} {how}; see `resolve`")
+        return request
+
+    def took(self, txn: Transaction, number: int, message: Message) -> Reply:
+        """Note that the transaction has taken what came of the request (transaction 3 of 001).
+
+        Where that is the news of a failure, and a reply is there after all, it takes that, too.
+        """
+        reply = Reply.of(number, message)
+        while reply.state != RequestState.ANSWERED:
+            other = txn.get(self.opening.replies, where=self.wanted(number))
+            if other is None:
+                break
+            reply = Reply.of(number, other)
+        state = RequestState.TAKEN if reply.state == RequestState.ANSWERED else reply.state
+        request = self.read(txn, number)
+        assert request is not None
+        self._set(txn, number, request.ended(state, _ENV.now_us(), reply.reason))
+        txn.set_value(self.state, _LAST_DEQUEUED, str(number).encode())
+        return reply
+
+    def withdraw(self, txn: Transaction, number: int) -> bool:
+        """Have nobody execute it; False: it is too late."""
+        request = self.found(txn, number)
+        if request.has_ended:
+            return request.state == RequestState.WITHDRAWN
+        if request.state == PUT and txn.get(request.queue, where=self.wanted(number)) is None:
+            return False
+        self._set(txn, number, request.ended(RequestState.WITHDRAWN, _ENV.now_us()))
+        return True
+
+    def forget(self, txn: Transaction, numbers: list[int]) -> int:
+        """Keep nothing of these any more, and drop their replies; how many.
+
+        Those that have not ended, and to which there is no reply yet, stay.
+        """
+        self.fence(txn)
+        gone = [number for number in numbers if self._has_gone(txn, number)]
+        for number in gone:
+            txn.set_value(self.state, key_of(number), None)
+        if gone:
+            before = int(txn.get_value(self.state, _DROPPED) or b"0")
+            txn.set_value(self.state, _DROPPED, str(max(before, *gone)).encode())
+        return len(gone)
+
+    def _has_gone(self, txn: Transaction, number: int) -> bool:
+        request = self.read(txn, number)
+        if request is None or request.has_ended:
+            return request is not None
+        if request.state == BEGUN:
+            return False
+        replies = 0
+        while txn.get(self.opening.replies, where=self.wanted(number)) is not None:
+            replies += 1
+        return replies > 0
+
+    # Looking
+
+    def requests(self, values: Mapping[str, bytes]) -> dict[int, KeptRequest]:
+        """All that are kept, by number, in its order."""
+        return {int(key): self.kept(int(key), one) for key, one in values.items() if key.isdigit()}
+
+    def info(self, values: Mapping[str, bytes]) -> SessionInfo:
+        """For users."""
+        requests = self.requests(values)
+        unfinished = [number for number, one in requests.items() if not one.has_ended]
+        return SessionInfo(
+            self.name,
+            self.opening.epoch,
+            self.opening.replies,
+            last_number(values),
+            int(values.get(_LAST_ENQUEUED, b"0")),
+            int(values.get(_LAST_DEQUEUED, b"0")),
+            unfinished,
+            len(requests) - len(unfinished),
+        )
+
+
+def last_number(values: Mapping[str, bytes]) -> int:
+    """Of all that were begun, as far as something is known of them."""
+    return max(dropped_up_to(values), *(int(key) for key in values if key.isdigit()), 0)
+
+
+def dropped_up_to(values: Mapping[str, bytes]) -> int:
+    """The highest number of which nothing is kept any more; 0: there is none."""
+    return int(values.get(_DROPPED, b"0"))
+
+
+def finished_above(requests: Mapping[int, KeptRequest], kept: int) -> list[int]:
+    """The finished ones but for so many, those with the highest numbers."""
+    finished = [number for number, one in requests.items() if one.has_ended]
+    return finished[: max(0, len(finished) - kept)]

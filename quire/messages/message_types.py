@@ -1,0 +1,63 @@
+"""What a message is to its readers, and what is to be told of it: attributes that Quire knows.
+
+| attribute | says |
+|---|---|
+| `quire.type` | "request", "reply", "report", a further type; "datagram" if it is not there |
+| `quire.reports` | of what a report is asked for: words of `REPORTED_EVENTS`, between blanks |
+| `quire.report` | of a report: which of these it is |
+| `quire.reason` | of a report on an exception, and of a reply that is an error: why |
+| `quire.reply_by` | of a request: when nobody waits for its reply any more, in microseconds UTC |
+
+A report goes to the message's `reply_to`, and has its `correlation_id`; it asks for none itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from quire.errors import InvalidArgument
+
+TYPE: Final = "quire.type"
+REPORTS: Final = "quire.reports"
+REPORT: Final = "quire.report"
+REASON: Final = "quire.reason"
+REPLY_BY: Final = "quire.reply_by"
+
+DATAGRAM: Final = "datagram"
+REQUEST: Final = "request"
+REPLY: Final = "reply"
+REPORTED: Final = "report"
+
+EXCEPTION: Final = "exception"
+EXPIRY: Final = "expiry"
+REPORTED_EVENTS: Final = (EXCEPTION, EXPIRY)
+
+KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY})
+"""Those that say what a message is, wherever it goes."""
+
+
+def type_of(attributes: Mapping[str, str]) -> str:
+    """What a message with these attributes is."""
+    return attributes.get(TYPE, DATAGRAM)
+
+
+def reports_asked(events: Iterable[str]) -> str:
+    """How a message asks for these reports. Raises InvalidArgument."""
+    asked = [events] if isinstance(events, str) else list(events)
+    unknown = [each for each in asked if each not in REPORTED_EVENTS]
+    if unknown:
+        raise InvalidArgument(f"report {unknown[0]!r:.100}: there are {', '.join(REPORTED_EVENTS)}")
+    return " ".join(event for event in REPORTED_EVENTS if event in asked)
+
+
+def asks_report(attributes: Mapping[str, str], event: str) -> bool:
+    """Whether a message with these attributes asks for a report of the event."""
+    asked = attributes.get(REPORTS)
+    return asked is not None and event in asked.split()
+
+
+def report_attributes(event: str, reason: str | None = None) -> dict[str, str]:
+    """Those of a report."""
+    found = {TYPE: REPORTED, REPORT: event}
+    return found if reason is None else found | {REASON: reason}

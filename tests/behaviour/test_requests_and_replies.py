@@ -1,0 +1,171 @@
+"""Requests that are answered: by a pool of workers, by hand; errors, time-outs, who is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import quire
+from quire import RequestState, Workers, put_reply
+from quire.engine import EmbeddedStore as Store
+from quire.errors import InvalidArgument, QueueNotFound, RequestFailed, RequestTimeout
+from tests.behaviour.forms import AnyStore, Clock
+from tests.kit.waiting import SECONDS, eventually
+
+
+def answered(request: Any, txn: Any) -> bytes:
+    """What the tests' server does."""
+    if request.payload == b"bad":
+        txn.put("log", b"never seen")
+        raise RequestFailed("no such fruit")
+    if request.payload == b"worse":
+        raise ValueError("it broke")
+    txn.put("log", request.payload)
+    reply: bytes = request.payload[::-1]
+    return reply
+
+
+@contextmanager
+def answering(owner: Store) -> Iterator[Workers]:
+    """Two threads that answer what comes to "asked"."""
+    owner.create_queue("log")
+    owner.create_queue("dead")
+    owner.create_queue("asked", max_deliveries=2, dead_letter="dead", retry={"delay": 0.01})
+    workers = Workers(owner)
+    workers.answer("asked", concurrency=2)(answered)
+    thread = threading.Thread(target=workers.run)
+    thread.start()
+    try:
+        yield workers
+    finally:
+        workers.stop()
+        thread.join(SECONDS)
+
+
+def test_a_request_is_answered(store: AnyStore, owner: Store) -> None:
+    """By what the function returned; request and reply are gone then, and nothing else."""
+    with answering(owner):
+        for _ in range(3):
+            reply = store.request("asked", b"abc", SECONDS)
+            assert (reply.payload, reply.attributes["quire.type"]) == (b"cba", "reply")
+        assert [store.queue(name).messages for name in ("asked", "log", "quire.replies")] == [
+            0, 3, 0,
+        ]  # fmt: skip
+
+
+def test_many_ask_at_once(store: AnyStore, owner: Store) -> None:
+    """Each gets its own reply out of the queue that they share."""
+    found: dict[int, bytes] = {}
+
+    def ask(number: int) -> None:
+        found[number] = store.request("asked", b"%d" % number, SECONDS).payload
+
+    with answering(owner):
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(10, 20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+    assert found == {number: str(number)[::-1].encode() for number in range(10, 20)}
+
+
+def test_an_error_ends_a_request(store: AnyStore, owner: Store) -> None:
+    """Of what its function did nothing is there; the client has its words."""
+    with answering(owner):
+        with pytest.raises(RequestFailed, match="no such fruit"):
+            store.request("asked", b"bad", SECONDS)
+        assert [store.queue(name).messages for name in ("asked", "log", "dead")] == [0, 0, 0]
+        session = store.session("till")
+        number = session.put("asked", b"bad")
+        reply = session.take(number, SECONDS)
+        assert reply is not None
+        assert (reply.state, reply.reason) == (RequestState.FAILED, "no such fruit")
+        assert session.lookup(number).reason == "no such fruit"
+
+
+def test_a_failure_is_told_when_it_is_final(store: AnyStore, owner: Store) -> None:
+    """An exception is tried again, as the queue says; the client has its words at last."""
+    with answering(owner):
+        with pytest.raises(RequestFailed, match="ValueError: it broke"):
+            store.request("asked", b"worse", SECONDS)
+        assert store.queue("dead").messages == 1
+        session = store.session("till")
+        number = session.put("asked", b"worse")
+        reply = session.result(number, SECONDS)
+        assert reply is not None
+        assert reply.state == RequestState.FAILED
+        assert "it broke" in str(reply.error)
+
+
+def test_a_message_that_asks_for_nothing_is_handled(store: AnyStore, owner: Store) -> None:
+    """As by any handler."""
+    with answering(owner):
+        store.put("asked", b"abc")
+        eventually(lambda: owner.queue("log").messages == 1)
+        assert owner.queue("asked").messages == 0
+
+
+def test_a_server_of_ones_own(store: AnyStore, owner: Store, work: str) -> None:
+    """`put_reply` is all that it needs; of both kinds."""
+    session = store.session("till")
+    good, bad = session.put(work, b"x"), session.put(work, b"y")
+    with owner.transaction() as txn:
+        for error in (None, "no"):
+            request = txn.get(work)
+            assert request is not None
+            put_reply(txn, request, b"done", error=error, attributes={"a": "b"})
+    reply = session.take(good, SECONDS)
+    assert reply is not None
+    assert reply.message is not None
+    assert (reply.payload, reply.message.attributes["a"]) == (b"done", "b")
+    assert session.resolve(bad) == RequestState.FAILED
+    store.put(work, b"z")
+    request = owner.get(work)
+    assert request is not None
+    with owner.transaction() as txn, pytest.raises(InvalidArgument, match="no reply"):
+        put_reply(txn, request, b"done")
+
+
+def test_nobody_answers(store: AnyStore, owner: Store, clock: Clock, work: str) -> None:
+    """A time-out says so. A reply that comes too late expires, and leaves nothing behind."""
+    with pytest.raises(RequestTimeout, match="no reply"):
+        store.request(work, b"x", 0.1)
+    with owner.transaction() as txn:
+        request = txn.get(work)
+        assert request is not None
+        put_reply(txn, request, b"late")
+    assert owner.queue("quire.replies").messages == 1
+    clock.forward(70)
+    eventually(lambda: owner.queue("quire.replies").messages == 0)
+    with pytest.raises(QueueNotFound):
+        store.request("nowhere", b"x", 0.1)
+    with pytest.raises(QueueNotFound):
+        store.request(work, b"x", 0.1, replies="nowhere")
+    with pytest.raises(InvalidArgument, match="reply_to"):
+        store.request(work, b"x", 0.1, reply_to="mine")  # type: ignore[call-arg,unused-ignore]
+
+
+def test_a_request_that_expires_is_not_waited_for(
+    store: AnyStore, owner: Store, clock: Clock
+) -> None:
+    """Its client is told when it is not executed any more; and its report does not stay."""
+    owner.create_queue("timed", timed=True)
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            store.request("timed", b"x", 1000, ttl=5)
+        except quire.QuireError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    eventually(lambda: owner.queue("timed").messages == 1)
+    clock.forward(6)
+    thread.join(SECONDS)
+    assert [type(error) for error in raised] == [RequestFailed]
+    assert owner.queue("quire.replies").messages == 0

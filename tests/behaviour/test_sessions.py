@@ -1,0 +1,462 @@
+"""Sessions: what of a request is kept and told, which opening may go on, what is forgotten."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from quire import Reply, RequestState
+from quire.engine import EmbeddedStore as Store
+from quire.errors import (
+    InvalidArgument,
+    NotFound,
+    QueueFull,
+    QueueNotFound,
+    ReplyNotFound,
+    RequestFailed,
+    SessionFenced,
+    StateConflict,
+    TransactionAborted,
+    TransactionClosed,
+)
+from tests.behaviour.forms import AnyStore, Clock
+from tests.kit.limits import Limits
+from tests.kit.waiting import SECONDS, eventually
+
+NOT_PUT, PENDING, ANSWERED, TAKEN = (
+    RequestState.NOT_PUT, RequestState.PENDING, RequestState.ANSWERED, RequestState.TAKEN,
+)  # fmt: skip
+
+
+def serve_one(store: Any, queue: str, payload: bytes = b"done") -> None:
+    """Execute the next request: its get and the reply's put are one transaction."""
+    with store.transaction() as txn:
+        request = txn.get(queue, SECONDS)
+        assert request is not None
+        txn.put(request.reply_to, payload, correlation_id=request.correlation_id)
+
+
+def some(reply: Reply | None) -> Reply:
+    """What came, as something did."""
+    assert reply is not None
+    return reply
+
+
+# The four states --------------------------------------------------------------------------------
+
+
+def test_a_request_goes_through_the_four_states(store: AnyStore, work: str) -> None:
+    """A, B, C and D of the client's recovery, as a later opening sees them, too."""
+    number = store.session("till").begin(work, b"apples")
+    for state, go_on in (
+        (NOT_PUT, lambda s: s.submit(number)),
+        (PENDING, lambda s: serve_one(store, work)),
+        (ANSWERED, lambda s: s.take(number)),
+        (TAKEN, lambda s: None),
+    ):
+        session = store.session("till")
+        assert session.resolve(number) == state
+        assert session.resolve(number) == state
+        go_on(session)
+    assert store.session("till").epoch == 6
+
+
+def test_a_reply_is_what_the_server_has_put(store: AnyStore, owner: Store, work: str) -> None:
+    """Its payload, by the request's number; the request says where the reply goes."""
+    session = store.session("till")
+    numbers = [session.put(work, b"%d" % n) for n in range(3)]
+    assert numbers == [1, 2, 3]
+    requests = list(owner.browse(work))
+    assert {request.reply_to for request in requests} == {session.replies}
+    assert len({request.correlation_id for request in requests}) == 3
+    for n in range(3):
+        serve_one(owner, work, b"done %d" % n)
+    for n in (1, 0, 2):  # several at once, taken in any order
+        reply = some(session.take(numbers[n], SECONDS))
+        assert (reply.number, reply.payload, reply.error) == (numbers[n], b"done %d" % n, None)
+    assert session.take(session.put(work, b"3")) is None
+
+
+def test_what_is_begun_is_put_once(store: AnyStore, work: str) -> None:
+    """However often, and by however many openings it is submitted; with what it was to say."""
+    first = store.session("till")
+    number = first.begin(work, b"apples", attributes={"a": "b"}, sender="me", content_type="x")
+    assert first.submit(number)
+    assert not first.submit(number)
+    assert not store.session("till").submit(number)
+    assert store.queue(work).messages == 1
+    request = store.get(work)
+    assert request is not None
+    assert (request.payload, request.sender, request.content_type) == (b"apples", "me", "x")
+    assert request.attributes["a"] == "b"
+    assert request.attributes["quire.type"] == "request"
+
+
+def test_what_is_kept_is_committed_with_what_is_done(store: AnyStore, work: str) -> None:
+    """A begin, a submit and a take that are rolled back have not been."""
+    session = store.session("till")
+    number = session.begin(work, b"apples")
+    with store.transaction() as txn:
+        session.begin(work, b"pears", txn=txn)
+        session.submit(number, txn=txn)
+        txn.rollback()
+    assert session.unfinished() == [number]
+    assert session.resolve(number) == NOT_PUT
+    session.submit(number)
+    serve_one(store, work)
+    with suppress(RuntimeError), session.transaction() as txn:
+        assert some(session.take(number, txn=txn)).payload == b"done"
+        txn.put(work, b"processed")
+        raise RuntimeError
+    assert session.resolve(number) == ANSWERED
+    assert store.queue(work).messages == 0
+    with session.transaction() as txn:
+        assert some(session.take(number, txn=txn)).payload == b"done"
+        txn.put(work, b"processed")
+    assert session.resolve(number) == TAKEN
+    assert store.queue(work).messages == 1
+
+
+def test_last_numbers(store: AnyStore, work: str) -> None:
+    """Of the request that was put last, and of the *request* whose reply was taken last."""
+    session = store.session("till")
+    one, two, three = (session.begin(work, b"x") for _ in range(3))
+    session.submit(two)
+    session.submit(one)
+    serve_one(store, work)
+    session.take(two)
+    info = session.info()
+    assert (info.last_begun, info.last_enqueued, info.last_dequeued) == (three, one, two)
+    assert (info.unfinished, info.finished) == ([one, three], 1)
+    assert store.session("till").info().epoch == info.epoch + 1
+
+
+def test_numbers_rise_over_openings(store: AnyStore, work: str) -> None:
+    """Also where all that is known of the last one was forgotten."""
+    session = store.session("till")
+    assert [session.begin(work, b"x") for _ in range(2)] == [1, 2]
+    assert store.session("till").begin(work, b"x") == 3
+    session = store.session("till")
+    session.withdraw(3)
+    assert session.forget(3) == 1
+    assert store.session("till").begin(work, b"x") == 4
+    assert store.session("other").begin(work, b"x") == 1
+
+
+# Replies that others have, or share ---------------------------------------------------------------
+
+
+def test_a_reply_in_flight_is_there(store: AnyStore, owner: Store, work: str) -> None:
+    """C, though a transaction of a client that may be dead has got it; it is taken after that."""
+    session = store.session("till")
+    number = session.put(work, b"x")
+    serve_one(owner, work)
+    dead = owner.transaction()
+    assert dead.get(session.replies) is not None
+    session = store.session("till")
+    assert session.resolve(number) == ANSWERED
+    assert session.take(number, 0.05) is None
+    dead.rollback()
+    reply = some(session.take(number, SECONDS))
+    assert reply.payload == b"done"
+
+
+def test_the_next_opening_gives_back_what_the_older_has_got(store: AnyStore, work: str) -> None:
+    """Its transactions are ended, so the reply is there at once."""
+    older = store.session("till")
+    number = older.put(work, b"x")
+    serve_one(store, work)
+    left = older.transaction()
+    assert older.take(number, txn=left) is not None
+    session = store.session("till")
+    assert session.resolve(number) == ANSWERED
+    assert session.take(number, SECONDS) is not None
+    with pytest.raises((TransactionAborted, TransactionClosed, StateConflict)):
+        left.commit()
+    left.rollback()
+    assert session.resolve(number) == TAKEN
+
+
+def test_clients_share_a_reply_queue(store: AnyStore, work: str) -> None:
+    """Each takes its own, whoever was answered first."""
+    store.create_queue("replies", indexed=["correlation_id"])
+    sessions = [store.session(f"till{n}", "replies") for n in range(3)]
+    numbers = [session.put(work, b"x") for session in sessions]
+    for n in range(3):
+        serve_one(store, work, b"for %d" % n)
+    assert numbers == [1, 1, 1]
+    for n in (2, 0, 1):
+        assert sessions[n].resolve(1) == ANSWERED
+        reply = some(sessions[n].take(1))
+        assert reply.payload == b"for %d" % n
+    assert store.queue("replies").messages == 0
+
+
+# Fencing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, n: s.begin("work", b"x"),
+        lambda s, n: s.put("work", b"x"),
+        lambda s, n: s.submit(n),
+        lambda s, n: s.take(n),
+        lambda s, n: s.withdraw(n),
+        lambda s, n: s.forget(n),
+        lambda s, n: s.resolve(n),
+        lambda s, n: s.result(n),
+        lambda s, n: s.unfinished(),
+        lambda s, n: s.remove(),
+    ],
+)
+def test_a_newer_opening_fences_the_older(
+    store: AnyStore, work: str, call: Callable[[Any, int], object]
+) -> None:
+    """Whatever that is asked for then; and nothing of it takes effect."""
+    older = store.session("till")
+    number = older.begin(work, b"x")
+    newer = store.session("till")
+    with pytest.raises(SessionFenced, match="opened again"):
+        call(older, number)
+    assert newer.unfinished() == [number]
+    assert newer.submit(number)
+    assert store.queue(work).messages == 1
+
+
+def test_what_was_done_before_is_not_committed_after_it(store: AnyStore, work: str) -> None:
+    """A transaction of the older opening that is still open, also one that was not its own."""
+    older = store.session("till")
+    number = older.begin(work, b"x")
+    with store.transaction() as txn:
+        older.submit(number, txn=txn)
+        store.session("till")
+        with pytest.raises(StateConflict):
+            txn.commit()
+    assert store.queue(work).messages == 0
+
+
+def test_one_who_waits_for_a_reply_is_fenced(store: AnyStore, owner: Store, work: str) -> None:
+    """At once, and not when its time is over."""
+    older = store.session("till")
+    number = older.put(work, b"x")
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            older.take(number, SECONDS)
+        except SessionFenced as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(lambda: any("till" in info.owner for info in owner.admin.transactions()) or raised)
+    owner.session("till")
+    serve_one(owner, work)  # for one who waits without a transaction
+    thread.join(SECONDS)
+    assert len(raised) == 1
+
+
+def test_watching_fences_nobody(store: AnyStore, work: str) -> None:
+    """It tells the same, and changes nothing."""
+    with pytest.raises(NotFound, match="no session"):
+        store.session("till", watch=True)
+    session = store.session("till")
+    number = session.put(work, b"x")
+    watching = store.session("till", watch=True)
+    assert watching.resolve(number) == PENDING
+    for change in (lambda: watching.take(number), lambda: watching.begin(work, b"y")):
+        with pytest.raises(InvalidArgument, match="watch"):
+            change()
+    serve_one(store, work)
+    assert watching.resolve(number) == ANSWERED
+    assert session.take(number) is not None
+    store.session("till")
+    assert watching.resolve(number) == TAKEN  # over openings, too
+
+
+# Results, and what is forgotten -------------------------------------------------------------------
+
+
+def test_a_result_is_there_for_whoever_asks(store: AnyStore, owner: Store, work: str) -> None:
+    """By its number and as often as they like, until it is taken."""
+    session = store.session("till")
+    number = session.put(work, b"x")
+    watching = owner.session("till", watch=True)
+    assert watching.result(number) is None
+    serve_one(owner, work)
+    for each in (watching, session, watching):
+        assert some(each.result(number, SECONDS)).payload == b"done"
+    session.take(number)
+    with pytest.raises(ReplyNotFound, match="taken"):
+        watching.result(number)
+
+
+def test_forgetting(store: AnyStore, work: str) -> None:
+    """What has ended, and what was answered: the client has it. What is open stays."""
+    session = store.session("till")
+    taken, answered, pending, begun = (session.begin(work, b"x") for _ in range(4))
+    for number in (taken, answered, pending):
+        session.submit(number)
+    serve_one(store, work)
+    serve_one(store, work)
+    session.take(taken)
+    assert session.forget(begun) == 2
+    assert session.resolve(taken) == session.resolve(answered) == RequestState.FORGOTTEN
+    assert session.resolve(pending) == PENDING
+    assert session.resolve(begun) == NOT_PUT
+    assert session.resolve(begun + 1) == NOT_PUT
+    assert store.queue(session.replies).messages == 0
+
+
+def test_the_last_that_have_ended_are_kept(store: AnyStore, work: str, limits: Limits) -> None:
+    """Of older ones it is known that they were, and never that they were not put."""
+    limits(FINISHED_KEPT=6, FINISHED_AT_ONCE=4)
+    session = store.session("till")
+    first = session.begin(work, b"open")
+    for number in range(2, 31):
+        session.begin(work, b"x")
+        session.submit(number)
+        serve_one(store, work)
+        session.take(number)
+    known = [session.resolve(number) for number in range(1, 31)]
+    assert known[0] == NOT_PUT
+    kept = known.count(TAKEN)
+    assert 6 <= kept <= 6 + 4
+    assert known[1:] == [RequestState.FORGOTTEN] * (29 - kept) + [TAKEN] * kept
+    assert session.unfinished() == [first]
+    assert store.session("till").begin(work, b"x") == 31
+
+
+def test_withdrawing(store: AnyStore, work: str) -> None:
+    """What nobody has begun is never executed; of what somebody has, it is too late."""
+    session = store.session("till")
+    begun, waiting, served = session.begin(work, b"1"), session.put(work, b"2"), None
+    assert session.withdraw(begun)
+    assert session.withdraw(waiting)
+    assert session.withdraw(waiting)
+    assert store.queue(work).messages == 0
+    with pytest.raises(ReplyNotFound, match="withdrawn"):
+        session.submit(begun)
+    with pytest.raises(ReplyNotFound, match="withdrawn"):
+        session.take(waiting)
+    served = session.put(work, b"3")
+    serve_one(store, work)
+    assert not session.withdraw(served)
+    assert session.resolve(served) == ANSWERED
+
+
+def test_removing(store: AnyStore, work: str) -> None:
+    """Nothing is left of it; one of the same name begins anew, and fences what was open."""
+    session = store.session("till")
+    session.begin(work, b"x")
+    session.remove()
+    assert [name for name in store.states.names() if "session" in name] == []
+    with pytest.raises(QueueNotFound):
+        store.queue(session.replies)
+    again = store.session("till")
+    assert (again.epoch, again.begin(work, b"x")) == (1, 1)
+    with pytest.raises(SessionFenced):
+        session.begin(work, b"x")
+
+
+# What does not come about -------------------------------------------------------------------------
+
+
+def test_an_expired_request_is_told(store: AnyStore, owner: Store, clock: Clock) -> None:
+    """The news comes to who waits for the reply, and stays known."""
+    store.create_queue("timed", timed=True)
+    session = store.session("till")
+    number = session.put("timed", b"x", ttl=10)
+    assert session.resolve(number) == PENDING
+    clock.forward(11)
+    reply = some(session.take(number, SECONDS))
+    assert reply.state == RequestState.EXPIRED
+    with pytest.raises(RequestFailed, match="expired"):
+        _ = reply.payload
+    assert session.resolve(number) == RequestState.EXPIRED
+    assert some(session.result(number)).state == RequestState.EXPIRED
+    assert owner.queue("timed").messages == 0
+
+
+def test_a_dead_letter_is_told(store: AnyStore, owner: Store) -> None:
+    """With what its server has said of it. Put back, it is a request still."""
+    store.create_queue("dead")
+    store.create_queue("tried", max_deliveries=1, dead_letter="dead")
+    session = store.session("till")
+    number = session.put("tried", b"x")
+    with owner.transaction() as txn:
+        request = txn.get("tried")
+        assert request is not None
+        txn.reject(request, "no such fruit")
+    eventually(lambda: session.resolve(number) == RequestState.FAILED)
+    assert session.lookup(number).reason == "no such fruit"
+    assert not session.lookup(number).is_told
+    owner.admin.redrive("dead")
+    serve_one(owner, "tried")
+    assert session.resolve(number) == ANSWERED
+    reply = some(session.take(number))
+    assert reply.payload == b"done"
+    assert store.queue(session.replies).messages == 0  # the news of its failure went, too
+
+
+def test_an_expired_reply_is_told(store: AnyStore, owner: Store, work: str, clock: Clock) -> None:
+    """As the reply has asked for that, which says that it was answered."""
+    store.create_queue("replies", timed=True, indexed=["correlation_id"])
+    session = store.session("till", "replies")
+    number = session.put(work, b"x")
+    with owner.transaction() as txn:
+        request = txn.get(work)
+        assert request is not None
+        txn.put(
+            "replies", b"late", correlation_id=request.correlation_id, reply_to="replies", ttl=5,
+            attributes={"quire.reports": "expiry"},
+        )  # fmt: skip
+    assert session.resolve(number) == ANSWERED
+    clock.forward(6)
+    eventually(lambda: session.resolve(number) == RequestState.EXPIRED)
+    reply = some(session.take(number, SECONDS))
+    assert reply.state == RequestState.EXPIRED
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_asked(store: AnyStore, work: str) -> None:
+    """Names, numbers, options; each says what to give."""
+    session: Any = store.session("till")
+    for call in (
+        lambda: store.session("a/b"),
+        lambda: store.session("x" * 181),
+        lambda: session.resolve(0),
+        lambda: session.take("1"),
+        lambda: session.begin(work, "text"),
+        lambda: session.begin(work, b"x", correlation_id="mine"),
+        lambda: session.begin(work, b"x", attributes={"a": b"b"}),
+        lambda: store.session("till", work),
+    ):
+        with pytest.raises(InvalidArgument):
+            call()
+    with pytest.raises(QueueNotFound):
+        store.session("new", "nowhere")
+    with pytest.raises(ReplyNotFound, match="never begun"):
+        session.submit(77)
+    with pytest.raises(ReplyNotFound, match="not put"):
+        session.take(session.begin(work, b"x"))
+
+
+def test_a_queue_that_is_full_leaves_it_begun(store: AnyStore) -> None:
+    """Nothing is half done: it is put once there is room."""
+    store.create_queue("small", max_messages=1)
+    session = store.session("till")
+    session.put("small", b"1")
+    number = session.begin("small", b"2")
+    with pytest.raises(QueueFull):
+        session.submit(number)
+    assert session.resolve(number) == NOT_PUT
+    serve_one(store, "small")
+    assert session.submit(number)
