@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -125,6 +125,8 @@ def write_checkpoint(
     subscriptions = [each for queue in document["queues"] for each in queue["subscriptions"]]
     if any("tried" in each or "numbers" in each for each in subscriptions):
         version = format.VERSION_OF_FAILURES
+    if any(says_more(name, body) for name, _, _, body in document["catalog"]):
+        version = format.VERSION_OF_CATALOG_MORE
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
@@ -143,6 +145,11 @@ def write_checkpoint(
     data = bytearray(header + body)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     return _put(env, directory, path_of(directory, lsn), data)
+
+
+def says_more(name: str, body: Mapping[str, Any]) -> bool:
+    """Whether a catalog entry is one that a release may only take if it knows all of it."""
+    return any(field in body for field in format.LATER_FIELDS.get(name, ()))
 
 
 def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:
