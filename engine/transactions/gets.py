@@ -42,8 +42,8 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "passes", "seeks",
-        "taken",
+        "_batch", "_block", "_context", "_is_counted", "_removed", "has_more", "kept", "passes",
+        "seeks", "taken",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -56,6 +56,7 @@ class Gets:
         self.has_more = False  # it moves or keeps anything
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
+        self._removed: Sequence[tuple[Subscription, int]] = ()  # but for these positions
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
@@ -501,6 +502,7 @@ class Gets:
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
+            self._removed = [*self._removed, (subscription, lo)]
             self._note(queue, subscription, lo, hi, None, 0)
 
     def has(self, subscription: Subscription, position: int) -> bool:
@@ -534,6 +536,8 @@ class Gets:
 
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
+        if self._removed:
+            self._bring_removed_back()
         taken, counted = self.taken, self._is_counted
         noted = self._context.delivery.fail(taken) if counted and self._has_retry() else ()
         while taken:
@@ -549,6 +553,24 @@ class Gets:
                 queue.wake()
         if self.has_more:
             self.let_go()
+
+    def _bring_removed_back(self) -> None:
+        """What it was to remove is there again, and was delivered to nobody."""
+        for subscription, position in self._removed:
+            for index, row in enumerate(self.taken):
+                if row[5] is not subscription or not row[2] <= position < row[3]:
+                    continue
+                rest = [_part(row, lo, hi) for lo, hi in _without(position, [(row[2], row[3])])]
+                with row[4].lock:
+                    try:
+                        subscription.give_back(position, position + 1, counted=False)
+                    except BaseException:
+                        subscription.go_on_giving_back(position, position + 1)
+                        self.taken[index : index + 1] = rest
+                        raise
+                    self.taken[index : index + 1] = rest  # no call in between
+                    row[4].wake()
+                break
 
 
 def _part(taken: TakenRow, start: int, end: int) -> TakenRow:
