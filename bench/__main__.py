@@ -29,6 +29,8 @@ BENCHMARKS = {
     "graph": "from queue to queue by Spark, beside Spark's Kafka connector",
     "poison": "messages that a step of a graph fails with, beside empty Spark jobs",
     "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
+    "finding": "messages found by id, template and selector among a million, beside SQLite",
+    "hearing": "from a commit to who listens, beside Redis's pub/sub",
     "waiting": "gets in each order of a queue where up to a million messages wait",
     "base": "put and get in memory and durably, sizes and memory, beside a thesis",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",

@@ -243,7 +243,7 @@ def _notice(
 
 def _groups(part: Delivered) -> NDArray[np.int64]:
     """The groups of its messages."""
-    fixed = part.block.headers.fixed
-    if Column.GROUP not in fixed:
+    if not part.block.columns & Column.GROUP:
         return np.zeros(part.stop - part.start, np.int64)
-    return fixed[Column.GROUP][part.start : part.stop].astype(np.int64)
+    groups = part.block.headers_with(Column.GROUP).fixed[Column.GROUP]
+    return groups[part.start : part.stop].astype(np.int64)
