@@ -52,13 +52,16 @@ def run(setting: Setting) -> list[Result]:
     counts = [COUNTS[0], setting.scaled(COUNTS[1], 20_000)]
     with ExitStack() as opened:
         calls: dict[int, dict[str, Call]] = {}
+        stores = {}
         for count in counts:
-            store = opened.enter_context(Store.open(str(setting.folder / f"store-{count}")))
+            path = str(setting.folder / f"store-{count}")
+            stores[count] = store = opened.enter_context(Store.open(path))
             _fill(store, count)
             rows = opened.enter_context(closing(_rows(setting.folder / f"sqlite-{count}", count)))
             calls[count] = _calls(store, count) | _sqlite_calls(rows, count)
         found = _in_turns(calls, setting.scaled(300, 5), setting.seed)
-        scans = {name: _scan(store, "scanned", where, setting) for name, where in SCANS.items()}
+        large = stores[counts[-1]]
+        scans = {name: _scan(large, "scanned", where, setting) for name, where in SCANS.items()}
         singles = opened.enter_context(Store.open(str(setting.folder / "singles")))
         _fill_singly(singles, setting.scaled(100_000, 1_000))
         name = "a header's number, put singly"
@@ -74,13 +77,14 @@ def _fill(store: Store, count: int) -> None:
     store.create_queue("q", capacity=1 << 34, indexed=["customer"])
     store.create_queue("scanned", capacity=1 << 34, order="priority")
     store.create_queue("t", kind="topic", capacity=1 << 34)
-    store.subscribe("t", "half", where="colour < 'colour 5' OR colour = 'colour 0'")
+    store.subscribe("t", "half", where="half = '1'")
     payloads = pa.array([b"x" * 100] * BATCH, pa.binary())
     for first in range(0, count, BATCH):
         numbers = range(first, first + BATCH)
         pairs = [
             [
                 ("colour", f"colour {n % COLOURS}"),
+                ("half", str(n % 2)),
                 ("customer", f"customer {n // CUSTOMERS_EACH}"),
                 ("n", str(n % 1000)),
             ]

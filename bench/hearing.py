@@ -82,9 +82,7 @@ def _kinds(folder: Path) -> Iterator[dict[str, tuple[Put, Heard]]]:
             if how:
                 heard = stack.enter_context(_listener(how, str(folder / f"store-{number}")))
             else:
-                told: SimpleQueue[float] = SimpleQueue()
-                store.listeners.add(QUEUE, lambda _, own=told: own.put(time.monotonic()))
-                heard = told.get
+                heard = _hearing(store)
             kinds[name] = (_putting(store), heard)
         try:
             redis = RedisServer(folder / "redis")
@@ -95,6 +93,12 @@ def _kinds(folder: Path) -> Iterator[dict[str, tuple[Put, Heard]]]:
             heard = stack.enter_context(_listener("redis", redis.address))
             kinds[REDIS] = (_publishing(stack, redis.address), heard)
         yield kinds
+
+
+def _hearing(store: quire.Store) -> Heard:
+    told: SimpleQueue[float] = SimpleQueue()
+    store.listeners.add(QUEUE, lambda _: told.put(time.monotonic()))
+    return told.get
 
 
 def _putting(store: quire.Store) -> Put:

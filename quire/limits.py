@@ -552,6 +552,7 @@ AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by
 # --- finding ---
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
+HASHED_ONE_BY_ONE = 64  # bytes of a text that is looked for in an index: longer ones as arrays
 MAX_INDEXED_NAME = 200  # characters of such a name
 MAX_INDEXED = 16  # attributes or columns of a queue that are indexed
 

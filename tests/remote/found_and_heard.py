@@ -202,12 +202,11 @@ def hear(path: str, log: str) -> None:
         for notice in store.listeners.add(name=name, **LISTENERS[name]):
             tell(name, notice)
 
-    async def listen(name: str) -> None:
-        async for notice in await both.listeners.add(name=name, **LISTENERS[name]):
-            tell(name, notice)
-
     async def run() -> None:
-        global both
+        async def listen(name: str) -> None:
+            async for notice in await both.listeners.add(name=name, **LISTENERS[name]):
+                tell(name, notice)
+
         async with quire.aio.open(path, **OPTIONS) as both:
             await asyncio.gather(listen("reds"), listen("large"))
 
