@@ -132,8 +132,9 @@ class StoreServer:
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
-        self._starter = threading.Thread(target=self.look, name="quire-serve", daemon=True)
-        self._starter.start()
+        starter = threading.Thread(target=self.look, name="quire-serve", daemon=True)
+        starter.start()
+        self._starter = starter  # now that it can be waited for: `close` may come at any moment
 
     def look(self) -> None:
         """See that clients can come in (EN1); why not, `failure` tells, and the next look tries."""

@@ -10,6 +10,7 @@ import pytest
 
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound
 from tests.behaviour.forms import AnyStore
+from tests.kit.waiting import eventually
 
 
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
@@ -53,7 +54,7 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     ids=str,
 )
 def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
-    """And nothing is changed."""
+    """Wrong properties are refused and nothing is changed."""
     before = store.create_queue("q", kind="topic")
     with pytest.raises(InvalidArgument):
         store.alter_queue("q", **wrong)
@@ -100,7 +101,7 @@ def test_a_queue_is_stopped_for_puts(store: AnyStore) -> None:
     store.admin.create_queues([{"name": "q", "kind": "work"}, "other"])
     txn = store.transaction()
     txn.put("q", b"before")
-    store.admin.transactions()  # a joined transaction's first put has arrived
+    eventually(lambda: store.queue("q").open_transactions == 1)  # a joined one tells it later
     store.alter_queue("q", puts=False)
     with pytest.raises(QueueDisabled, match="puts=True"):
         store.put("q", b"refused")

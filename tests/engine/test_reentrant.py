@@ -61,16 +61,21 @@ class Tells:
         self.store = store
         self.refused = 0
         self.put = 0
+        self.errors: list[BaseException] = []
 
     def __call__(self) -> None:
         try:
             self.store.put("told", b"x")
         except ReentrantCall:
             self.refused += 1
+        except BaseException as error:
+            self.errors.append(error)
+            raise
         else:
             self.put += 1
 
     def check(self, least: int) -> None:
+        assert self.errors == []
         assert self.put + self.refused >= least
         assert self.store.queue("told").messages == self.put
 
@@ -235,7 +240,7 @@ def test_a_logging_handler_that_puts(store: Store) -> None:
             for number in range(TIMES):
                 store.integration.when_ready("work", fail)
                 assert store.put("work", b"1") > 0
-                assert tells.put + tells.refused == number + 1
+                assert (tells.put + tells.refused, tells.errors) == (number + 1, [])
                 store.get("work")
     finally:
         logger.removeHandler(handler)

@@ -378,6 +378,25 @@ def test_errors_of_the_store_arrive_and_the_stream_goes_on(server: StoreServer) 
         assert store.status() == {"q": 0}
 
 
+def test_a_server_is_closed_while_it_starts(
+    plain: PlainStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fails as it is opened lets go of itself in another thread."""
+    server = StoreServer(served(plain), OsEnv(), str(tmp_path))
+    start = threading.Thread.start
+
+    def start_late(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        server.close()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    server.start_in_background()
+    with pytest.raises(StoreClosed):
+        server.wait_started()
+    assert server.url is None
+
+
 def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> None:
     """A URL of this machine works, any other is refused."""
     server = StoreServer(served(plain), OsEnv(), str(tmp_path))
