@@ -182,12 +182,12 @@ def _sqlite_calls(rows: sqlite3.Connection, count: int) -> dict[str, FindingCall
     }
 
 
-CallTimes = dict[tuple[str, int], list[float]]  # microseconds of a call, of each turn
+FindingTimes = dict[tuple[str, int], list[float]]  # microseconds of a call, of each turn
 
 
-def _in_turns(calls: dict[int, dict[str, FindingCall]], turns: int, seed: int) -> CallTimes:
+def _in_turns(calls: dict[int, dict[str, FindingCall]], turns: int, seed: int) -> FindingTimes:
     rng = np.random.default_rng(seed)
-    found: CallTimes = {}
+    found: FindingTimes = {}
     for number in range(turns + 1):
         for name in next(iter(calls.values())):
             for count, by_name in calls.items():
@@ -216,7 +216,7 @@ def _scan(store: Store, queue: str, where: str, setting: BenchmarkSetting) -> tu
 # What is told -------------------------------------------------------------------------------------
 
 
-def _figures(found: CallTimes, counts: list[int]) -> list[Figure]:
+def _figures(found: FindingTimes, counts: list[int]) -> list[Figure]:
     few, many = counts
     figures = []
     for name, target in (
@@ -241,7 +241,7 @@ def _figures(found: CallTimes, counts: list[int]) -> list[Figure]:
     return figures
 
 
-def _ratio(found: CallTimes, one: tuple[str, int], other: tuple[str, int]) -> float:
+def _ratio(found: FindingTimes, one: tuple[str, int], other: tuple[str, int]) -> float:
     return median(a / b for a, b in zip(found[one], found[other], strict=True))
 
 
@@ -256,7 +256,7 @@ def _scan_figures(scans: dict[str, tuple[float, float]]) -> list[Figure]:
     return figures
 
 
-def _table(found: CallTimes, counts: list[int]) -> Table:
+def _table(found: FindingTimes, counts: list[int]) -> Table:
     names = dict.fromkeys(name for name, _ in found)
     columns = ["call"]
     for count in counts:

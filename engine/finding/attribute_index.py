@@ -30,7 +30,7 @@ _Indexed = NDArray[np.int64]
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
 _HALF: Final = np.uint64(33)
-_ALL: Final = (1 << 64) - 1
+_BITS: Final = int(np.iinfo(np.uint64).max)
 
 
 class AttributeIndex:
@@ -131,10 +131,10 @@ def hash_of(value: str | int) -> np.uint64:
             return np.uint64(hashes[0])
         total, power = len(data), 1
         for octet in data:
-            power = power * _FACTOR & _ALL
+            power = power * _FACTOR & _BITS
             total += (octet + 1) * power
-    total &= _ALL
-    mixed = (total ^ total >> int(_HALF)) * int(_MIX) & _ALL
+    total &= _BITS
+    mixed = (total ^ total >> int(_HALF)) * int(_MIX) & _BITS
     return np.uint64(mixed ^ mixed >> int(_HALF))
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
 from .checkpoint_spares import let_go, spares
+from .later_fields import says_more
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -145,11 +146,6 @@ def write_checkpoint(
     data = bytearray(header + body)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     return _put(env, directory, path_of(directory, lsn), data)
-
-
-def says_more(name: str, body: Mapping[str, Any]) -> bool:
-    """Whether a catalog entry is one that a release may only take if it knows all of it."""
-    return any(field in body for field in format.LATER_FIELDS.get(name, ()))
 
 
 def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from quire.definitions.properties import read_properties
 from quire.engine.records import format
-from quire.engine.records.checkpoint_file import says_more
 from quire.engine.records.format import NO_ENTRY
+from quire.engine.records.later_fields import says_more
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.limits import (
     MAX_ALIASES,

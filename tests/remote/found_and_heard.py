@@ -25,7 +25,7 @@ from typing import Any
 import quire
 import quire.aio
 from quire.errors import ConnectionLost, Deadlock, LockTimeout, OutcomeUnknown
-from tests.kit.violation import Violation
+from tests.kit.violation import Violation, check
 
 from .told import reconcile, told_in
 
@@ -242,7 +242,7 @@ def look(store: Any) -> StoreContents:
     for each in _drained(store, "receipts/audit"):
         found.receipts.append(Receipt(**json.loads(each.payload)))
     for each in _drained(store, "events/audit"):
-        _check(each.id not in found.events, f"event {each.id} is there twice")
+        check(each.id not in found.events, f"event {each.id} is there twice")
         found.events[each.id] = each.payload.decode(), dict(each.attributes)
     for name in ASKED:
         found.unread[name] = [each.id for each in _drained(store, f"events/{name}")]
@@ -264,26 +264,26 @@ def audit(found: StoreContents, logs: Path) -> Counter[str]:
     """Hold what is there against what was said; how many transactions ended how. Or Violation."""
     outcomes, heard = _read(logs)
     made = {receipt.name: receipt for receipt in found.receipts}
-    _check(len(made) == len(found.receipts), "two receipts of one transaction")
-    _check(made.keys() <= outcomes.keys(), "a receipt is nobody's")
+    check(len(made) == len(found.receipts), "two receipts of one transaction")
+    check(made.keys() <= outcomes.keys(), "a receipt is nobody's")
     for name, outcome in outcomes.items():
-        _check(name in made or outcome != "done", f"{name} was acknowledged, and is not there")
-        _check(name not in made or outcome != "refused", f"{name} was refused, and is there")
-        _check(outcome != "doubt", f"{name} is in doubt despite the ledger")
+        check(name in made or outcome != "done", f"{name} was acknowledged, and is not there")
+        check(name not in made or outcome != "refused", f"{name} was refused, and is there")
+        check(outcome != "doubt", f"{name} is in doubt despite the ledger")
     put = {f"{each.name} {n}" for each in made.values() for n in range(each.events)}
-    _check(Counter(text for text, _ in found.events.values()) == Counter(put), "events: not as put")
+    check(Counter(text for text, _ in found.events.values()) == Counter(put), "events: not as put")
     read = {name: [i for each in made.values() for i in each.read.get(name, [])] for name in ASKED}
     for name in ASKED:
         asked = {key for key, (_, pairs) in found.events.items() if _asks(name, pairs)}
-        _check(Counter(read[name] + found.unread[name]) == Counter(asked), f"{name}: lost or twice")
+        check(Counter(read[name] + found.unread[name]) == Counter(asked), f"{name}: lost or twice")
     taken = [order for each in made.values() for order in each.taken]
     orders = {key: (group, text) for key, group, text in taken}
-    _check(len(orders) == len(taken), "an order was taken twice")
-    _check(not orders.keys() & found.orders.keys(), "an order was taken, and is there")
+    check(len(orders) == len(taken), "an order was taken twice")
+    check(not orders.keys() & found.orders.keys(), "an order was taken, and is there")
     orders.update(found.orders)
     put = {f"{each.name} {n}" for each in made.values() for n in range(each.orders)}
-    _check(Counter(text for _, text in orders.values()) == Counter(put), "orders: not as put")
-    _check(heard <= orders.keys(), f"heard, and never committed: {heard - orders.keys()}")
+    check(Counter(text for _, text in orders.values()) == Counter(put), "orders: not as put")
+    check(heard <= orders.keys(), f"heard, and never committed: {heard - orders.keys()}")
     told = told_in(logs / "told", LISTENERS)
     reds = {key for key, (_, pairs) in found.events.items() if _asks("red", pairs)}
     fits = {key for key, (group, _) in orders.items() if group in (0, 1)}
@@ -301,7 +301,7 @@ def audit(found: StoreContents, logs: Path) -> Counter[str]:
         except Violation as error:
             raise Violation(f"listener {name}: {error}") from None
     for name in ("events", "reds"):
-        _check(not told[name].missed, f"{name}: missed, of a topic that keeps all")
+        check(not told[name].missed, f"{name}: missed, of a topic that keeps all")
     return Counter(outcomes.values()) + Counter({"told": sum(len(t.ids) for t in told.values())})
 
 
@@ -316,14 +316,9 @@ def _read(logs: Path) -> tuple[dict[str, str], set[int]]:
     for path in logs.glob("w*"):
         for line in path.read_text().split("\n")[:-1]:
             what, *more = line.split(" ")
-            _check(what != "wrong", f"{path.name} got message {more}, for which it did not ask")
+            check(what != "wrong", f"{path.name} got message {more}, for which it did not ask")
             if what == "heard":
                 heard.update(map(int, more))
             else:
                 outcomes[more[0]] = "killed" if what == "begins" else what
     return outcomes, heard
-
-
-def _check(holds: bool, words: str) -> None:
-    if not holds:
-        raise Violation(words)
