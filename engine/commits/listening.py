@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
-from quire.engine.finding.candidates import rows_in, rows_of
+from quire.engine.finding.candidates import rows_in
 from quire.engine.finding.choice import Choice
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.departures import Departures
@@ -224,8 +224,7 @@ def _notice(
             missed += count
             continue
         of_rows = _groups(part)
-        choice = asked.choice
-        rows = rows_of(part, choice) if left is None else rows_in(left, part, choice)  # HR4
+        rows = rows_in(left, part, asked.choice)  # HR4
         if asked.group:
             rows = rows[(of_rows[rows] == asked.group) | (of_rows[rows] == 0)]  # HR3
         if len(ids) + len(rows) > asked.most:
