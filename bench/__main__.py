@@ -40,6 +40,11 @@ BENCHMARKS = {
     "graph": ("graphs", "from queue to queue by Spark, beside Spark's Kafka connector"),
     "poison": ("graphs", "messages that a step of a graph fails with, beside empty Spark jobs"),
     "served": ("served", "transactions through a server: Redis, PostgreSQL and a floor beside it"),
+    "finding": (
+        "embedded",
+        "messages found by id, template and selector among a million, beside SQLite",
+    ),
+    "hearing": ("served", "from a commit to who listens, beside Redis's pub/sub"),
     "waiting": ("embedded", "gets in each order of a queue where up to a million messages wait"),
     "base": ("served", "put and get in memory and durably, sizes and memory, beside a thesis"),
     "concurrency": ("embedded", "commits of 1 to 32 threads, and how many share a write"),

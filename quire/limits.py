@@ -557,6 +557,7 @@ PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; e
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
 PATTERNS_KEPT = 1000  # of sources, whose turns are known
 KEYS_IN_VAIN = 1000  # that are known of messages that are gone, beside as many as are there
+HASHED_ONE_BY_ONE = 64  # bytes of a text that is looked for in an index: longer ones as arrays
 MAX_INDEXED_NAME = 200  # characters of such a name
 MAX_INDEXED = 16  # attributes or columns of a queue that are indexed
 

@@ -147,8 +147,15 @@ class RedisClient:
         self._connection.close()
 
     def _ask(self, request: bytes) -> object:
-        self._connection.sendall(request)
-        return self._read(b"")[0]
+        return self.ask_all(request, 1)
+
+    def ask_all(self, requests: bytes, count: int) -> object:
+        """Send so many at once; the last one's reply."""
+        self._connection.sendall(requests)
+        rest, reply = b"", None
+        for _ in range(count):
+            reply, rest = self._read(rest)
+        return reply
 
     def _read(self, data: bytes) -> tuple[object, bytes]:
         """The next reply, and what came after it."""

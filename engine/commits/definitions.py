@@ -23,7 +23,6 @@ from quire.definitions.queue_types import type_named
 from quire.definitions.row_schema import check_grows
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
-from quire.engine.records import format
 from quire.engine.state.catalog import (
     ALIAS,
     QUEUE,
@@ -33,6 +32,7 @@ from quire.engine.state.catalog import (
     SUBSCRIPTION,
     CatalogChange,
     pack,
+    record_kind,
 )
 from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
@@ -84,7 +84,8 @@ class Definition:
         self.changes = self.prepare()
         recorded, temporary = self._apart()
         pack(self.state.temporary, temporary)  # raises where there are too many
-        self.record = pack_record(format.CATALOG, 0, pack(self.state.durable, recorded))
+        body = pack(self.state.durable, recorded)
+        self.record = pack_record(record_kind(recorded), 0, body)
         if padded_bytes(self.record) > self.most_bytes:
             raise InvalidArgument(
                 f"{len(recorded)} definitions take {len(self.record)} bytes in the journal, where "

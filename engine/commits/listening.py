@@ -9,6 +9,8 @@
   knows it (DP1). Else it is counted as missed, whether or not it would have fitted.
 - HR3: the group of a message is told to who listens for this group, or for group 0; a message of
   group 0 is told to all.
+- HR4: what a subscription passes by, as its selector does not hold for it, was never in it: it has
+  not left. Where it is not known any more, it is among what was missed, as all that does not fit.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
-from quire.engine.finding.candidates import rows_of
+from quire.engine.finding.candidates import rows_in
 from quire.engine.finding.choice import Choice
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.departures import Departures
@@ -99,7 +101,8 @@ class Listening:
             return Notice(queue.name, "removal", end)
         before = 1 if start > end else 0  # the subscription was moved back, and its owner is gone
         start = min(start, end)
-        return _notice(queue, "removal", asked, start, end, _with_gaps(start, end, found), before)
+        pieces = _with_gaps(start, end, found)
+        return _notice(queue, "removal", asked, start, end, pieces, before, subscription)
 
     def when_put(
         self, queue: Queue, past: int, callback: Callable[[], None]
@@ -209,8 +212,9 @@ def _notice(
     end: int,
     pieces: Iterator[HeardPiece],
     missed: int = 0,
+    left: Subscription | None = None,
 ) -> Notice:
-    """What is told of the pieces, as far as one answer goes."""
+    """What is told of the pieces, as far as one answer goes. `left`: what they have left."""
     ids: list[int] = []
     groups: list[int] = []
     looks = 0
@@ -220,7 +224,7 @@ def _notice(
             missed += count
             continue
         of_rows = _groups(part)
-        rows = rows_of(part, asked.choice)
+        rows = rows_in(left, part, asked.choice)  # HR4
         if asked.group:
             rows = rows[(of_rows[rows] == asked.group) | (of_rows[rows] == 0)]  # HR3
         if len(ids) + len(rows) > asked.most:
@@ -238,7 +242,7 @@ def _notice(
 
 def _groups(part: Delivered) -> NDArray[np.int64]:
     """The groups of its messages."""
-    fixed = part.block.headers.fixed
-    if Column.GROUP not in fixed:
+    if not part.block.columns & Column.GROUP:
         return np.zeros(part.stop - part.start, np.int64)
-    return fixed[Column.GROUP][part.start : part.stop].astype(np.int64)
+    groups = part.block.headers_with(Column.GROUP).fixed[Column.GROUP]
+    return groups[part.start : part.stop].astype(np.int64)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
-from quire.limits import INDEXED_POSITIONS
+from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS
 from quire.selectors.analysis import FieldPlace
 from quire.selectors.block_columns import BlockColumns
 
@@ -30,6 +30,7 @@ _Indexed = NDArray[np.int64]
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
 _HALF: Final = np.uint64(33)
+_BITS: Final = int(np.iinfo(np.uint64).max)
 
 
 class AttributeIndex:
@@ -41,14 +42,13 @@ class AttributeIndex:
         self._known = 0  # all below it is in the runs
         self._runs: list[tuple[_Hashes, _Indexed]] = []
 
-    def find(self, delivery: Delivery, queue: Queue, value: object) -> list[int]:
+    def find(self, delivery: Delivery, queue: Queue, value: str | int) -> list[int]:
         """Ascending positions of messages that may have the value (AI1). Raises StoreCorrupt."""
         with self._lock:
             self._catch_up(delivery, queue)
             runs = list(self._runs)
-        texts = isinstance(value, str)
-        hashed, _ = hashes_of(pa.array([value], pa.string() if texts else pa.int64()))
-        found = [positions[slice(*_span(hashes, hashed[0]))] for hashes, positions in runs]
+        hashed = hash_of(value)
+        found = [positions[slice(*_span(hashes, hashed))] for hashes, positions in runs]
         return np.sort(np.concatenate(found)).tolist() if found else []
 
     def _catch_up(self, delivery: Delivery, queue: Queue) -> None:
@@ -118,6 +118,24 @@ def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
     if source == "header":
         return columns.text(name)
     return columns.row_column(name, pa.string())  # the type is for blocks without the column
+
+
+def hash_of(value: str | int) -> np.uint64:
+    """The hash of one, as `hashes_of` has it: for a few bytes arrays cost more than the sum."""
+    if isinstance(value, int):
+        total = value
+    else:
+        data = value.encode()
+        if len(data) > HASHED_ONE_BY_ONE:
+            hashes, _ = hashes_of(pa.array([value], pa.string()))
+            return np.uint64(hashes[0])
+        total, power = len(data), 1
+        for octet in data:
+            power = power * _FACTOR & _BITS
+            total += (octet + 1) * power
+    total &= _BITS
+    mixed = (total ^ total >> int(_HALF)) * int(_MIX) & _BITS
+    return np.uint64(mixed ^ mixed >> int(_HALF))
 
 
 def hashes_of(values: pa.Array) -> tuple[_Hashes, NDArray[np.int64]]:

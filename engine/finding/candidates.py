@@ -151,11 +151,7 @@ class Finder:
     ) -> Iterator[Matching]:
         for start, end in self._ranges(queue, subscription, choice, passed, first, last):
             for position, part in self._delivery.parts(queue, start, end):
-                rows = rows_of(part, choice)
-                if len(rows) and subscription is not None and subscription.wanted is not None:
-                    # the rest counts as read
-                    asked = rows_of(part, Choice(condition=subscription.wanted))
-                    rows = np.intersect1d(rows, asked, assume_unique=True)
+                rows = rows_in(subscription, part, choice)
                 if len(rows):
                     if passed is not None:
                         passed.note(position, rows)
@@ -230,6 +226,17 @@ def rows_of(part: Delivered, choice: Choice) -> NDArray[np.int64]:
         stop=part.stop,
     )
     return np.flatnonzero(chosen)
+
+
+def rows_in(
+    subscription: Subscription | None, part: Delivered, choice: Choice
+) -> NDArray[np.int64]:
+    """The same of those that the subscription asks for: the rest was never in it. None: of all."""
+    rows = rows_of(part, choice)
+    if not len(rows) or subscription is None or subscription.wanted is None:
+        return rows
+    asked = rows_of(part, Choice(condition=subscription.wanted))
+    return np.intersect1d(rows, asked, assume_unique=True)
 
 
 def _in_commit_order(properties: Properties) -> bool:

@@ -9,6 +9,8 @@ as it is; what is scanned is one record for a block of messages, never a payload
 - The FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
 - RS2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
   delivery scans anew from its position.
+- RS3: it scans ahead where it is read on from where it ends. A message that is asked for by what it
+  is stands anywhere: then its record alone is looked up, and the FIFO stays as it is.
 """
 
 from __future__ import annotations
@@ -45,11 +47,13 @@ class Pointer(NamedTuple):
 class ReadStructure:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_fifo", "_records", "scanned_records")
+    __slots__ = ("_alone", "_end", "_fifo", "_records", "scanned_records")
 
     def __init__(self, records: RecordList) -> None:
         self._records = records
         self._fifo: deque[BlockRef] = deque()
+        self._end = 0  # where the FIFO ends, or ended
+        self._alone: BlockRef | None = None  # looked up the last time that it was not read on
         self.scanned_records = 0
 
     def pointers(self, start: int, end: int, limit: int) -> list[Pointer]:
@@ -70,20 +74,30 @@ class ReadStructure:
                 break
             if position < ref.position + ref.count:
                 return ref
+            if position > self._end:
+                break
             fifo.popleft()
-        self._scan(position)
-        ref = fifo[0]
-        assert ref.position <= position < ref.position + ref.count, (
-            "a released position was asked for"
-        )
+        alone = self._alone
+        if alone is not None and alone.position <= position < alone.end:
+            return alone
+        if position == self._end or (alone is not None and position == alone.end):
+            ref = self._scan(position)
+        else:  # RS3
+            ref = self._alone = next(self._records.overlapping(position, position + 1))
+            self.scanned_records += 1
+        assert ref.position <= position < ref.end, "a released position was asked for"
         return ref
 
-    def _scan(self, position: int) -> None:
-        """Fill the FIFO with the next records from the one that holds the position."""
-        self._fifo.clear()
-        self._fifo += islice(self._records.overlapping(position, sys.maxsize), SCAN_AHEAD)
-        self.scanned_records += len(self._fifo)
+    def _scan(self, position: int) -> BlockRef:
+        """Fill the FIFO with the next records from the one that holds the position; that one."""
+        fifo = self._fifo
+        fifo.clear()
+        fifo += islice(self._records.overlapping(position, sys.maxsize), SCAN_AHEAD)
+        self.scanned_records += len(fifo)
+        self._alone, self._end = None, fifo[-1].end
+        return fifo[0]
 
     def reset(self) -> None:
         """Blocks have been moved (RS2)."""
         self._fifo.clear()
+        self._alone = None

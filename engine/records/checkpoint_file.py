@@ -31,6 +31,7 @@ from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
 from .checkpoint_spares import let_go, spares
+from .later_fields import says_more
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -125,6 +126,8 @@ def write_checkpoint(
     subscriptions = [each for queue in document["queues"] for each in queue["subscriptions"]]
     if any("tried" in each or "numbers" in each for each in subscriptions):
         version = format.VERSION_OF_FAILURES
+    if any(says_more(name, body) for name, _, _, body in document["catalog"]):
+        version = format.VERSION_OF_CATALOG_MORE
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()

@@ -33,6 +33,8 @@ are 0)
                            for which it has put a message; it stays when the entry goes
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
     18 COMMIT_MORE         as COMMIT, with further sections: they say what else a transaction is or does
+    20 CATALOG_MORE        as CATALOG, where an entry says what earlier releases would pass over, and then
+                           deliver what nobody asked for: `where` of a subscription
 
   Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
 
@@ -176,7 +178,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     8       u32   magic "QCKP"
     12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
                                  longer than its length says; 5 as 4, and queues may have "requests"; 6 as 5, and
-                                 there may be "held"; 7 as 6, and subscriptions may have "tried" and "numbers"; 2 has
+                                 there may be "held"; 7 as 6, and subscriptions may have "tried" and "numbers";
+                                 8 as 7, and entries of subscriptions may have "where"; 2 has
                                  no "catalog"; 1 neither that nor prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
@@ -238,6 +241,8 @@ COMMIT_ONCE: Final = 16
 PREPARE_ONCE: Final = 17
 COMMIT_MORE: Final = 18
 PREPARE_MORE: Final = 19
+CATALOG_MORE: Final = 20
+CATALOGS: Final = (CATALOG, CATALOG_MORE)
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 KIND_NAMES: Final = {
     0: "GENERATION",  # the journal's own
@@ -256,9 +261,13 @@ KIND_NAMES: Final = {
     PREPARE_ONCE: "PREPARE_ONCE",
     COMMIT_MORE: "COMMIT_MORE",
     PREPARE_MORE: "PREPARE_MORE",
+    CATALOG_MORE: "CATALOG_MORE",
 }
 
 PREPARES: Final = (PREPARE, PREPARE_ONCE, PREPARE_MORE)  # of earlier releases
+
+LATER_FIELDS: Final = {"subscription": ("where",)}
+"""By the type of a catalog entry, what a release that does not know it must not pass over."""
 
 NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
 
@@ -325,7 +334,8 @@ VERSION_OF_FULL_DISK: Final = 4
 VERSION_OF_REQUESTS: Final = 5
 VERSION_OF_HELD: Final = 6
 VERSION_OF_FAILURES: Final = 7
-CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7)  # that can be read
+VERSION_OF_CATALOG_MORE: Final = 8
+CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7, 8)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 

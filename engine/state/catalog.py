@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from quire.definitions.properties import read_properties
 from quire.engine.records import format
 from quire.engine.records.format import NO_ENTRY
+from quire.engine.records.later_fields import says_more
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.limits import (
     MAX_ALIASES,
@@ -116,11 +117,17 @@ def pack(state: DurableState, changes: Sequence[CatalogChange]) -> bytes:
     return f"[{','.join(texts)}]".encode()
 
 
+def record_kind(changes: Sequence[CatalogChange]) -> int:
+    """Of the record with these changes: earlier releases refuse what they would not obey."""
+    is_more = any(made.body is not None and says_more(made.type, made.body) for made in changes)
+    return format.CATALOG_MORE if is_more else format.CATALOG
+
+
 def unpack(kind: int, body: bytes, where: str) -> list[CatalogChange]:
     """Read a CATALOG record, or one of the kinds that earlier releases had. Raises StoreCorrupt."""
     try:
         said = json.loads(body)
-        if kind == format.CATALOG:
+        if kind in format.CATALOGS:
             changes = [CatalogChange(str(name), int(key), own) for name, key, own in said]
         else:
             name = QUEUE if kind in (format.CREATE_QUEUE, format.DROP_QUEUE) else SUBSCRIPTION

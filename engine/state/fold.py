@@ -73,7 +73,7 @@ def decode(
         raise StoreVersion(f"{where}: a record with flags {flags:#x}: use a newer release")
     if flags and kind != format.COMMIT_MORE:
         raise StoreCorrupt(f"{where}: a record of kind {kind} with a local tail")
-    if kind == format.CATALOG or kind in format.DEFINITIONS:
+    if kind in format.CATALOGS or kind in format.DEFINITIONS:
         return catalog.unpack(kind, bytes(body), where)
     try:
         if kind == format.COMMIT_MORE:

@@ -19,6 +19,7 @@ from quire.definitions.retry import Retry
 from quire.engine.finding.choice import Choice
 from quire.engine.finding.moved_marks import GotPart, MovedMarks
 from quire.engine.finding.queue_view import QueueView
+from quire.engine.finding.removals import bring_back, part_of, without
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
@@ -49,8 +50,8 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "moved", "passes",
-        "seeks", "taken", "views",
+        "_batch", "_block", "_context", "_is_counted", "_removed", "has_more", "kept", "moved",
+        "passes", "seeks", "taken", "views",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -65,6 +66,7 @@ class Gets:
         self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
+        self._removed: Sequence[tuple[Subscription, int]] = ()  # but for these positions
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
@@ -192,7 +194,7 @@ class Gets:
             last = taken[-1] if taken else None
             if last is not None and last[5] is subscription and last[3] == hi:
                 if last[2] < lo:
-                    taken[-1] = _part(last, last[2], lo)
+                    taken[-1] = part_of(last, last[2], lo)
                 else:
                     del taken[-1]
         self._context.delivery.give_back(queue, subscription, runs, noted=self._is_counted)
@@ -390,9 +392,9 @@ class Gets:
                     self.moved.check(subscription, [position])
                 latest = self._latest()
                 if self.taken[-1][5] is subscription:
-                    latest = _without(position, latest)
+                    latest = without(position, latest)
                 self.taken[index : index + 1] = [
-                    _part(taken, start, end) for start, end in _without(position, [(lo, hi)])
+                    part_of(taken, start, end) for start, end in without(position, [(lo, hi)])
                 ]
                 ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
                 self._batch = latest, ends
@@ -501,7 +503,7 @@ class Gets:
                 continue  # where it goes to says what it has read
             last = joined[-1] if joined else None
             if last and last[5] is taken[5] and last[3] == taken[2]:
-                joined[-1] = _part(last, last[2], taken[3])
+                joined[-1] = part_of(last, last[2], taken[3])
             else:
                 joined.append(taken)
         return joined
@@ -550,6 +552,7 @@ class Gets:
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
+            self._removed = [*self._removed, (subscription, lo)]
             self._note(queue, subscription, lo, hi, None, 0)
 
     def has(self, subscription: Subscription, position: int) -> bool:
@@ -585,6 +588,8 @@ class Gets:
 
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
+        if self._removed:
+            bring_back(self.taken, self._removed)
         taken, counted = self.taken, self._is_counted
         noted = self._context.delivery.fail(taken) if counted and self._has_retry() else ()
         while taken:
@@ -600,17 +605,3 @@ class Gets:
                 queue.wake()
         if self.has_more:
             self.let_go()
-
-
-def _part(taken: TakenRow, start: int, end: int) -> TakenRow:
-    """Another run of the same subscription, whose record is looked up."""
-    queue_id, subscription_id, _, _, queue, subscription, _, _ = taken
-    return queue_id, subscription_id, start, end, queue, subscription, None, 0
-
-
-def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """DeliveryRuns without one position."""
-    left: list[tuple[int, int]] = []
-    for lo, hi in runs:
-        left += (lo, min(position, hi)), (max(position + 1, lo), hi)
-    return [(start, end) for start, end in left if start < end]

@@ -145,6 +145,14 @@ class Block:
             self.headers = unread.headers() if self.columns else _NO_HEADERS
         return object.__getattribute__(self, name)
 
+    def headers_with(self, column: int) -> Headers:
+        """The header columns, this one among them, which the block has. Raises StoreCorrupt.
+
+        Where nobody has looked at the others, they are not verified for it, and may be missing.
+        """
+        unread = self.unread
+        return self.headers if unread is None else unread.column(column)
+
     @property
     def is_packed(self) -> bool:
         """Whether the messages carry ids and times of their own, as only the store gives them."""
@@ -195,14 +203,14 @@ class Block:
         """The ids of the messages from `start` to `stop`; a packed block has its own."""
         stop = self.count if stop is None else stop
         if self.columns & Column.ID:
-            return self.headers.fixed[Column.ID][start:stop]
+            return self.headers_with(Column.ID).fixed[Column.ID][start:stop]
         return np.arange(first_id + start, first_id + stop, dtype=np.int64)
 
     def times(self, time_us: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """The times of the messages from `start` to `stop`; a packed block has its own."""
         stop = self.count if stop is None else stop
         if self.columns & Column.TIME:
-            return self.headers.fixed[Column.TIME][start:stop]
+            return self.headers_with(Column.TIME).fixed[Column.TIME][start:stop]
         return np.full(stop - start, time_us, np.int64)
 
     def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
@@ -229,8 +237,8 @@ class Block:
     ) -> Message:
         """Message `row` of the block. Raises StoreCorrupt where it is not verified yet (BL1)."""
         unread = self.unread
-        if unread is not None and not unread.is_asked:
-            unread.is_asked = True  # who asks for more of them has all
+        if unread is not None and unread.asked in (-1, row):
+            unread.asked = row  # who asks for others has all
             payload, header = unread.row(row, self.payload.nbytes)
             found = header.get
             return Message(

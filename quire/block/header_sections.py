@@ -13,10 +13,13 @@ from quire.limits import MAX_STREAM_BYTES
 from quire.messages.payload_reader import Stream
 
 from .format import (
+    ALL_COLUMNS,
+    ATTRIBUTES_SECTIONS,
     FIXED_COLUMNS,
     HEADER_BYTES,
     STREAM,
     STRING_COLUMNS,
+    STRING_SECTIONS,
     Column,
     section_count,
 )
@@ -107,6 +110,11 @@ class _Sections:
             raise self.wrong("tell of a stream that there cannot be")
         return stream
 
+    def skip(self, sections: int) -> None:
+        """These are not looked at now."""
+        for _ in range(sections):
+            self.next()
+
     def end(self) -> None:
         if self._place != len(self._view):
             raise self.wrong("do not fill it")
@@ -115,18 +123,29 @@ class _Sections:
         return StoreCorrupt(f"{self._where}: the sections of the block {what}")
 
 
-def read_headers(view: memoryview, columns: int, count: int, place: int, where: str) -> Headers:
-    """The header columns whose sections lie in `view` from `place` to its end."""
+def read_headers(
+    view: memoryview, columns: int, count: int, place: int, where: str, wanted: int = ALL_COLUMNS
+) -> Headers:
+    """The header columns whose sections lie in `view` from `place` to its end.
+
+    Those that are not wanted are left out; their sections must lie there, too.
+    """
     sections = _Sections(view, columns, place, where)
     headers = Headers()
     for column, dtype in _FIXED:
-        if columns & column:
+        if columns & wanted & column:
             headers.fixed[column] = sections.array(dtype, count)
+        elif columns & column:
+            sections.skip(1)
     for column in STRING_COLUMNS:
-        if columns & column:
+        if columns & wanted & column:
             headers.strings[column] = sections.strings(count)
-    if columns & Column.ATTRIBUTES:
+        elif columns & column:
+            sections.skip(STRING_SECTIONS)
+    if columns & wanted & Column.ATTRIBUTES:
         headers.attributes = sections.attributes(count)
+    elif columns & Column.ATTRIBUTES:
+        sections.skip(ATTRIBUTES_SECTIONS)
     if columns & Column.STREAM:
         headers.stream = sections.stream(count)
     sections.end()

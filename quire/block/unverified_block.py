@@ -1,7 +1,8 @@
 """A block whose sections nobody has looked at yet: they are verified when somebody does.
 
 Who gets messages in an order by keys takes one from each block. Where a row is in each section
-follows from the table: so one message costs less than the verification of all sections. The block's
+follows from the table: so one message costs less than the verification of all sections. So does one
+column, for who asks a condition of all messages. The block's
 checksum was verified before; here it is seen that the sections fill the block, and that what is
 taken from them lies in them and is UTF-8.
 """
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from quire.errors import StoreCorrupt
 
 from .format import (
+    ALL_COLUMNS,
     FIXED_COLUMNS,
     HEADER_BYTES,
     STRING_COLUMNS,
@@ -36,6 +38,7 @@ _FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.item
 _BOUNDS = Struct("<ii").unpack_from
 _OFFSETS = np.dtype("<i4")
 _OFFSET_BYTES = _OFFSETS.itemsize
+_NONE_KNOWN = 0, Headers()
 
 
 def sections_of(columns: int, count: int) -> int:
@@ -56,9 +59,11 @@ def _offsets_of(columns: int) -> int:
 class Unread:
     """What is in a block: its bytes up to its end. `payload_at`: where the payloads begin."""
 
-    __slots__ = ("_columns", "_count", "_lengths", "_places", "is_asked", "payload_at", "view",
-                 "where")  # fmt: skip
+    __slots__ = ("_columns", "_count", "_known", "_lengths", "_places", "asked", "payload_at",
+                 "view", "where")  # fmt: skip
 
+    asked: int  # for this message alone; -1: for none
+    _known: tuple[int, Headers]  # columns that were asked for alone, and these
     _lengths: tuple[int, ...]  # of the sections
     _places: list[int]
 
@@ -66,7 +71,8 @@ class Unread:
         self, view: memoryview, columns: int, count: int, payload_at: int, where: str
     ) -> None:
         self.view, self.payload_at, self.where = view, payload_at, where
-        self.is_asked = False  # for one message
+        self.asked = -1
+        self._known = _NONE_KNOWN
         self._columns, self._count = columns, count
 
     def offsets(self, payload_bytes: int) -> NDArray[np.int32]:
@@ -77,11 +83,23 @@ class Unread:
         check_offsets(offsets, payload_bytes, self.where)
         return offsets
 
-    def headers(self) -> Headers:
-        """Of all messages, which have some."""
+    def headers(self, wanted: int = ALL_COLUMNS) -> Headers:
+        """Of all messages, which have some; or those of the columns that are wanted."""
         place = sections_of(self._columns, self._count)
         sections = self.view[: self.payload_at]
-        return read_headers(sections, self._columns, self._count, place, self.where)
+        return read_headers(sections, self._columns, self._count, place, self.where, wanted)
+
+    def column(self, column: int) -> Headers:
+        """A header column that is there, verified alone; and those that were asked for before."""
+        known, found = self._known
+        if known & column:
+            return found
+        more = self.headers(column)
+        more.fixed.update(found.fixed)
+        more.strings.update(found.strings)
+        more.attributes = more.attributes or found.attributes
+        self._known = known | column, more
+        return more
 
     def row(self, row: int, payload_bytes: int) -> tuple[bytes, dict[int, Any]]:
         """Its payload, and by column what its header says."""

@@ -84,7 +84,7 @@ class BlockColumns:
         column = _COLUMNS[name]
         if not block.columns & column:
             return NumberColumn.of_number(None if name in _TIMES else 0)
-        values = block.headers.fixed[column][self._start : self._stop].astype(np.int64)
+        values = block.headers_with(column).fixed[column][self._start : self._stop].astype(np.int64)
         return NumberColumn.of_exact(values, values != ABSENT_TIME if name in _TIMES else np.True_)
 
     def text(self, name: str) -> pa.Array | None:
@@ -121,11 +121,12 @@ class BlockColumns:
         return self._made[key]
 
     def _text(self, name: str) -> pa.Array:
-        strings = self._block.headers.strings[_COLUMNS[name]]
+        column = _COLUMNS[name]
+        strings = self._block.headers_with(column).strings[column]
         return text_array(strings.slice(self._start, self._stop))
 
     def _attribute(self, key: str) -> pa.Array | None:
-        attributes = self._block.headers.attributes
+        attributes = self._block.headers_with(_COLUMNS["attributes"]).attributes
         assert attributes is not None
         if self.count != self._block.count:
             attributes = attributes.slice(self._start, self._stop)

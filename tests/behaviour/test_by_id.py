@@ -95,6 +95,33 @@ def test_a_message_is_removed(store: AnyStore, kind: str) -> None:
     assert store.get_many("q").payloads() == [b"0", b"2", b"3", b"4", b"5"]
 
 
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_removal_that_is_rolled_back_is_no_delivery(store: AnyStore, kind: str) -> None:
+    """Beside gets, before and behind it, which are."""
+    ids = filled(store, kind, 4)
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[0]) is not None
+        assert txn.remove("q", ids[1])
+        assert txn.get("q", id=ids[2]) is not None
+        assert txn.remove("q", ids[3])
+        txn.rollback()
+    counts = [(each.id, each.delivery_count) for each in store.get_many("q")]
+    assert sorted(counts) == [(ids[0], 2), (ids[1], 1), (ids[2], 2), (ids[3], 1)]
+
+
+def test_a_removal_that_is_rolled_back_has_not_failed(store: AnyStore) -> None:
+    """So it comes at once, where what was got comes later."""
+    store.create_queue("q", retry={"delay": 3600})
+    ids = [store.put("q", b"%d" % n) for n in range(3)]
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[0]) is not None
+        assert txn.remove("q", ids[1])
+        txn.rollback()
+    assert [(each.id, each.delivery_count) for each in store.get_many("q")] == [
+        *((ids[1], 1), (ids[2], 1)),
+    ]
+
+
 def test_what_is_not_due_yet_is_removed_but_not_got(store: AnyStore) -> None:
     """A get is a delivery, for which it is too early."""
     store.create_queue("q", timed=True)

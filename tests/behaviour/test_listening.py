@@ -339,6 +339,28 @@ def test_removals_of_a_subscription(store: AnyStore) -> None:
     assert silent(listeners["b"])
 
 
+def test_removals_of_a_subscription_with_a_selector(store: AnyStore, owner: Store) -> None:
+    """What it does not ask for has not left it, be it passed by before or between what was got."""
+    store.create_queue("t", kind="topic")
+    store.subscribe("t", "all")
+    store.subscribe("t", "red", where="colour = 'red'")
+    red = store.listeners.add("t/red", on="removal")
+    late = store.listeners.add("t/red", on="removal", where="n > 3")
+    ids = [
+        store.put("t", b"m", attributes={"colour": "red" if n % 2 else "blue", "n": str(n)})
+        for n in range(6)
+    ]
+    eventually(lambda: [each.pending for each in owner.subscriptions("t")] == [6, 3])
+    assert silent(red)
+    assert [each.id for each in store.get_many("t/red", 2)] == ids[1:4:2]
+    assert told(red, 2) == ids[1:4:2]
+    assert silent(late)
+    assert store.get("t/red", id=ids[5]) is not None
+    assert store.get_many("t/all").payloads() == [b"m"] * 6
+    assert told(red, 1) == told(late, 1) == ids[5:]
+    assert silent(red)
+
+
 def test_a_subscription_that_was_moved_back(store: AnyStore) -> None:
     """What it reads again leaves it again, and is told again."""
     store.create_queue("news", kind="topic", keep_forever=True)

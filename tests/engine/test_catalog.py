@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from quire import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
+from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.state.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.errors import InvalidArgument, QueueExists, StoreCorrupt, StoreVersion
 from quire.journal import pack_record
@@ -187,6 +189,30 @@ def test_what_a_newer_release_wrote_is_refused(what: str) -> None:
     if what == "entry":
         listed = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
         assert listed[-1]["changes"][0]["type"] == "link"
+
+
+@pytest.mark.promise(10)
+def test_what_an_earlier_release_would_pass_over_it_refuses(sim_store: Store) -> None:
+    """A selector of a subscription: by the record's kind, and by the checkpoint's version."""
+
+    def written() -> tuple[str, int]:
+        env = sim_store._env
+        listed = [as_json(each) for each in dump(sim_store.path, env=env, journal=True)]
+        names = [each["name"] for each in listed if each["item"] == "record"]
+        sim_store.admin.checkpoint()
+        lsn = list_checkpoints(env, f"{sim_store.path}/checkpoint")[-1]
+        [version] = struct.unpack_from(
+            "<H", read_checkpoint(env, f"{sim_store.path}/checkpoint", lsn).data, 12
+        )
+        return [name for name in names if name.startswith("CATALOG")][-1], version
+
+    sim_store.create_queue("topic", kind="topic")
+    sim_store.subscribe("topic", "all")
+    assert written() == ("CATALOG", format.CHECKPOINT_VERSION)
+    sim_store.subscribe("topic", "red", where="colour = 'red'")
+    assert written() == ("CATALOG_MORE", format.VERSION_OF_CATALOG_MORE)
+    sim_store.unsubscribe("topic", "red")
+    assert written() == ("CATALOG", format.CHECKPOINT_VERSION)
 
 
 CONTRADICTIONS = {

@@ -18,6 +18,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-states.tar.gz states
     python tests/formats/make_store.py tests/formats/store-v5-sections.tar.gz sections
     python tests/formats/make_store.py tests/formats/store-v7-failures.tar.gz failures
+    python tests/formats/make_store.py tests/formats/store-v8-selectors.tar.gz selectors
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -32,6 +33,8 @@ with `sections` records of each kind have further sections, and blocks in data f
 checkpoint and in the journal; messages were handed out and counted;
 with `failures` messages come later, and the first of a sequence are read, in the checkpoint and in
 the journal;
+with `selectors` subscriptions ask for a part, a queue has an index, messages were removed by their
+ids, and somebody listens under a name, in the checkpoint and in the journal;
 with `streams` messages are streamed, in the checkpoint, in the journal and of a prepared put;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
@@ -379,6 +382,33 @@ def fill_failures(store: Store) -> None:
             store.admin.checkpoint()
 
 
+def fill_selectors(store: Store) -> None:
+    """What subscriptions pass by is read; of an indexed queue messages are gone by their ids."""
+    store.create_queue("asked", kind="topic")
+    store.create_queue("found", kind="work", indexed=["colour", "sender"])
+    store.subscribe("asked", "red", where="colour = 'red'")
+    store.subscribe("asked", "all")
+    store.listeners.add("found", name="hears", where="colour = 'red'", group=1).close()
+    for turn in range(2):
+        for number in range(4):
+            pairs = {"colour": "blue" if number % 2 else "red"}
+            store.put("asked", b"%d.%d" % (turn, number), attributes=pairs, group=number % 3)
+            store.put("found", b"%d.%d" % (turn, number), attributes=pairs, group=number % 3)
+        store._maintenance.step()
+        assert store.get("asked/red") is not None
+        with store.transaction() as txn:
+            assert txn.remove("found", txn.describe("found", where="colour = 'blue'")[0].id)
+        listener = store.listeners.add("found", name="hears", where="colour = 'red'", group=1)
+        assert listener.get(0) is not None
+        if turn:
+            listener.close()
+            continue
+        assert listener.get(0) is None
+        listener.close()
+        store.admin.checkpoint()
+        store.subscribe("asked", "late", where="colour <> 'red' OR JMSPriority > 0")
+
+
 def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")
@@ -417,6 +447,7 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
     "states": fill_states,
     "sections": fill_sections,
     "failures": fill_failures,
+    "selectors": fill_selectors,
 }
 
 

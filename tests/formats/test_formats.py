@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from quire import Template
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import KeyHeld, QueueDisabled
 from quire.ltds import Compression, LtdsReader, codec_named, list_ids
+from tests.kit.messages import payloads_in
 
 ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
 
@@ -43,6 +45,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-states.tar.gz",
         "store-v5-sections.tar.gz",
         "store-v7-failures.tar.gz",
+        "store-v8-selectors.tar.gz",
     }
 
 
@@ -88,6 +91,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["stepped", "taken"] * ("states" in archive.name)
         late += ["counted", "parts"] * ("sections" in archive.name)
         late += ["failed", "numbered"] * ("failures" in archive.name)
+        late += ["asked", "found"] * ("selectors" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -473,3 +477,39 @@ def test_failures_of_a_released_format(tmp_path: Path) -> None:
             assert [list(s.numbers.values()) for s in numbered.ring] == [[3]]
             assert store.admin.verify().findings == []
             store.admin.checkpoint()
+
+
+@pytest.mark.promise(8, 10)
+def test_selectors_of_a_released_format(tmp_path: Path) -> None:
+    """Who asks for a part has that, what was found is gone, and a listener's place is kept."""
+    with tarfile.open(Path(__file__).parent / "store-v8-selectors.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            store._maintenance.step()
+            assert {each.name: each.where for each in store.subscriptions("asked")} == {
+                "all": None,
+                "late": "colour <> 'red' OR JMSPriority > 0",
+                "red": "colour = 'red'",
+            }
+            assert [payloads_in(store, f"asked/{each}") for each in ("red", "late")] == [
+                *([b"1.0", b"1.2"], [b"0.1", b"0.3", b"1.1", b"1.3"]),
+            ]
+            assert len(payloads_in(store, "asked/all")) == 8
+            assert store.queue("found").indexed == ("colour", "sender")
+            left = [b"0.0", b"0.2", b"1.0", b"1.1", b"1.2", b"1.3"]
+            assert payloads_in(store, "found") == left
+            with store.transaction() as txn:
+                blue = Template(attributes={"colour": "blue"})
+                assert txn.read_many("found", where=blue).payloads() == [b"1.1", b"1.3"]
+            assert [each.name for each in store.listeners.list()] == ["hears"]
+            with store.listeners.add(
+                "found", name="hears", where="colour = 'red'", group=1
+            ) as listener:
+                notice = listener.get(0)  # told once more: nobody has said that it was done with
+                assert notice is not None
+                with store.transaction() as txn:
+                    heard = [txn.read("found", id=each) for each in notice.ids]
+            assert [each.payload for each in heard if each is not None] == [b"1.0"]
+            store.admin.checkpoint()
+            assert store.admin.verify().findings == []

@@ -3,3 +3,9 @@
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+def check(holds: bool, words: str) -> None:
+    """Raise Violation with these words where it does not hold."""
+    if not holds:
+        raise Violation(words)

@@ -31,7 +31,7 @@ import quire.engine  # now, and not in each worker
 import quire.remote.ownership.elected_store
 import quire.remote.ownership.election
 from quire.errors import ConnectionLost, OutcomeUnknown
-from tests.kit.violation import Violation
+from tests.kit.violation import Violation, check
 
 __all__ = [
     "OPTIONS",
@@ -242,27 +242,22 @@ def reconcile(events: Iterable[Event], found: Found) -> Counter[str]:
     parts: dict[str, set[str]] = {}
     for message, count in found.messages.items():
         name, _, part = message.partition(" ")
-        _check(count == 1, f"{message} was put {count} times")
-        _check(name in outcomes, f"{message} is nobody's")
+        check(count == 1, f"{message} was put {count} times")
+        check(name in outcomes, f"{message} is nobody's")
         parts.setdefault(name, set()).add(part)
     for name, there in parts.items():
         wanted = int(next(iter(there)).partition("/")[2])
-        _check(len(there) == wanted, f"of {name} only {sorted(there)} is there")
+        check(len(there) == wanted, f"of {name} only {sorted(there)} is there")
     taken = Counter(message for receipt in found.receipts.values() for message in receipt)
     for message, count in taken.items():
-        _check(count == 1, f"{message} was taken {count} times")
-    _check(taken + found.left == found.messages, "taken and left is not what was put")
+        check(count == 1, f"{message} was taken {count} times")
+    check(taken + found.left == found.messages, "taken and left is not what was put")
     for name, outcome in outcomes.items():
         is_there = name in parts or name in found.receipts
-        _check(is_there or outcome != "done", f"{name} was acknowledged, and is not there")
-        _check(not is_there or outcome != "refused", f"{name} was refused, and is there")
-        _check(outcome != "doubt" or name not in keyed, f"{name} is in doubt despite the ledger")
+        check(is_there or outcome != "done", f"{name} was acknowledged, and is not there")
+        check(not is_there or outcome != "refused", f"{name} was refused, and is there")
+        check(outcome != "doubt" or name not in keyed, f"{name} is in doubt despite the ledger")
     return Counter(outcomes.values())
-
-
-def _check(holds: bool, words: str) -> None:
-    if not holds:
-        raise Violation(words)
 
 
 def take_over_times(events: list[Event], ends: Iterable[tuple[float, int]]) -> list[float]:

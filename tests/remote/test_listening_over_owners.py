@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.kit.actors import OPTIONS, Actor, joined_elected, owner_with_work
 from tests.kit.children import Child
 from tests.kit.violation import Violation
 from tests.kit.waiting import SECONDS, eventually
+from tests.remote.told import Told, reconcile, told_in
 
 ENDS: dict[str, Callable[[Actor], None]] = {"closes": Actor.end, "is killed": Actor.kill}
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
@@ -230,39 +230,6 @@ LISTENERS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
-class Told:
-    """What a listener was told, over all of its processes."""
-
-    ids: set[int] = field(default_factory=set)
-    missed: int = 0
-
-
-def told_in(log: Path) -> dict[str, Told]:
-    """By listener; the last line of a process that was killed may be a part of one."""
-    found = {name: Told() for name in LISTENERS}
-    for line in log.read_text().splitlines(keepends=True):
-        name, *numbers = line.split() or [""]
-        if line.endswith("\n") and name in found and numbers:
-            found[name].missed += int(numbers[0])
-            found[name].ids |= {int(each) for each in numbers[1:]}
-    return found
-
-
-def reconcile(told: Told, committed: set[int], others: set[int]) -> None:
-    """All that fits was told, or is among what was missed; nothing that was never committed.
-
-    `others`: what is committed and does not fit.
-    """
-    if told.ids - committed:
-        raise Violation(f"told and not committed, or not fitting: {told.ids - committed}")
-    lost = len(committed - told.ids) - told.missed
-    if lost > 0:
-        raise Violation(f"{lost} of {len(committed)} were neither told nor counted as missed")
-    if not committed - told.ids and told.missed > len(committed | others):
-        raise Violation(f"{told.missed} are said to be missed, of {len(committed | others)}")
-
-
 class Processes:
     """Two that put and get, and one that listens; each may be killed, and begins again."""
 
@@ -333,7 +300,7 @@ def test_kills(processes: Processes, store_path: str, tmp_path: Path, rng: rando
                     print(name, notice.missed, *notice.ids, file=file)
         report = store.admin.verify()
         assert report.ok, report.findings
-    told = told_in(log)
+    told = told_in(log, LISTENERS)
     assert len(every) > 50
     assert len(left) > 20
     assert told["all"].missed == 0
