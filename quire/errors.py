@@ -20,6 +20,7 @@
     │   ├── LockTimeout (TimeoutError)          another transaction has the message that was asked for by its id
     │   ├── Deadlock (TransactionError)         transactions wait for each other; this one was rolled back
     │   ├── AlreadyCommitted (TransactionError)  the ledger holds this key with this or a later version
+    │   ├── OutboxMismatch                      an outbox and its store do not follow from each other
     │   ├── StateConflict (TransactionError)    a value of the state that it has read was changed meanwhile
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
     ├── NoRoom                            what does not fit
@@ -187,6 +188,10 @@ class Deadlock(Conflict, TransactionError):
 
 class StateConflict(Conflict, TransactionError):
     """Another transaction has changed a value of the state that this one has read: begin again."""
+
+
+class OutboxMismatch(Conflict):
+    """A database's outbox and the store do not follow from each other: one is an older copy."""
 
 
 class TransactionTimeout(TransactionError, TimeoutError):
