@@ -234,7 +234,7 @@ def test_what_cannot_be_a_message_is_refused_at_once(
         assert outbox.info(connection).waiting == 0
 
 
-def test_names_of_tables_and_connections(plain: Begin) -> None:
+def test_names_of_tables_and_connections(store: Any, plain: Begin) -> None:
     """What could be anything else in a statement is refused; so is what is no connection."""
     for name in ("", "Quire", "a b", "a;--", "x" * 41, 3):
         with pytest.raises(quire.InvalidArgument, match="table"):
@@ -242,8 +242,10 @@ def test_names_of_tables_and_connections(plain: Begin) -> None:
     for connection in (None, "app.db", object()):
         with pytest.raises(quire.InvalidArgument, match="connection"):
             Outbox().put(connection, "work", b"1")
-    with pytest.raises(quire.InvalidArgument, match="begin"):
+    with pytest.raises(quire.InvalidArgument, match="store"):
         Relay(None, Outbox(), plain)  # type: ignore[arg-type]
+    with pytest.raises(quire.InvalidArgument, match="begin"):
+        Relay(store, Outbox(), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [0, 1001])
