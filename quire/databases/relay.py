@@ -116,7 +116,8 @@ class Relay:
 
         What passes by itself is tried again, after longer and longer pauses, and logged
         (`quire.databases`): a queue is full or stopped, the owner or the database is away. Raises
-        StoreFailed, StoreClosed, OutboxMismatch, and what else the database raises.
+        StoreFailed, StoreClosed, OutboxMismatch, and what else the database raises; at the first
+        look whatever that does, as there may be no tables.
         """
         check_timeout(poll)
         pause = FIRST_PAUSE_SECONDS
@@ -125,7 +126,7 @@ class Relay:
             try:
                 moved = self.step()
             except Exception as error:
-                if not _passes(error):
+                if self._outbox_id is None or not _passes(error):
                     raise
                 _log.warning("the outbox waits: %s: %s", type(error).__name__, error)
                 self._woken.wait(pause)

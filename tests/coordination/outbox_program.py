@@ -61,9 +61,10 @@ class Steps:
     def watch(self) -> None:
         """Have the statements and commits of this process be steps."""
         for kind in (statements._ByCursor, statements._BySqlalchemy):
-            kind._run = self.around(kind._run)  # type: ignore[attr-defined]
-            kind.change_many = self.around(kind.change_many)  # type: ignore[method-assign]
-        EmbeddedTransaction.commit = self.around(EmbeddedTransaction.commit)  # type: ignore[method-assign]
+            for name in ("_run", "change_many"):
+                setattr(kind, name, self.around(getattr(kind, name)))
+        commit = self.around(EmbeddedTransaction.commit)
+        EmbeddedTransaction.commit = commit  # type: ignore[method-assign]
 
     def watched(self, begin: Begin) -> Begin:
         """Transactions around whose commit is a step."""

@@ -46,12 +46,16 @@ class Shop:
     count: int = 0
     seen: list[str] = field(default_factory=list)
 
+    def name(self) -> str:
+        """Of another writer."""
+        self.count += 1
+        return f"w{self.count}"
+
     @contextmanager
     def process(self, role: str, die_at: int) -> Iterator[Child]:
         """A process, when it has begun."""
-        self.count += 1
         with child(
-            DIE, role, self.path, self.form, self.target, str(die_at), f"w{self.count}"
+            DIE, role, self.path, self.form, self.target, str(die_at), self.name()
         ) as started:
             assert started.line() == "begun"
             yield started
@@ -124,7 +128,7 @@ def kill_outbox(shop: Shop, rng: random.Random, count: int) -> int:
     for n in range(count):
         role = ("write", "relay")[n % 2]
         if role == "relay":
-            write(shop.begin, f"m{n}")
+            write(shop.begin, shop.name())
         died += shop.dies(role, rng.randint(1, STEPS[role]))
         if rng.random() < 0.7:  # else the next one finds what this one has left
             with quire.open(shop.path, **OPTIONS) as store:
@@ -138,8 +142,8 @@ def kill_outbox(shop: Shop, rng: random.Random, count: int) -> int:
 def kill_inbox(shop: Shop, rng: random.Random, count: int) -> int:
     """Kill consumers at their steps, and look; how many have died."""
     died = 0
-    for n in range(count):
-        write(shop.begin, f"m{n}")
+    for _ in range(count):
+        write(shop.begin, shop.name())
         with quire.open(shop.path, **OPTIONS) as store:
             relay(store, shop.begin)
         died += shop.dies("consume", rng.randint(1, STEPS["consume"]))
@@ -177,7 +181,7 @@ def test_a_hundred_that_die_at_their_steps(shop: Shop, rng: random.Random, side:
 
 def kill_owners(shop: Shop, rng: random.Random, count: int) -> None:
     """Kill the owner that a relay, or a consumer, has joined, at random moments."""
-    for n in range(count):
+    for _ in range(count):
         with ExitStack() as stack:
             owner = stack.enter_context(child(OWNER, shop.path))
             assert owner.line() == "owner"
@@ -189,7 +193,7 @@ def kill_owners(shop: Shop, rng: random.Random, count: int) -> None:
             timer = threading.Timer(rng.random() * 0.1, owner.kill)
             timer.start()
             try:
-                write(shop.begin, f"o{n}")
+                write(shop.begin, shop.name())
                 timer.join(SECONDS)
                 moves.wake()
                 eventually(lambda: waiting(shop) == 0)
@@ -230,7 +234,7 @@ def test_thirty_owners_that_are_killed(shop: Shop, rng: random.Random) -> None:
 # Canaries -------------------------------------------------------------------------------------
 
 
-def test_a_relay_that_notes_nothing_is_caught(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relay_that_notes_nothing_is_caught(shop: Shop) -> None:
     """It puts, and dies before it has deleted."""
     write(shop.begin, "w")
     with quire.open(shop.path, **OPTIONS) as store:
@@ -248,6 +252,7 @@ def test_an_inbox_that_notes_nothing_is_caught(shop: Shop, monkeypatch: pytest.M
         relay(store, shop.begin)
         with store.transaction() as transaction:
             message = transaction.get("orders")
+            assert message is not None
             Inbox().handles("orders", shop.begin)(
                 lambda message, connection: statements_of(connection).change(
                     "INSERT INTO effect VALUES (:entry)", entry=message.payload.decode()
