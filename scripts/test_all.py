@@ -1,7 +1,8 @@
 """Run the checks and all tests but the slow ones, in parts, all at the same time.
 
 Each part is a process. One of the parts after another would leave processors idle for most of the
-time. What a part says is shown when it has ended.
+time. What a part says is shown when it has ended,
+and what has failed in any of them once more at the end.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
 of the time of a small test is the file system's. Those of the engine and its parts are on the disk.
@@ -86,6 +87,7 @@ def main() -> int:
 def run_all(parts: dict[str, list[str]]) -> int:
     """All at once; 0 if they passed."""
     failed = 0
+    failures: list[str] = []
     with ThreadPoolExecutor(len(parts)) as pool:
         running = {pool.submit(run, command): name for name, command in parts.items()}
         for part in as_completed(running):
@@ -94,6 +96,10 @@ def run_all(parts: dict[str, list[str]]) -> int:
             print(f"\n{running[part].capitalize()}, {minutes:.1f} minutes:\n", flush=True)
             sys.stdout.buffer.write(said)
             sys.stdout.flush()
+            lines = said.decode(errors="replace").splitlines()
+            failures += [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    if failures:
+        print("\nWhat has failed in all:\n", *failures, sep="\n", flush=True)
     return 1 if failed else 0
 
 
