@@ -10,12 +10,12 @@ batch that was moved last, the last of its rows that is done with, and which of 
 | N, and none is left | all of it is in the store | its rows are deleted, N + 1 is planned |
 | anything else | one of the two is an older copy | OutboxMismatch |
 
-- OB1: a batch is planned, and its plan committed, before any of it is put. That commit is made
+- OX1: a batch is planned, and its plan committed, before any of it is put. That commit is made
   durable, and with it, as databases write one log, all that the plan names: what is in a queue is
   never gone from the database that it came from.
-- OB2: a row is deleted only when the store tells that it is done with, and a batch is planned only
+- OX2: a row is deleted only when the store tells that it is done with, and a batch is planned only
   when the one before it is. So no row is ever in two batches, whatever died in between.
-- OB3: a plan names rows that are there, one by one (as ranges of ids without a gap), the lowest
+- OX3: a plan names rows that are there, one by one (as ranges of ids without a gap), the lowest
   first. What commits later with an id below is in a later plan: it is not passed over.
 """
 
@@ -29,11 +29,11 @@ from typing import Any, Final, NamedTuple
 
 from quire.env import Env
 from quire.errors import OutboxMismatch, StateConflict
-from quire.limits import RELAY_BATCH_BYTES
 
+from .limits import RELAY_BATCH_BYTES
 from .statements import Statements
 
-Ranges = tuple[tuple[int, int], ...]  # first and last id of each
+RowRanges = tuple[tuple[int, int], ...]  # first and last id of each
 
 
 class OutboxRow(NamedTuple):
@@ -68,7 +68,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OutboxBatch:
     """A batch that is planned, as far as it is not done with."""
 
     number: int
@@ -97,7 +97,9 @@ class BatchPlan:
             found = statements.rows(f"SELECT outbox_id FROM {self._table}_relay")
         return str(found[0][0])
 
-    def next(self, statements: Statements, outbox_id: str, progress: Progress) -> Batch | None:
+    def next(
+        self, statements: Statements, outbox_id: str, progress: Progress
+    ) -> OutboxBatch | None:
         """The batch that is to be put; None: nothing waits.
 
         `progress` was read before. Raises OutboxMismatch where the two do not follow from each
@@ -132,9 +134,9 @@ class BatchPlan:
                 last=last,
             )
         )
-        return Batch(number, last_id, rows)
+        return OutboxBatch(number, last_id, rows)
 
-    def _planned(self, statements: Statements, outbox_id: str) -> tuple[int, Ranges]:
+    def _planned(self, statements: Statements, outbox_id: str) -> tuple[int, RowRanges]:
         found = statements.rows(
             f"SELECT batch, planned FROM {self._table}_relay WHERE outbox_id = :id", id=outbox_id
         )
@@ -149,7 +151,7 @@ class BatchPlan:
         return bool(statements.rows(f"SELECT 1 FROM {self._table} WHERE refused IS NULL LIMIT 1"))
 
     def _lock(self, statements: Statements, outbox_id: str, number: int) -> None:
-        """From here on no other relay goes on; and the commit that follows is durable (OB1)."""
+        """From here on no other relay goes on; and the commit that follows is durable (OX1)."""
         if statements.dialect == "postgresql":
             statements.change("SET LOCAL synchronous_commit = on")
         locked = statements.change(
@@ -161,8 +163,8 @@ class BatchPlan:
         if locked != 1:
             raise StateConflict(f"another relay of {self._table} has gone on: look again")
 
-    def _finish(self, statements: Statements, planned: Ranges, progress: Progress) -> None:
-        """Delete what is in the store, keep what was refused (OB2)."""
+    def _finish(self, statements: Statements, planned: RowRanges, progress: Progress) -> None:
+        """Delete what is in the store, keep what was refused (OX2)."""
         if not planned:
             return
         statements.change_many(
@@ -174,7 +176,7 @@ class BatchPlan:
             [{"first": first, "last": last} for first, last in planned],
         )
 
-    def _plan(self, statements: Statements, number: int) -> tuple[int, Ranges]:
+    def _plan(self, statements: Statements, number: int) -> tuple[int, RowRanges]:
         """The next batch, of what is there now."""
         ids: list[int] = []
         left = RELAY_BATCH_BYTES
@@ -205,7 +207,7 @@ class BatchPlan:
         )
 
 
-def ranges_of(ids: Sequence[int]) -> Ranges:
+def ranges_of(ids: Sequence[int]) -> RowRanges:
     """Ascending ids as ranges without a gap."""
     if not ids:
         return ()

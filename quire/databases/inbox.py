@@ -6,10 +6,10 @@ commit of the transaction that has got it, after that.
 
 - IB1: a message is its source, its id, and the time of its commit. A store that goes on from an
   older copy gives ids again, but no times: what it commits is new.
-- IB2: what is cleaned up was read, durably, by all that the store tells; and what is as old as it
+- What is cleaned up was read, durably, by all that the store tells; and what is as old as it
   counts as handled from then on (`low_us`). So a consumer that was lost long ago, and goes on with
   a message that others have handled, finds that.
-- IB3: where IB2's bound moves while a consumer handles a message, one waits for the other: both
+- IB3: where that bound moves while a consumer handles a message, one waits for the other: both
   lock the source's row.
 """
 
@@ -23,10 +23,10 @@ from quire.arguments import check_source, split_source
 from quire.callbacks import check_done, check_function
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, SubscriptionNotFound
-from quire.limits import INBOX_KEEP_SECONDS
 from quire.messages.message import Message
 from quire.moments import Duration, seconds_of
 
+from .limits import INBOX_KEEP_SECONDS
 from .statements import Begin, Dialect, Statements, check_table, statements_of
 from .tables import INBOX_TABLES, create, ddl, sqlalchemy_tables
 

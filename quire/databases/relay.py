@@ -3,9 +3,9 @@
 What it has moved is a value in the store's state, set by the transaction that puts the messages.
 That transaction has read the value before, and so does not commit once another relay has gone on.
 
-- RL1: any number of relays may run, in any processes, and die at any step: of each message one put
+- Any number of relays may run, in any processes, and die at any step: of each message one put
   commits. What tells so is never forgotten, other than request ids are.
-- RL2: messages are put in the order of their rows. Those of one transaction are in the order of
+- Messages are put in the order of their rows. Those of one transaction are in the order of
   their puts; what was committed before another transaction put its first message is before that.
 - RL3: what a queue does not take for what it is (there is no such queue, it does not obey an
   option) does not stop the others: it stays in the outbox with the reason. What there is no room
@@ -35,16 +35,11 @@ from quire.errors import (
     StateConflict,
     TransactionError,
 )
-from quire.limits import (
-    FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
-    RELAY_BATCH_MESSAGES,
-    RELAY_POLL_SECONDS,
-    RELAY_REASON_CHARACTERS,
-)
+from quire.limits import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from quire.loggers import logger
 
-from .batch_plan import Batch, BatchPlan, OutboxRow, Progress
+from .batch_plan import BatchPlan, OutboxBatch, OutboxRow, Progress
+from .limits import RELAY_BATCH_MESSAGES, RELAY_POLL_SECONDS, RELAY_REASON_CHARACTERS
 from .outbox import Outbox
 from .statements import Begin, statements_of
 
@@ -147,7 +142,7 @@ class Relay:
 
     # Inside
 
-    def _next(self) -> tuple[str, bytes | None, Batch] | None:
+    def _next(self) -> tuple[str, bytes | None, OutboxBatch] | None:
         """The batch to be put, of which outbox, and the progress that it follows."""
         if self._outbox_id is None:
             with self._begin() as connection:
@@ -170,7 +165,7 @@ class Relay:
             else:
                 return None if batch is None else (name, value, batch)
 
-    def _put(self, name: str, value: bytes | None, batch: Batch) -> int:
+    def _put(self, name: str, value: bytes | None, batch: OutboxBatch) -> int:
         progress = Progress.of(value)
         if progress.batch != batch.number:
             progress = Progress(batch.number)

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from quire.limits import DATABASE_BUSY_SECONDS
-
+from .limits import DATABASE_BUSY_SECONDS
 from .statements import Begin
 
 

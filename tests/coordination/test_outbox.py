@@ -162,7 +162,7 @@ def test_the_step_that_died_between_put_and_delete(store: Any, begin: Begin) -> 
 def test_a_put_that_commits_late_is_not_passed_over(
     store: Any, cluster: Any, tmp_path: Path
 ) -> None:
-    """In PostgreSQL its row has an id below those that were moved already (OB3)."""
+    """In PostgreSQL its row has an id below those that were moved already (OX3)."""
     with database("psycopg", cluster.conninfo) as begin:
         with begin() as connection:
             connection.execute("DROP TABLE IF EXISTS late, late_relay")

@@ -102,8 +102,7 @@ COMMANDS: Final = (
         "move what programs put to an outbox in their own database",
         _relay,
         _relay_arguments,
-        "Until it is told to end (Ctrl-C, SIGTERM). A URL is one of SQLAlchemy, which the extra "
-        "`sqlalchemy` installs. Any number may run.\n\n"
+        "Until it is told to end (Ctrl-C, SIGTERM). A URL is one of SQLAlchemy.\n\n"
         "  quire relay shop.quire app.db\n"
         "  quire relay shop.quire postgresql+psycopg://me@host/app --drain",
     ),
