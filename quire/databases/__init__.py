@@ -9,11 +9,9 @@ PostgreSQL, by `sqlite3`, `psycopg`, SQLAlchemy or Django (see docs/databases.md
 from .inbox import Inbox
 from .outbox import Outbox, OutboxInfo, RefusedMessage
 from .relay import Relay
-from .statements import Begin
 from .transactions import database_of, sqlite_database
 
 __all__ = [
-    "Begin",
     "Inbox",
     "Outbox",
     "OutboxInfo",

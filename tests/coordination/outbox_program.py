@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import quire
-from quire.databases import Begin, Inbox, Outbox, Relay, statements
-from quire.databases.statements import statements_of
+from quire.databases import Inbox, Outbox, Relay, statements
+from quire.databases.statements import Begin, statements_of
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from tests.coordination.program_databases import database
 

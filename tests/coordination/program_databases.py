@@ -12,7 +12,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
 
-from quire.databases import Begin, sqlite_database
+from quire.databases import sqlite_database
+from quire.databases.statements import Begin
 
 __all__ = ["POSTGRESQL_FORMS", "SQLITE_FORMS", "database"]
 

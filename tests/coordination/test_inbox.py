@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire.databases import Begin, Inbox, sqlite_database
-from quire.databases.statements import statements_of
+from quire.databases import Inbox, sqlite_database
+from quire.databases.statements import Begin, statements_of
 from tests.coordination.program_databases import POSTGRESQL_FORMS, SQLITE_FORMS, database
 from tests.kit.waiting import SECONDS, eventually
 

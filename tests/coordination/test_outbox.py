@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import quire
-from quire.databases import Begin, Outbox, Relay, database_of, sqlite_database
+from quire.databases import Outbox, Relay, database_of, sqlite_database
 from quire.databases.relay import STATE
-from quire.databases.statements import statements_of
+from quire.databases.statements import Begin, statements_of
 from tests.coordination.program_databases import POSTGRESQL_FORMS, SQLITE_FORMS, database
 from tests.kit.limits import Limits
 from tests.kit.waiting import eventually

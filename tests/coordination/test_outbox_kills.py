@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire.databases import Begin, Inbox, Outbox, Relay
-from quire.databases.statements import statements_of
+from quire.databases import Inbox, Outbox, Relay
+from quire.databases.statements import Begin, statements_of
 from tests.coordination.outbox_program import DIE, OPTIONS, consume, relay, write
 from tests.coordination.program_databases import database
 from tests.kit.children import Child, child
