@@ -21,6 +21,7 @@
     │   ├── LockTimeout (TimeoutError)          another transaction has the message that was asked for by its id
     │   ├── Deadlock (TransactionError)         transactions wait for each other; this one was rolled back
     │   ├── AlreadyCommitted (TransactionError)  the ledger holds this key with this or a later version
+    │   ├── OutboxMismatch                      an outbox and its store do not follow from each other
     │   ├── StateConflict (TransactionError)    a value of the state that it has read was changed meanwhile
     │   │   └── SessionFenced                       a newer opening of the session has taken its place
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
@@ -210,6 +211,10 @@ class RequestFailed(QuireError):
 
 class RequestTimeout(QuireError, TimeoutError):
     """No reply has come in time. The request may be executed still, unless it expires before."""
+
+
+class OutboxMismatch(Conflict):
+    """A database's outbox and the store do not follow from each other: one is an older copy."""
 
 
 class TransactionTimeout(TransactionError, TimeoutError):

@@ -3,6 +3,7 @@
 | logger | tells of |
 |---|---|
 | `quire.callbacks` | callbacks of programs that raised, listeners that have ended |
+| `quire.databases` | messages of an outbox that were refused, and what a relay waits for |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |
 | `quire.recovery` | what an opening has cut off the journal's end |

@@ -1,4 +1,4 @@
-"""The examples of docs/two-phase-commit.md do what it says, also where it speaks of crashes."""
+"""The examples of two pages do what these say, also where they speak of crashes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 
 import quire
+from quire.databases import Inbox, Outbox
 from tests.coordination.postgres import Cluster
 from tests.source_tree import ROOT
 
 DOCUMENT = ROOT / "docs" / "two-phase-commit.md"
+DATABASES = ROOT / "docs" / "databases.md"
 
 
-def example(heading: str) -> tuple[str, list[str]]:
+def example(heading: str, document: Path = DOCUMENT) -> tuple[str, list[str]]:
     """The program under a heading, and the lines that it prints."""
     section = re.search(
         rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)",
-        DOCUMENT.read_text(),
+        document.read_text(),
         re.MULTILINE | re.DOTALL,
     )
     assert section is not None, f"no section {heading!r}"
@@ -109,3 +111,26 @@ def test_promise_2_the_row_decides_after_a_crash(
     assert (result.stdout.splitlines(), result.stderr) == ([f"{outcome} []", rows], "")
     with quire.open(str(tmp_path / "shop.quire")) as store:
         assert store.admin.verify().ok
+
+
+# Outbox and inbox --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heading", ["Put in your transaction", "A message's effect, once"])
+def test_the_examples_beside_a_database(tmp_path: Path, heading: str) -> None:
+    """Each is a program, and prints what the page says."""
+    program, printed = example(heading, DATABASES)
+    result = run(program, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == printed
+
+
+def test_the_tables_of_the_page() -> None:
+    """They are those that are made."""
+    told = re.search(r"^```sql\n(.*?)^```$", DATABASES.read_text(), re.MULTILINE | re.DOTALL)
+    assert told is not None
+    written = re.sub(r" *--.*", "", told[1]).split(";\n")
+    made = [*Outbox().ddl("postgresql"), *Inbox().ddl("postgresql")]
+    assert [text.strip() for text in written if text.strip()] == [
+        text.replace("IF NOT EXISTS ", "") for text in made
+    ]

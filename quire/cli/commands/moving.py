@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import Final
 
 from quire.cli.command import Command, ExitStatus
@@ -40,6 +41,39 @@ def _redrive(options: argparse.Namespace) -> int:
     return ExitStatus.DONE if done else ExitStatus.NOTHING
 
 
+def _relay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("database", metavar="DATABASE", help="a file of SQLite, or a URL")
+    parser.add_argument("--table", default="quire_outbox", metavar="NAME", help="the outbox")
+    parser.add_argument("--drain", action="store_true", help="end when nothing waits")
+
+
+def _relay(options: argparse.Namespace) -> None:
+    from quire.databases import Outbox, Relay, database_of
+    from quire.remote import told_to_end
+
+    with opened(options) as store:
+        relay = Relay(store, Outbox(options.table), database_of(options.database))
+        if options.drain:
+            moved = 0
+            while now := relay.step():
+                moved += now
+            print(f"{moved} messages moved")
+            return
+        with told_to_end() as end:
+
+            def stop() -> None:
+                end.wait()
+                relay.stop()
+
+            told = threading.Thread(target=stop)
+            told.start()
+            try:
+                relay.run()  # a signal's handler only sets the flag
+            finally:
+                end.set()
+                told.join()
+
+
 COMMANDS: Final = (
     Command(
         "move",
@@ -57,5 +91,14 @@ COMMANDS: Final = (
         "The exit status is 3 where there was none.\n\n"
         "  quire redrive shop.quire failed\n  quire redrive shop.quire failed -n 10 --to orders",
         calls=("admin.redrive",),
+    ),
+    Command(
+        "relay",
+        "move what programs put to an outbox in their own database",
+        _relay,
+        _relay_arguments,
+        "Until it is told to end (Ctrl-C, SIGTERM). A URL is one of SQLAlchemy.\n\n"
+        "  quire relay shop.quire app.db\n"
+        "  quire relay shop.quire postgresql+psycopg://me@host/app --drain",
     ),
 )
