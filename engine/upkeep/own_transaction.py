@@ -26,12 +26,16 @@ class OwnTransaction(EmbeddedTransaction):
     def commit(self, timeout: Duration | None = 0.0) -> None:
         super().commit(timeout)
 
+    def schema_of(self, queue: str) -> str | None:
+        """Of a typed queue, in words."""
+        return self._context.state.queue(queue).schema
+
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """Read to a position, as `read_to` does, for a subscription that has no name."""
         self.pass_over(queue, subscription, [(0, position)])
 
     def pass_over(self, queue: Queue, subscription: Subscription, runs: MessageRuns) -> None:
-        """Read these positions, of a subscription from which nobody takes."""
+        """Count what is not read of these positions as read with the commit."""
         passes = [(queue, subscription, start, end) for start, end in runs]
         self.getting(lambda gets: gets.passes.extend(passes))
 
