@@ -42,7 +42,7 @@ from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
-from quire.errors import Deadlock, QueueFull
+from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface.finding import (
     MessageKey,
     Seen,
