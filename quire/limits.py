@@ -438,8 +438,7 @@ NEVER_US = (1 << 63) - 1  # a time that does not come
 MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them
 LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 VOLATILE_RECORDS = 1024  # of a volatile queue's records, so many may be of messages that were read
-# A block of a volatile queue is in memory, and counts, until all of its messages were read: what is
-# put together is cut into blocks of so many bytes, so that a message that waits holds no more.
+# Blocks of volatile queues count until all of their messages were read: they are no larger.
 VOLATILE_BLOCK_BYTES = 64 << 10
 VOLATILE_BITS = 36  # an opening gives so many (2**36) ids and positions of volatile queues at most
 VOLATILE_IDS = 1 << 62  # ids of messages in volatile queues are above it: others never get there

@@ -144,10 +144,10 @@ class Workers:
 
         `source`: "queue", "queue/subscription", or a pattern as "orders.*", of all whose queues it
         gets in turn. `concurrency`: how many threads call it. With `max_messages` above 1 it is
-        given `Messages`, up to so many, in one transaction. `where`: only those that a selector or
-        a `Template` holds for, as for `Store.consume`. It has done its work when it returns: what
-        makes a coroutine or a generator is refused, and what returns one has failed. Raises
-        InvalidArgument.
+        given `Messages`, up to so many, in one transaction. `where`: only those of one queue that a
+        selector or a `Template` holds for, as for `Store.consume`. It has done its work when it
+        returns: what makes a coroutine or a generator is refused, and what returns one has failed.
+        Raises InvalidArgument.
         """
         task_of = HandlerTask.of(source, concurrency, max_messages, where)
 

@@ -32,7 +32,6 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.state.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.intervals import IntervalSet
 from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.messages.message import Message, plain_message
 
@@ -299,7 +298,7 @@ class Gets:
                 left = max(0, PURGED_RUNS - len(self.taken))
                 subscription.take_waiting(runs, most, left, end, among)
 
-        self._take(queue, {subscription: runs}, choose)
+        self.take_by(queue, {subscription: runs}, choose)
         return runs
 
     def oldest(
@@ -323,27 +322,8 @@ class Gets:
                     own += each.take_part(start, end)
                 found.append((start, end))
 
-        self._take(queue, taken, choose)
+        self.take_by(queue, taken, choose)
         return found
-
-    def superseded(self, queue: Queue, runs: list[tuple[int, int]]) -> int:
-        """Take what is not read of these positions, of each subscription, but what somebody holds.
-
-        How many messages, each counted once for each that takes it.
-        """
-        taken: Taking = {each: [] for each in queue.readers()}
-
-        def choose() -> None:
-            for each, own in taken.items():
-                if queue.dropped or each.removed or each.seeker is not None:
-                    continue
-                for start, end in runs:
-                    held = IntervalSet.from_list(each.held_in(start, end))
-                    for lo, hi in held.gaps(start, end):
-                        own += each.take_part(lo, hi)
-
-        self._take(queue, taken, choose)
-        return sum(hi - lo for own in taken.values() for lo, hi in own)
 
     def chosen(self, queue: Queue, subscription: Subscription, positions: list[int]) -> list[int]:
         """Take these ascending positions, wherever they stand in the order; those it has taken.
@@ -361,10 +341,10 @@ class Gets:
                 if subscription.may_pick(position):
                     runs += subscription.take_part(position, position + 1)
 
-        self._take(queue, {subscription: runs}, choose)
+        self.take_by(queue, {subscription: runs}, choose)
         return [lo for lo, _ in runs]
 
-    def _take(self, queue: Queue, taken: Taking, choose: Callable[[], None]) -> None:
+    def take_by(self, queue: Queue, taken: Taking, choose: Callable[[], None]) -> None:
         """Have `choose` add to `taken` what it takes under the lock, and deliver nothing of it."""
         self._is_counted = False
         try:

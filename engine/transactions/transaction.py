@@ -32,7 +32,6 @@ from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
-from quire.definitions.properties import check_waits
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.finding.candidates import Candidate
@@ -73,6 +72,7 @@ from .life import TransactionLife
 from .own_values import OwnValues
 from .puts import Puts
 from .streaming import StreamPut
+from .waiting_for_room import put_patience
 
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
@@ -105,7 +105,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             check_payload(payload)
         checked = None
         if timeout is not None:
-            timeout = self._patience(queue, timeout)
+            timeout = put_patience(self._context, queue, timeout)
         if options:
             checked = self._checked(options)
             if checked is not None:
@@ -151,7 +151,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if not is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
-        seconds = None if timeout is None else self._patience(queue, timeout)
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         known, checked = check_request_id(request_id), self._checked(options)
         return self.putting(
             lambda puts: puts.once(known, queue, partial(puts.row, queue, row, checked)), seconds
@@ -182,7 +182,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
-        seconds = None if timeout is None else self._patience(queue, timeout)
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
@@ -208,20 +208,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         """Begin to put one message chunk by chunk (see `TransactionCalls.put_writer`)."""
         checked = self._checked(fields, is_moved=is_moved)
         self._check_open()
-        seconds = None if timeout is None else self._patience(queue, timeout)
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         return StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
-
-    def _patience(self, queue: str, timeout: Duration) -> float:
-        """Seconds that a put says it waits for room, where the queue has puts wait.
-
-        Raises InvalidArgument, QueueNotFound.
-        """
-        seconds = check_timeout(timeout)
-        if seconds:
-            self._check_open()
-            config = self._context.state.queue(queue).config
-            check_waits(config.name, config.properties.overflow, seconds)
-        return seconds
 
     @call
     def if_open(self, action: Callable[[Puts], None]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from quire.arguments import check_timeout
 from quire.calls.uninterrupted import nested
-from quire.definitions.properties import WAIT
+from quire.definitions.properties import WAIT, check_waits
 from quire.engine.queues.queue import Queue
 from quire.errors import QueueFull
 from quire.limits import ROOM_TRIES
+from quire.moments import Duration
 
 from .context import Context
 
@@ -51,3 +53,15 @@ def patience(context: Context, full: QueueFull, seconds: float) -> float:
         raise full
     waits = queue.config.properties.overflow == WAIT and queue.space.may_admit(full)
     return seconds if waits else 0.0
+
+
+def put_patience(context: Context, queue: str, timeout: Duration) -> float:
+    """Seconds that a put says it waits for room, where the queue has puts wait.
+
+    Raises InvalidArgument, QueueNotFound.
+    """
+    seconds = check_timeout(timeout)
+    if seconds:
+        config = context.state.queue(queue).config
+        check_waits(config.name, config.properties.overflow, seconds)
+    return seconds

@@ -35,7 +35,7 @@ class OwnTransaction(EmbeddedTransaction):
         self.pass_over(queue, subscription, [(0, position)])
 
     def pass_over(self, queue: Queue, subscription: Subscription, runs: MessageRuns) -> None:
-        """Read these positions, of a subscription from which nobody takes."""
+        """Count what is not read of these positions as read with the commit."""
         passes = [(queue, subscription, start, end) for start, end in runs]
         self.getting(lambda gets: gets.passes.extend(passes))
 

@@ -25,11 +25,12 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import position_at
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.gets import Gets, Taking
 from quire.errors import QueueFull, QuireError
+from quire.intervals import IntervalSet
 from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED_RUNS
 
-from .own_transaction import OwnTransaction, pass_by
+from .own_transaction import MessageRuns, OwnTransaction, pass_by
 
 
 @dataclass(slots=True)
@@ -112,7 +113,7 @@ class Retention:
             passing = [run for part in latest.passing for run in keeper.done.gaps(*part)]
         for runs in latest.parts(PURGED_RUNS // len(queue.subscriptions) or 1):
             with OwnTransaction(self._context, "maintenance") as txn:
-                txn.getting(Gets.superseded, queue, runs)
+                txn.getting(_take_superseded, queue, runs)
                 txn.pass_over(queue, keeper, runs)
                 txn.commit()
         for at in range(0, len(passing), PURGED_RUNS):
@@ -233,3 +234,19 @@ class Retention:
             if not refs:
                 break
         return total, position
+
+
+def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
+    """Take what is not read of these positions, of each subscription, but what somebody holds."""
+    taken: Taking = {each: [] for each in queue.readers()}
+
+    def choose() -> None:
+        for each, own in taken.items():
+            if queue.dropped or each.removed or each.seeker is not None:
+                continue
+            for start, end in runs:
+                held = IntervalSet.from_list(each.held_in(start, end))
+                for lo, hi in held.gaps(start, end):
+                    own += each.take_part(lo, hi)
+
+    gets.take_by(queue, taken, choose)

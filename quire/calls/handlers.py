@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-from quire.arguments import check_concurrency, check_max_messages, check_sources
+from quire.arguments import check_concurrency, check_max_messages, check_source, check_sources
 from quire.definitions.retry import Retry, check_retry
 from quire.errors import (
     InvalidArgument,
@@ -58,7 +58,8 @@ class HandlerTask(NamedTuple):
         cls, source: object, concurrency: object, max_messages: object, where: object
     ) -> Callable[[Callable[[Any, Any], Any]], HandlerTask]:
         """What makes one of a handler. Raises InvalidArgument."""
-        checked, chosen = check_sources(source), check_selecting(where)
+        chosen = check_selecting(where)
+        checked = (check_sources if chosen is None else check_source)(source)
         check_concurrency(concurrency)
         most = check_max_messages(max_messages)
         return lambda handler: cls(checked, handler, cast(int, concurrency), most, chosen)

@@ -25,7 +25,14 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
-from quire.arguments import Acknowledge, check_ack, check_max_messages, check_sources, check_wait
+from quire.arguments import (
+    Acknowledge,
+    check_ack,
+    check_max_messages,
+    check_source,
+    check_sources,
+    check_wait,
+)
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import with_ack
 from quire.calls.errand import Errand
@@ -85,7 +92,8 @@ class ConsumerOptions(NamedTuple):
         """Raises InvalidArgument."""
         number, chosen = check_max_messages(max_messages), check_selecting(where)
         seconds, how = check_wait(timeout), check_ack(with_ack(ack))
-        return cls(check_sources(source), number, number == 1, seconds, how, where=chosen)
+        check = check_sources if chosen is None else check_source  # of one, to look at all
+        return cls(check(source), number, number == 1, seconds, how, where=chosen)
 
 
 class ConsumedMessages(NamedTuple):
