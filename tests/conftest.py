@@ -105,15 +105,11 @@ def pytest_terminal_summary(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse wrong promise numbers, allow for what PySpark leaves open, and what is drawn does."""
+    """Refuse wrong promise numbers, and allow for what PySpark leaves open."""
     for item in items:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
                 raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
-        if any(item.get_closest_marker(name) for name in ("crash", "fuzz", "spark")):
-            # What is drawn puts to topics in any order, also before anybody subscribes; and a graph
-            # makes its last outputs, which a test only browses.
-            item.add_marker(pytest.mark.filterwarnings("ignore::quire.errors.NobodyReads"))
         if item.get_closest_marker("spark"):
             # PySpark leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))

@@ -149,6 +149,7 @@ def test_a_rolled_back_put_leaves_its_queue_timed(store: AnyStore, clock: Clock)
 def test_rows_are_obeyed_or_refused(store: AnyStore) -> None:
     """Of a typed queue: by name, and by the columns of `_meta`."""
     store.create_queue("topic", kind="topic", schema="id bigint")
+    store.subscribe("topic", "s")
     store.create_queue("work", "work", schema="id bigint")
     table = pa.table({"id": [1, 2], "_meta": [{"priority": 0}, {"priority": 5}]})
     for queue in ("topic", "work"):
