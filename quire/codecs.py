@@ -28,10 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
-import pyarrow as pa
-
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
+from quire.libraries import pa
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
 

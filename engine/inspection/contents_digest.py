@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-import pyarrow as pa
-
 from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.checkpoints.snapshot import QueueSnapshot
 from quire.engine.queues.prepared_transactions import ref_of
@@ -28,6 +26,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.transactions.context import Context
+from quire.libraries import pa
 from quire.limits import CHUNK_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, Message
 from quire.messages.typed_message import TypedMessage

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pyarrow as pa
-
 from quire.arguments import count_of
 from quire.block import BlockBuilder
 from quire.block.header_columns import Headers
+from quire.libraries import pa
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,

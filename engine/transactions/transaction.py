@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
-import pyarrow as pa
-
 from quire.arguments import (
     Bytes,
     check_delay,
@@ -46,6 +44,7 @@ from quire.interface.finding import MessageKey, Where, check_key_of, first_of, w
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
+from quire.libraries import pa
 from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message import Message, check_message
 from quire.messages.message_fields import Fields, check_payload, with_moments

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import pyarrow as pa
-
 from quire.arguments import split_source
 from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, SETTABLE, Message, check_message
 from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
+from quire.libraries import np, pa
 from quire.limits import ARROW_CACHED_ROWS
 from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA
 
 from .format import ABSENT_TIME, Column
 from .header_columns import Attributes, Buffer, Headers, Strings, base_zero
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TIME = pa.timestamp("us", "UTC")
 _MAP = MESSAGE_SCHEMA.field("attributes").type

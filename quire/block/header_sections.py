@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from struct import unpack_from
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import StoreCorrupt
+from quire.libraries import np
 from quire.limits import MAX_STREAM_BYTES
 from quire.messages.payload_reader import Stream
 
@@ -21,6 +19,9 @@ from .format import (
     section_count,
 )
 from .header_columns import Attributes, Headers, Strings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:

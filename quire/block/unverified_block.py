@@ -12,12 +12,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import StoreCorrupt
+from quire.libraries import np
 
 from .format import (
     FIXED_COLUMNS,
@@ -30,6 +28,9 @@ from .format import (
 )
 from .header_columns import Headers
 from .header_sections import check_offsets, read_headers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _NUMBERS = {"<u2": Struct("<H"), "<i8": Struct("<q")}
 _FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.items()]

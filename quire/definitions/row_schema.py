@@ -28,9 +28,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NoReturn
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.limits import MAX_COLUMNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 
 META: Final = "_meta"

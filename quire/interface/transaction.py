@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, Unpack
 
-import pyarrow as pa
-
 from quire.arguments import Bytes
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import step
 from quire.definitions.retry import Retry
+from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId, MessageIds
 from quire.messages.payload_writer import PayloadWriter, Source

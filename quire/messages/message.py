@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-import pyarrow as pa
-
 from quire import codecs
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 
 from .payload_reader import PayloadReader, reader_of
 

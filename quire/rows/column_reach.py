@@ -10,9 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
+from quire.libraries import np, pa, pc
 from quire.limits import STATISTICS_COLUMNS, STATISTICS_ROWS, STATISTICS_TEXT
 
 _DTYPES = {
@@ -88,7 +86,6 @@ def _of_numbers(dtype: Any, array: pa.Array) -> tuple[Any, Any]:
 
 
 def _of_text(array: pa.Array) -> tuple[str | None, str | None]:
-    import pyarrow.compute as pc  # costs a second when it is not needed
 
     ends = pc.min_max(array)
     least, greatest = ends["min"].as_py(), ends["max"].as_py()

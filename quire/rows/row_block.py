@@ -8,11 +8,7 @@ RB2. Rows refer to the buffer, which must not change; nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block.arrow import header_arrays
 from quire.block.block import Block
@@ -40,6 +36,7 @@ from quire.block.single_block import seal
 from quire.checksum import checksum
 from quire.definitions.row_schema import META, is_part, nulls, schema_of_words
 from quire.errors import InvalidArgument, StoreCorrupt
+from quire.libraries import np, pa
 from quire.limits import MAX_BLOCK_BYTES, ROWS_COLUMN_BYTES, ROWS_OBJECT_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, Message
 from quire.messages.typed_message import TypedMessage
@@ -48,6 +45,9 @@ from .column_reach import Reach, read_statistics, statistics_of
 from .column_sums import column_sums
 from .row_bytes import row_bytes
 from .row_check import check_column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 META_FIELDS = tuple(field for field in MESSAGE_SCHEMA if field.name != "payload")
 """What the column `_meta` has of each message."""

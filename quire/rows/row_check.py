@@ -6,8 +6,7 @@ RCH1. What is accepted Arrow's full check would accept too: buffers that are lar
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
+from quire.libraries import np, pa
 
 _NOT_ASCII = np.uint64(0x8080808080808080)
 

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument
+from quire.libraries import pa, pc
 from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
 
 _TOKEN: Final = re.compile(
@@ -85,7 +84,6 @@ class Compared:
 
     def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
-        import pyarrow.compute as pc
 
         array, scalar = columns(self.column), self.scalar
         if isinstance(scalar, pa.DoubleScalar) and pa.types.is_integer(array.type):
@@ -167,7 +165,6 @@ class Both:
 
     def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
-        import pyarrow.compute as pc
 
         join = pc.and_kleene if self.is_and else pc.or_kleene
         return join(self.left.mask(columns), self.right.mask(columns))

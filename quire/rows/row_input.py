@@ -7,11 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block.arrow_input import SET_BY_STORE, keep_header
 from quire.block.encoding import granted_headers, headers_of_rows, prioritised
@@ -19,11 +15,15 @@ from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
 from quire.definitions.row_schema import META, nulls, schema_of_words, word_of_type
 from quire.errors import InvalidArgument
+from quire.libraries import np, pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields
 
 from .row_block import RowBlock
 from .row_bytes import row_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _GIVE = "a pyarrow RecordBatch or Table, a DataFrame of pandas or polars, or a list of mappings"
 _KINDS = (

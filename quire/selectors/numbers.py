@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from quire.libraries import np
 from quire.limits import MAX_NUMBER_CHARACTERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
@@ -107,7 +108,7 @@ def is_related(sign: str, left: Number, right: Number) -> bool:
     return left > right or (sign == ">=" and left == right)
 
 
-Flags = NDArray[np.bool_] | np.bool_
+Flags: TypeAlias = "NDArray[np.bool_] | np.bool_"
 
 
 class NumberColumn(NamedTuple):

@@ -13,12 +13,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-
 from quire.arguments import Bytes
 from quire.block import BlockBuilder
 from quire.definitions.properties import Granted
 from quire.errors import RemoteError, TransactionError
+from quire.libraries import pa
 from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
 from quire.messages.message_fields import Fields, check_payload, with_moments

@@ -12,10 +12,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-import pyarrow as pa
-
 from quire.batches.moved_messages import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
 from quire.definitions.row_schema import META, schema_of_words
+from quire.libraries import pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.messages.message import MESSAGE_SCHEMA, SETTABLE
 from quire.messages.typed_message import ARROW_STREAM, row_payload
