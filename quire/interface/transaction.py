@@ -26,12 +26,8 @@ Payload: TypeAlias = Bytes | Mapping[str, Any]
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
 
 Payloads: TypeAlias = (
-    Sequence[Bytes]
-    | Sequence[Mapping[str, Any]]
-    | pa.Array
-    | pa.ChunkedArray
-    | pa.RecordBatch
-    | pa.Table
+    "Sequence[Bytes] | Sequence[Mapping[str, Any]]"
+    " | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table"
 )
 
 

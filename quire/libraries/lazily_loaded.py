@@ -27,6 +27,8 @@ def _lazily(name: str) -> ModuleType:
     return stand_in
 
 
+__all__ = ["is_arrow", "np", "pa", "pc"]
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from quire.errors import InvalidArgument
 from quire.libraries import pa, pc
@@ -52,7 +52,7 @@ _FUNCTION: Final = {
 }
 _KEYWORDS: Final = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
 
-ColumnOf = Callable[[str], pa.Array]
+ColumnOf: TypeAlias = "Callable[[str], pa.Array]"
 """The values of the column of a name."""
 Range = tuple[float, float]
 

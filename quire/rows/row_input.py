@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block.arrow_input import SET_BY_STORE, keep_header
@@ -26,22 +27,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _GIVE = "a pyarrow RecordBatch or Table, a DataFrame of pandas or polars, or a list of mappings"
-_KINDS = (
-    ("integer", pa.types.is_integer),
-    ("floating", pa.types.is_floating),
-    ("decimal", pa.types.is_decimal),
-    ("boolean", pa.types.is_boolean),
-    ("date", pa.types.is_date),
-    ("timestamp", pa.types.is_timestamp),
-    ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t)),
-    ("text", pa.types.is_string_view),
-    ("bytes", lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t)),
-    ("bytes", lambda t: pa.types.is_binary_view(t) or pa.types.is_fixed_size_binary(t)),
-    ("map", pa.types.is_map),
-    ("list", lambda t: pa.types.is_list(t) or pa.types.is_large_list(t)),
-    ("list", lambda t: pa.types.is_fixed_size_list(t) or pa.types.is_list_view(t)),
-    ("struct", pa.types.is_struct),
-)
+
+
+@cache
+def _kinds() -> tuple[tuple[str, Callable[[pa.DataType], bool]], ...]:
+    return (
+        ("integer", pa.types.is_integer),
+        ("floating", pa.types.is_floating),
+        ("decimal", pa.types.is_decimal),
+        ("boolean", pa.types.is_boolean),
+        ("date", pa.types.is_date),
+        ("timestamp", pa.types.is_timestamp),
+        ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t)),
+        ("text", pa.types.is_string_view),
+        ("bytes", lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t)),
+        ("bytes", lambda t: pa.types.is_binary_view(t) or pa.types.is_fixed_size_binary(t)),
+        ("map", pa.types.is_map),
+        ("list", lambda t: pa.types.is_list(t) or pa.types.is_large_list(t)),
+        ("list", lambda t: pa.types.is_fixed_size_list(t) or pa.types.is_list_view(t)),
+        ("struct", pa.types.is_struct),
+    )
 
 
 class Rows(NamedTuple):
@@ -213,7 +218,7 @@ def _fit(field: pa.Field, array: pa.Array | None, count: int) -> pa.Array:
 
 
 def _kind(type_: pa.DataType) -> str:
-    return next((name for name, is_kind in _KINDS if is_kind(type_)), str(type_))
+    return next((name for name, is_kind in _kinds() if is_kind(type_)), str(type_))
 
 
 def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:

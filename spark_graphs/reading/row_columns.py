@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from quire.definitions.row_schema import META, schema_of_words
 from quire.errors import InvalidArgument
 from quire.libraries import pa
-from quire.messages.message import MESSAGE_SCHEMA
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.rows.row_filter import RowCondition, bound, parse
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import ReadOptions
