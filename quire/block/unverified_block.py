@@ -27,7 +27,7 @@ from .format import (
     section_count,
 )
 from .header_columns import Headers
-from .header_sections import check_offsets, read_headers
+from .header_sections import check_offsets, dtype_of, read_headers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _NUMBERS = {"<u2": Struct("<H"), "<i8": Struct("<q")}
 _FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.items()]
 _BOUNDS = Struct("<ii").unpack_from
-_OFFSETS = np.dtype("<i4")
-_OFFSET_BYTES = _OFFSETS.itemsize
+_OFFSETS = "<i4"
+_OFFSET_BYTES = 4
 
 
 def sections_of(columns: int, count: int) -> int:
@@ -73,7 +73,7 @@ class Unread:
     def offsets(self, payload_bytes: int) -> NDArray[np.int32]:
         """Of all payloads. Raises StoreCorrupt, as all of these do."""
         offsets: NDArray[np.int32] = np.frombuffer(
-            self.view, _OFFSETS, self._count + 1, _offsets_of(self._columns)
+            self.view, dtype_of(_OFFSETS), self._count + 1, _offsets_of(self._columns)
         )
         check_offsets(offsets, payload_bytes, self.where)
         return offsets

@@ -6,6 +6,7 @@ What no message of the block has is not there at all: None for texts, one number
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block import Block, StreamedBlock
@@ -58,7 +59,10 @@ def _flags(bits: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
     return np.unpackbits(octets, count=count, bitorder="little")[array.offset :].view(np.bool_)
 
 
-UNKNOWN = Truths(np.False_, np.False_)
+@cache
+def unknown() -> Truths:
+    """Of all messages."""
+    return Truths(np.False_, np.False_)
 
 
 class BlockColumns:
@@ -230,7 +234,7 @@ def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_
 def truths_of(texts: pa.Array | None, make: Callable[[str], bool | None]) -> Truths:
     """What is true, false or unknown of each text; of null it is unknown."""
     if texts is None:
-        return UNKNOWN
+        return unknown()
     places, made = by_distinct(texts, make)
     true = np.array([each is True for each in made])
     false = np.array([each is False for each in made])

@@ -15,7 +15,7 @@ from quire.libraries import np, pa, pc
 from quire.messages.message import Message
 from quire.rows.row_filter import RowCondition
 
-from .block_columns import UNKNOWN, BlockColumns, Truths, row_column, truths_of
+from .block_columns import BlockColumns, Truths, row_column, truths_of, unknown
 from .like_pattern import LikePattern
 from .numbers import Flags, NumberColumn, is_related, related
 from .values import Value, ValueKind
@@ -82,7 +82,7 @@ class Comparison:
             other = (left.true & right.false) | (left.false & right.true)
             return Truths(equal, other) if self.sign == "=" else Truths(other, equal)
         if left is None or right is None:
-            return UNKNOWN
+            return unknown()
 
         found = pc.equal(left, right) if self.sign == "=" else pc.not_equal(left, right)
         if isinstance(found, pa.Scalar):
