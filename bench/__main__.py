@@ -11,31 +11,48 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 from bench import machine, results
-from bench.figure import Setting
+from bench.figure import BenchmarkSetting
 
-# Each names a module of this package that has `run(setting) -> figures`.
+# Each names a module that has `run(setting) -> figures`: with its room in this package, and what it
+# measures.
 BENCHMARKS = {
-    "small": "the smallest transactions beside SQLite, and beside another checkout",
-    "commit": "one small durable commit against a bare write and sync",
-    "batch": "batches put and got back, against SQLite, LMDB and RocksDB",
-    "large_transaction": "a transaction of 50 million messages: memory, commit, rollback, read",
-    "compression": "compressed files of large transactions: size, put, read",
-    "spark": "Spark reads and writes, against sources and sinks that do nothing",
-    "typed": "typed queues in Spark, beside Parquet, messages of bytes and Kafka",
-    "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
-    "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
-    "graph": "from queue to queue by Spark, beside Spark's Kafka connector",
-    "poison": "messages that a step of a graph fails with, beside empty Spark jobs",
-    "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
-    "waiting": "gets in each order of a queue where up to a million messages wait",
-    "base": "put and get in memory and durably, sizes and memory, beside a thesis",
-    "concurrency": "commits of 1 to 32 threads, and how many share a write",
-    "strategies": "the four commit strategies under contention",
-    "messner": "messages of 100 bytes to 1 MB, against SQLite, PostgreSQL and a thesis of 1999",
-    "io_managers": "transactions over one, two and four data files, and checkpoints",
-    "un_interleaving": "pages and records for each message, by the size of the write buffer",
+    "small": ("small", "the smallest transactions beside SQLite, and beside another checkout"),
+    "commit": ("embedded", "one small durable commit against a bare write and sync"),
+    "batch": ("embedded", "batches put and got back, against SQLite, LMDB and RocksDB"),
+    "large_transaction": (
+        "embedded",
+        "a transaction of 50 million messages: memory, commit, rollback, read",
+    ),
+    "compression": ("embedded", "compressed files of large transactions: size, put, read"),
+    "spark": ("spark", "Spark reads and writes, against sources and sinks that do nothing"),
+    "typed": ("spark", "typed queues in Spark, beside Parquet, messages of bytes and Kafka"),
+    "spark_small": (
+        "spark",
+        "small micro-batches of Spark beside a sink that does nothing, and a start",
+    ),
+    "spark_queues": (
+        "spark",
+        "many queues as output and as input of Spark, and an idle query over them",
+    ),
+    "graph": ("graphs", "from queue to queue by Spark, beside Spark's Kafka connector"),
+    "poison": ("graphs", "messages that a step of a graph fails with, beside empty Spark jobs"),
+    "served": ("served", "transactions through a server: Redis, PostgreSQL and a floor beside it"),
+    "waiting": ("embedded", "gets in each order of a queue where up to a million messages wait"),
+    "base": ("served", "put and get in memory and durably, sizes and memory, beside a thesis"),
+    "concurrency": ("embedded", "commits of 1 to 32 threads, and how many share a write"),
+    "strategies": ("embedded", "the four commit strategies under contention"),
+    "messner": (
+        "embedded",
+        "messages of 100 bytes to 1 MB, against SQLite, PostgreSQL and a thesis of 1999",
+    ),
+    "io_managers": ("embedded", "transactions over one, two and four data files, and checkpoints"),
+    "un_interleaving": (
+        "embedded",
+        "pages and records for each message, by the size of the write buffer",
+    ),
 }
 # Names for several of them.
 GROUPS = {
@@ -46,9 +63,16 @@ GROUPS = {
 }  # fmt: skip
 
 
+def module_of(name: str) -> ModuleType:
+    """The module of a benchmark."""
+    room, _ = BENCHMARKS[name]
+    return importlib.import_module(f"bench.{room}.{name}")
+
+
 def parse() -> argparse.Namespace:
-    groups = {name: ", ".join(members) for name, members in GROUPS.items()}
-    names = "\n".join(f"  {name:<19}{words}" for name, words in (BENCHMARKS | groups).items())
+    rows = {name: words for name, (_, words) in BENCHMARKS.items()}
+    rows |= {name: ", ".join(members) for name, members in GROUPS.items()}
+    names = "\n".join(f"  {name:<19}{words}" for name, words in rows.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"{__doc__}\nBenchmarks:\n{names}",
@@ -93,7 +117,7 @@ def main() -> int:
         for name in arguments.name or BENCHMARKS:
             folder = Path(scratch) / name
             folder.mkdir()
-            setting = Setting(
+            setting = BenchmarkSetting(
                 folder,
                 arguments.quick,
                 arguments.seed,
@@ -104,11 +128,11 @@ def main() -> int:
     return 0
 
 
-def measure(name: str, setting: Setting, facts: dict[str, str]) -> None:
+def measure(name: str, setting: BenchmarkSetting, facts: dict[str, str]) -> None:
     """Run one benchmark, print what it found and save it."""
-    print(f"\n{name}: {BENCHMARKS[name]}", flush=True)
+    print(f"\n{name}: {BENCHMARKS[name][1]}", flush=True)
     began = time.monotonic()
-    found = importlib.import_module(f"bench.{name}").run(setting)
+    found = module_of(name).run(setting)
     for item in found:
         print(results.line(item))
     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import HashableList
 
 __all__ = ["COLOURS", "INK", "PALE", "TINTED", "bars", "drawing", "plain_numbers"]
 
@@ -36,12 +37,18 @@ mpl.rcParams.update(
 )
 
 
-def drawing(columns: int, title: str, *, height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """A figure with so many plots side by side."""
-    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)[0]
+def drawing(plots: int, title: str, *, height: float = 4.2) -> tuple[Figure, list[Axes]]:
+    """A figure with so many plots, two in a row: its letters can be read on a page of 800 pixels.
+
+    The last one has a row for itself where their number is odd. `height`: of a row, in inches.
+    """
+    rows: list[HashableList[int]] = [
+        [number, min(number + 1, plots - 1)] for number in range(0, plots, 2)
+    ]
+    figure = Figure(figsize=(10.4, height * len(rows)), layout="constrained")
+    axes = figure.subplot_mosaic(rows)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    return figure, list(axes)
+    return figure, [axes[number] for number in range(plots)]
 
 
 def plain_numbers(axes: Axes, *, x: bool = False, y: bool = True) -> None:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
+    "BenchmarkSetting",
     "Figure",
     "Plot",
     "Result",
-    "Setting",
     "Table",
     "at_least",
     "at_most",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class Target(NamedTuple):
+class FigureTarget(NamedTuple):
     """What a figure should be. Missing it fails nothing: it is shown."""
 
     relation: str
@@ -34,19 +34,19 @@ class Target(NamedTuple):
         return relations.get(self.relation, value == self.value)
 
 
-def at_most(value: float) -> Target:
+def at_most(value: float) -> FigureTarget:
     """The figure should not exceed this."""
-    return Target("at most", value)
+    return FigureTarget("at most", value)
 
 
-def at_least(value: float) -> Target:
+def at_least(value: float) -> FigureTarget:
     """The figure should reach this."""
-    return Target("at least", value)
+    return FigureTarget("at least", value)
 
 
-def exactly(value: float) -> Target:
+def exactly(value: float) -> FigureTarget:
     """The figure should be this."""
-    return Target("exactly", value)
+    return FigureTarget("exactly", value)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Figure:
     name: str
     value: float
     unit: str
-    target: Target | None = None
+    target: FigureTarget | None = None
 
     @property
     def met(self) -> bool | None:
@@ -83,7 +83,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchmarkSetting:
     """Where a benchmark runs, and how."""
 
     folder: Path  # empty, on the file system to measure; removed afterwards
@@ -98,4 +98,4 @@ class Setting:
 
 
 Result = Figure | Table | Plot
-Benchmark = Callable[[Setting], Sequence[Result]]
+Benchmark = Callable[[BenchmarkSetting], Sequence[Result]]

@@ -14,10 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from demo import chaos, reconcile, report, store
-from demo.crew import kill, tails
+from demo import store
+from demo.outcome import reconcile, report
+from demo.strikes import chaos
+from demo.strikes.crew import kill, tails
+from demo.strikes.watch import DemoFailed
 from demo.timeline import Timeline, read
-from demo.watch import DemoFailed
 
 SECONDS = 60.0  # that publishing all flights takes; fewer flights take a part of it
 LEAST_SECONDS = 15.0

@@ -3,7 +3,7 @@
     publisher -> departures -> enrich -> enriched -> late -> delays
                                                   -> warn -> alerts -> worker -> notices
 
-`enrich`, `late` and `warn` are the steps of the graph that Spark runs (`demo.pipeline`).
+`enrich`, `late` and `warn` are the steps of the graph that Spark runs (`demo.processes.pipeline`).
 
 The messages of all queues are rows. Every topic has one more subscription, `audit`, which holds all
 messages for the reconciliation.

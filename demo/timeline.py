@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Event", "Timeline", "happened", "read"]
+__all__ = ["Timeline", "TimelineEvent", "happened", "read"]
 
 
 @dataclass(frozen=True)
-class Event:
+class TimelineEvent:
     """Something that `who` did at `at` (seconds since 1970)."""
 
     at: float
@@ -39,10 +39,10 @@ class Timeline:
         os.close(self._file)
 
 
-def read(folder: Path) -> list[Event]:
+def read(folder: Path) -> list[TimelineEvent]:
     """The events of all processes in the order of time."""
     lines = (line for path in folder.glob("*.events") for line in path.open())
-    return sorted((Event(**json.loads(line)) for line in lines), key=lambda event: event.at)
+    return sorted((TimelineEvent(**json.loads(line)) for line in lines), key=lambda event: event.at)
 
 
 def happened(folder: Path, what: str) -> bool:

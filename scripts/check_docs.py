@@ -4,8 +4,8 @@ Checked:
 
 * every relative link in a Markdown file leads to a file, and its #anchor to a heading;
 * a link with `Class.method`, or with a name alone, as its text leads to the module that has it;
-* every `folder/module.py` that a document names is there (decisions and the changelog tell of what
-  was);
+* every `folder/module.py` and `folder/folder/` that a document names is there (decisions and the
+  changelog tell of what was);
 * every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
 * docs/conformance.md lists promises 1 to 14, and under each exactly the tests that carry its mark;
 * who writes how many promises there are ("the fourteen promises") is right;
@@ -40,6 +40,7 @@ LINK = re.compile(
     r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
 )
 MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
+ROOM = re.compile(r"`((?:[a-z_]+/){2,})`")  # `engine/pages/`, where `engine` is a folder of code
 NAMED = re.compile(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 COUNT = re.compile(
@@ -115,12 +116,19 @@ def link_errors(document: Path, root: Path) -> list[str]:
 
 
 def file_errors(document: Path, root: Path) -> list[str]:
-    """Modules that the document names in code, and that are not there."""
+    """Modules, and folders of them, that the document names in code and that are not there."""
     name = document.relative_to(root).as_posix()
     if name.startswith(PAST):
         return []
-    found = {match[1] for match in MODULE.finditer(FENCE.sub("", document.read_text()))}
-    return [f"{name}: no file {path}" for path in sorted(found) if not (root / path).is_file()]
+    text = FENCE.sub("", document.read_text())
+    found = {match[1] for match in MODULE.finditer(text)}
+    errors = [f"{name}: no file {path}" for path in sorted(found) if not (root / path).is_file()]
+    rooms = {match[1] for match in ROOM.finditer(text)}
+    missing = (room for room in sorted(rooms) if not (root / room).is_dir())
+    errors += [
+        f"{name}: no folder {room}" for room in missing if (root / room.split("/")[0]).is_dir()
+    ]
+    return errors
 
 
 def names_in(module: Path) -> set[str]:

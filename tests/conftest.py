@@ -105,11 +105,14 @@ def pytest_terminal_summary(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse wrong promise numbers, and allow for what PySpark leaves open."""
+    """Refuse wrong promise numbers, allow for what PySpark leaves open, and what is drawn does."""
     for item in items:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
                 raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
+        if item.get_closest_marker("crash") or item.get_closest_marker("fuzz"):
+            # What is drawn puts to topics in any order, also before anybody subscribes.
+            item.add_marker(pytest.mark.filterwarnings("ignore::quire.errors.NobodyReads"))
         if item.get_closest_marker("spark"):
             # PySpark leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))

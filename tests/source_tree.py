@@ -8,7 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs", "coordination")
 PACKAGES = ("quire", "pyspark_quire")
-FOLDERS = (*PACKAGES, *COMPONENTS, "tests", "bench", "demo", "scripts")  # of all Python code
+AROUND = ("bench", "demo", "examples", "scripts")  # what stands around a release
+CODE = (*PACKAGES, *COMPONENTS, *AROUND)  # of all Python code but the tests
+FOLDERS = (*CODE, "tests")
 
 
 def source_files(package: str) -> list[Path]:

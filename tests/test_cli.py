@@ -392,7 +392,7 @@ def test_schedules_are_made_listed_changed_and_dropped(quire: Terminal) -> None:
 
 
 def test_queues_are_purged_renamed_and_moved_from(quire: Terminal) -> None:
-    """And have aliases."""
+    """Queues are purged, renamed and moved from, and have aliases."""
     quire("put", "w", "0", "1", "2", "3", "4")
     quire("rename-queue", "w", "work")
     quire("create-alias", "w", "work")

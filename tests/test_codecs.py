@@ -68,7 +68,7 @@ def test_nothing_comes_back_as_true_or_null() -> None:
 
 
 def test_without_a_content_type_the_payload_is_the_value() -> None:
-    """As it was put."""
+    """Without a content type the payload is the value as it was put."""
     assert message(b"{}", None).decode() == b"{}"
 
 

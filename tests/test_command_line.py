@@ -256,7 +256,7 @@ def test_sizes_have_units(quire: Terminal) -> None:
 
 
 def test_a_state_of_nothing_is_json(quire: Terminal) -> None:
-    """As all lists are."""
+    """An empty state is JSON, as all lists are."""
     assert json.loads(quire("state --json")) == []
     assert json.loads(quire("state nothing --json")) == []
 

@@ -34,7 +34,7 @@ def next_times(cron: str, start: str, count: int, zone: str = BERLIN) -> list[st
 
 
 def test_a_time_of_day_is_one_of_its_zone() -> None:
-    """Not of the machine."""
+    """A time of day is one of its zone, not of the machine."""
     assert next_times("30 2 * * MON-FRI", "2026-01-02 00:00", 3) == [
         "02 01:30",
         "05 01:30",
@@ -100,7 +100,7 @@ def test_what_is_never_due() -> None:
 
 @pytest.mark.promise(13)
 def test_wrong_ones_are_refused() -> None:
-    """And the error says how it is written."""
+    """Wrong ones are refused, and the error says how it is written."""
     wrong: list[Any] = [
         "", "* * * *", "60 * * * *", "a b c d e", "* * 31 2 *", "* * 30 2 *", "@never", None, 5,
         "* " * 300, "0 0 0 * *", "1-0 * * * *", "*/0 * * * *", "١ * * * *", "-1 * * * *",

@@ -49,17 +49,19 @@ def test_good_links_and_links_in_code_pass(tmp_path: Path) -> None:
 
 
 def test_a_module_that_is_not_there_is_found(tmp_path: Path) -> None:
-    """Also one that a test is named in; what stands in a decision tells of its time."""
+    """Also a folder, and one that a test is named in; a decision tells of its own time."""
     (tmp_path / "docs" / "decisions").mkdir(parents=True)
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "here.py").touch()
     text = "`journal/here.py`, `journal/gone.py`, `tests/test_gone.py::test_a`; `gone.py`\n"
+    text += "`journal/gone/`, `docs/decisions/`, `elsewhere/run/`\n"
     for name in ("docs/a.md", "docs/decisions/b.md"):
         (tmp_path / name).write_text(text)
     errors = check_docs.file_errors(tmp_path / "docs" / "a.md", tmp_path)
     assert errors == [
         "docs/a.md: no file journal/gone.py",
         "docs/a.md: no file tests/test_gone.py",
+        "docs/a.md: no folder journal/gone/",
     ]
     assert check_docs.file_errors(tmp_path / "docs" / "decisions" / "b.md", tmp_path) == []
 

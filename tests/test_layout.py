@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.source_tree import (
+    AROUND,
     COMPONENTS,
     FOLDERS,
     PACKAGES,
@@ -102,12 +103,13 @@ def test_init_re_exports_and_nothing_more(path: Path) -> None:
     assert [name for name in exported if not hasattr(module, name)] == []
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in all_sources()}), ids=str)
+IN_ROOMS = [*all_sources(), *(path for folder in AROUND for path in own_files(folder))]
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in IN_ROOMS}), ids=str)
 def test_a_folder_is_a_room(folder: Path) -> None:
     """It has twelve modules at most beside its `__init__`, none of more than 600 lines."""
-    modules = [
-        path for path in all_sources() if path.parent == folder and path.name != "__init__.py"
-    ]
+    modules = [path for path in IN_ROOMS if path.parent == folder and path.name != "__init__.py"]
     assert len(modules) <= 12
     long = {p.name: n for p in modules if (n := len((ROOT / p).read_text().splitlines())) > 600}
     assert long == {}

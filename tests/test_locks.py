@@ -178,6 +178,7 @@ def pass_on(store: Any) -> None:
 def look(store: Any) -> None:
     """Checkpoints, leases, and what only reads."""
     store.create_queue("kept", kind="topic")
+    store.subscribe("kept", "s")
     for n in range(ROUNDS // 2):
         store.put("kept", b"1")
         store.admin.checkpoint()

@@ -104,7 +104,7 @@ def killed(tmp_path: Path) -> Path:
 
 @pytest.mark.promise(12)
 def test_promise_12_looking_sees_what_an_opening_would(killed: Path) -> None:
-    """And changes nothing."""
+    """Looking sees what an opening would and changes nothing."""
     before = state_of(killed)
     found = look(str(killed), seen)
     assert look(str(killed), seen) == found

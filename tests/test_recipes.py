@@ -87,7 +87,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     "number", range(len(RECIPES)), ids=[f"{page}-{n}" for n, (page, _, _) in enumerate(RECIPES)]
 )
 def test_a_recipe_prints_what_the_page_says(folders: list[Path], number: int) -> None:
-    """And nothing else, run in an empty folder."""
+    """A recipe, run in an empty folder, prints what the page says and nothing else."""
     folder, (_, _, printed) = folders[number], RECIPES[number]
     assert ((folder / "status").read_text(), (folder / "err").read_text()) == ("0", "")
     said = (folder / "out").read_text().splitlines()

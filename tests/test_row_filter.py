@@ -73,7 +73,7 @@ def types() -> dict[str, pa.DataType]:
 
 @pytest.mark.parametrize("text", [text for text in CONDITIONS if text != "ID == 3"])
 def test_a_condition_chooses_rows(text: str) -> None:
-    """As SQL does."""
+    """A condition chooses rows as SQL does."""
     [rows] = rows_of(WORDS, ROWS)
     condition = bound(parse(text), types())
     mask = chosen(condition, rows.batch.column)
@@ -137,7 +137,7 @@ BAD = {
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:20])
 def test_what_is_no_condition_is_refused(text: str) -> None:
-    """With where it cannot be read."""
+    """What is no condition is refused, with the place where it cannot be read."""
     with pytest.raises(InvalidArgument, match=BAD[text]):
         parse(text)
 
@@ -147,7 +147,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
     "text", ["ID = 3", "id = '3'", "name = 3", "day = '2024-01-01'", "tags = 'a'", "is_new = 1"]
 )
 def test_values_of_another_type_are_refused(text: str) -> None:
-    """By the column's name."""
+    """Values of another type are refused, and the error names the column."""
     with pytest.raises(InvalidArgument, match=text.split(maxsplit=1)[0]):
         bound(parse(text), types())
 

@@ -42,7 +42,7 @@ def test_spark_writes_them_so() -> None:
 
 
 def test_other_forms_become_those_of_the_table() -> None:
-    """Of an Arrow schema."""
+    """Other forms become those of the table of an Arrow schema."""
     schema = pa.schema(
         [
             ("a", pa.dictionary(pa.int32(), pa.large_string())),
@@ -83,7 +83,7 @@ BAD = {
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("words", BAD, ids=lambda words: words[:20])
 def test_what_is_none_is_refused(words: str) -> None:
-    """And the error says where."""
+    """What is no schema is refused, and the error says where."""
     with pytest.raises(InvalidArgument, match=BAD[words]):
         check_schema("schema", words)
 
@@ -93,7 +93,7 @@ def test_what_is_none_is_refused(words: str) -> None:
     "type_", [pa.uint32(), pa.timestamp("ns"), pa.float16(), pa.duration("s"), pa.null()], ids=str
 )
 def test_types_that_spark_lacks_are_refused(type_: pa.DataType) -> None:
-    """By the column's name."""
+    """Types that Spark lacks are refused, and the error names the column."""
     with pytest.raises(InvalidArgument, match="'x' of type"):
         check_schema("schema", pa.schema([("x", type_)]))
     with pytest.raises(InvalidArgument, match="schema 5"):

@@ -1,4 +1,4 @@
-"""One word for one thing: a type's name stands once in what a release holds."""
+"""One word for one thing: a type's name stands once in all code but the tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.source_tree import COMPONENTS, PACKAGES, ROOT, own_files
+from tests.source_tree import CODE, ROOT, own_files
 
 _CASE = re.compile(r"_?[A-Z]\w*[a-z]\w*")  # of a type: a constant has capitals alone
 _MAKE_TYPES = {"NewType", "NamedTuple", "TypedDict"}
@@ -65,8 +65,7 @@ def twice(sources: dict[str, str]) -> dict[str, list[str]]:
 
 def test_a_type_name_stands_once() -> None:
     """Nobody reads `Entry` and has to look which one it is."""
-    folders = (*PACKAGES, *COMPONENTS)
-    sources = {str(path): (ROOT / path).read_text() for name in folders for path in own_files(name)}
+    sources = {str(path): (ROOT / path).read_text() for name in CODE for path in own_files(name)}
     assert twice(sources) == {}, "name each by what it is"
 
 

@@ -4,7 +4,7 @@ It stands between what a selection learns and what stands ready. What is let thr
 which it comes behind what its sender has numbered before it, and else by its position; so it keeps
 its place whatever is rolled back, and groups and rollbacks need to know nothing of sequences.
 
-Source: "Message Queues Service" (document 004), section 4: an order by the sending, by numbers that
+Source: "Message Queues Service", section 4: an order by the sending, by numbers that
 clients give, and a buffer of messages that follow others which have not come yet.
 
 - SQ1: of a sender the next number is let through, and a lower one, which is late or comes again,

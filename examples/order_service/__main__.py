@@ -11,7 +11,7 @@ import time
 
 import quire
 
-from .orders import Order
+from .orders import CustomerOrder
 from .queues import EXPRESS, USUAL, set_up
 from .report import is_done, report
 from .workers import workers
@@ -57,12 +57,14 @@ def place(store: quire.Store, first: int, count: int, *, is_bad: bool) -> None:
     rng = random.Random(first)
     with store.transaction() as txn:
         for number in range(first, first + count):
-            order = Order(number, rng.choice(ITEMS), rng.randrange(100, 10_000), number % 10 == 0)
+            order = CustomerOrder(
+                number, rng.choice(ITEMS), rng.randrange(100, 10_000), number % 10 == 0
+            )
             payload, content_type = order.encode()
             priority = EXPRESS if order.express else USUAL
             txn.put("orders", payload, content_type=content_type, priority=priority)
         if is_bad:
-            payload, content_type = Order(0, "dynamite", 1).encode()
+            payload, content_type = CustomerOrder(0, "dynamite", 1).encode()
             txn.put("orders", payload, content_type=content_type, priority=USUAL)
             txn.put("orders", b"{", content_type=content_type, priority=USUAL)
 

@@ -6,7 +6,7 @@ again that it has charged, by its number, as most do; then a charge may be asked
 
 from __future__ import annotations
 
-from .orders import Order
+from .orders import CustomerOrder
 
 BUSY = 3  # every third order finds it busy, twice
 
@@ -15,7 +15,7 @@ class Busy(Exception):
     """Try again later."""
 
 
-def charge(order: Order, attempt: int) -> bytes:
+def charge(order: CustomerOrder, attempt: int) -> bytes:
     """Take the money; a receipt. Raises Busy."""
     if order.number % BUSY == 0 and attempt <= 2:
         raise Busy(f"busy at attempt {attempt}")

@@ -9,7 +9,7 @@ from quire import Message, codecs
 
 
 @dataclass(frozen=True)
-class Order:
+class CustomerOrder:
     """One order of a customer."""
 
     number: int
@@ -22,9 +22,9 @@ class Order:
         return codecs.encode(asdict(self))
 
 
-def read(message: Message) -> Order:
+def read(message: Message) -> CustomerOrder:
     """The order in a message. Raises PayloadInvalid or TypeError for what is none."""
     value: Any = message.decode()
     if not isinstance(value, dict):
         raise TypeError(f"an order is a JSON object, not {value!r:.50}")
-    return Order(**value)
+    return CustomerOrder(**value)

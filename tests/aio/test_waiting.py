@@ -147,7 +147,7 @@ def test_none_is_forgotten(store_path: str, role: str) -> None:
 
 
 def test_a_get_waits_its_time(store_path: str, role: str) -> None:
-    """And finds nothing, in the shape of its call; the transaction goes on."""
+    """A get waits its time and finds nothing, in the shape of its call; the transaction goes on."""
 
     async def main() -> None:
         async with opened(store_path, role) as store:

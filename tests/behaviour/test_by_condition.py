@@ -86,7 +86,7 @@ def test_a_condition_finds_the_same_by_every_call(
 def test_first_is_first_in_the_order_of_delivery(
     store: AnyStore, options: dict[str, Any], payloads: list[int]
 ) -> None:
-    """Whatever the queue's order is."""
+    """First is first in the order of delivery, whatever the queue's order is."""
     filled(store, **options)
     expected = [b"%d" % n for n in payloads]
     with store.transaction() as txn:
@@ -193,14 +193,14 @@ def test_a_wrong_selector_is_refused(store: AnyStore, where: str) -> None:
 
 @pytest.mark.parametrize("where", [b"x", 1.5, [], {"colour": "red"}])
 def test_what_is_no_condition_is_refused(store: AnyStore, where: Any) -> None:
-    """In each form."""
+    """What is no condition is refused in each form."""
     filled(store)
     with store.transaction() as txn, pytest.raises(InvalidArgument):
         txn.get("q", where=where)
 
 
 def test_rows_are_found_by_their_columns(store: AnyStore) -> None:
-    """Of a typed queue."""
+    """The rows of a typed queue are found by their columns."""
     store.create_queue("q", schema="city: string, amount: bigint")
     with store.transaction() as txn:
         txn.put_many("q", [{"city": "Bern" if n % 2 else "Ulm", "amount": n} for n in range(100)])

@@ -85,7 +85,7 @@ def test_a_close_ends_what_waits_for_ever(store: AnyStore, work: str, many: bool
 @pytest.mark.parametrize("call", ["get", "get_many", "in a transaction"])
 @pytest.mark.parametrize("path", [":memory:", "owned", "joined"])
 def test_ctrl_c_ends_what_waits_for_ever(store_path: str, call: str, path: str) -> None:
-    """And the store goes on."""
+    """Ctrl-C ends what waits for ever, and the store goes on."""
     owner = quire.open(store_path) if path == "joined" else None
     with child(WAITING, path if path == ":memory:" else store_path, call) as process:
         assert process.line() == "waits"

@@ -187,7 +187,7 @@ def test_the_first_puts_of_many_queues_are_told_together(
 
 
 def test_many_queues_are_asked_for_at_once(joined: RemoteStore, requests: list[object]) -> None:
-    """And once: those that are known are not asked for again."""
+    """Many queues are asked for together and once: those that are known are not asked for again."""
     joined.admin.create_queues(["a", "b", "c"])
     requests.clear()
     joined.own_names(["a", "b"])

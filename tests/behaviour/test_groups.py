@@ -127,7 +127,7 @@ def test_a_message_that_is_spent_no_more_is_of_its_group(store: AnyStore) -> Non
 
 
 def test_a_prepared_transaction_keeps_its_groups(store: AnyStore) -> None:
-    """Until it is decided."""
+    """A prepared transaction keeps its groups until it is decided."""
     store.create_queue("q", kind="work", grouped=True)
     put_groups(store)
     txn = store.transaction()
@@ -200,7 +200,7 @@ def test_a_put_may_give_seconds(store: AnyStore) -> None:
 
 
 def test_a_delay_and_a_lifetime_are_obeyed(store: AnyStore, clock: Clock) -> None:
-    """In a queue that is timed."""
+    """A delay and a lifetime are obeyed in a queue that is timed."""
     store.create_queue("q", kind="work", timed=True)
     store.put("q", b"later", delay=600.0)
     store.put("q", b"short", ttl=60.0)

@@ -208,7 +208,7 @@ def test_an_aborted_transaction(store: AnyStore, work: str, call: str) -> None:
 
 
 def test_only_what_is_open_can_be_shown_and_aborted(store: AnyStore, work: str) -> None:
-    """And an id is an int."""
+    """Only what is open can be shown and aborted, and an id is an int."""
     txn = store.transaction()
     txn.get(work)
     number = store.admin.transactions()[0].id
@@ -294,7 +294,7 @@ def test_the_owners_default_holds_for_its_clients(store_path: str) -> None:
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
 def test_a_commit_refuses_bad_timeouts(store: AnyStore, work: str, timeout: Any) -> None:
-    """And stays open."""
+    """A commit refuses bad timeouts and stays open."""
     txn = store.transaction()
     txn.put(work, b"x")
     with pytest.raises(InvalidArgument):

@@ -359,7 +359,7 @@ def test_a_subscription_that_was_moved_back(store: AnyStore) -> None:
 
 
 def test_what_expires_has_left(store: AnyStore, clock: Clock) -> None:
-    """As what a reader got has."""
+    """What expires has left as what a reader got has."""
     store.create_queue("q", ttl=5.0)
     listener = store.listeners.add("q", on="removal")
     made = store.put("q", b"1")

@@ -75,7 +75,7 @@ def test_slices_of_what_is_answered(store: AnyStore, once: str) -> None:
 
 
 def test_columns_of_what_is_new_are_kept(store: AnyStore, once: str) -> None:
-    """Of Arrow data of any form."""
+    """Columns of what is new are kept of Arrow data of any form."""
     store.put(once, b"", request_id="r1")
     batch = pa.RecordBatch.from_pydict({"payload": [b"0", b"1", b"2"], "group": [7, 8, 9]})
     names = ["r0", "r1", "r2"]
@@ -119,7 +119,7 @@ def test_of_two_at_once_each_is_there_once(store: AnyStore, once: str) -> None:
 
 @pytest.mark.promise(13)
 def test_wrong_ones_are_refused(store: AnyStore, once: str) -> None:
-    """And nothing is put, nor known."""
+    """Wrong request ids are refused; nothing is put, and no id is known."""
     store.create_queue("none", kind="work")
     wrong: list[tuple[Any, Any]] = [
         ([b"1"], []), ([b"1"], ["a", "b"]), ([b"1"], "a"), ([b"1"], [None]), ([b"1"], [5]),

@@ -181,7 +181,7 @@ def test_messages_come_from_elsewhere(store: AnyStore, limited: str) -> None:
 
 
 def test_wrong_ones_are_refused(store: AnyStore) -> None:
-    """And nothing has changed."""
+    """Wrong values of `max_ttl` are refused, and nothing has changed."""
     store.create_queue("q", kind="topic")
     wrong: list[Any] = [0, -1.0, "3", True, MAX_TTL_SECONDS * 2, float("nan")]
     for value in wrong:

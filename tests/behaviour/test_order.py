@@ -106,7 +106,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 def test_wrong_orders_are_refused(store: AnyStore) -> None:
-    """And nothing is made or changed."""
+    """Wrong orders are refused, and nothing is made or changed."""
     before = store.create_queue("q", kind="topic")
     for options in WRONG:
         with pytest.raises(InvalidArgument):

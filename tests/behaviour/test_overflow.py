@@ -116,7 +116,7 @@ def test_a_commit_has_its_queue_grow(store: AnyStore) -> None:
 
 
 def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
-    """As a commit does."""
+    """A prepare has its queue grow, as a commit does."""
     store.create_queue("q", kind="work", capacity=SMALL, grow_to=1 << 20)
     with store.transaction() as txn:
         txn.put_many("q", [KIB] * 30)
@@ -147,7 +147,7 @@ def test_the_oldest_of_a_topic_are_dropped(store: AnyStore, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["persistent", "volatile"])
 def test_the_oldest_are_dropped_where_nobody_has_subscribed(store: AnyStore, kind: str) -> None:
-    """And many at once for many at once."""
+    """Where nobody has subscribed the oldest are dropped, many at once for many at once."""
     store.create_queue("t", kind="topic", capacity=SMALL, overflow="drop_oldest", type=kind)
     store.put_many("t", [b"%3d" % n for n in range(100)])
     store.put_many("t", [KIB] * 10)
@@ -445,7 +445,7 @@ def test_what_is_held_in_another_order_stays(store: AnyStore, clock: Clock) -> N
 
 
 def test_wrong_properties_are_refused(store: AnyStore) -> None:
-    """And nothing is made."""
+    """Wrong properties are refused and nothing is made."""
     store.create_queue("dead", kind="work")
     for wrong in (
         {"overflow": "drop"},

@@ -241,7 +241,7 @@ def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -
 
 
 def test_an_alias_names_a_queue(store: AnyStore, work: str) -> None:
-    """For every call that names one."""
+    """An alias names a queue for every call that names one."""
     store.create_queue("topic", kind="topic")
     store.admin.create_alias("w", work)
     store.admin.create_alias("t", "topic")
@@ -458,7 +458,7 @@ def test_what_was_got_is_moved_by_any_name(store: AnyStore, work: str) -> None:
 
 
 def test_what_cannot_be_moved_stays(store: AnyStore, work: str) -> None:
-    """And the transaction is as before."""
+    """What cannot be moved stays and the transaction is as before."""
     store.create_queue("small", kind="work", max_messages=3)
     with store.transaction() as txn:
         with pytest.raises(QueueNotFound):
@@ -548,7 +548,7 @@ def test_the_whole_store_is_stopped(store: AnyStore, work: str) -> None:
 
 
 def test_who_waits_is_told_that_the_store_is_stopped(store: AnyStore) -> None:
-    """At once."""
+    """Who waits is told at once that the store is stopped."""
     store.create_queue("q", kind="work")
     errors: list[BaseException] = []
 

@@ -54,7 +54,7 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     ids=str,
 )
 def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
-    """And nothing is changed."""
+    """Wrong properties are refused and nothing is changed."""
     before = store.create_queue("q", kind="topic")
     with pytest.raises(InvalidArgument):
         store.alter_queue("q", **wrong)

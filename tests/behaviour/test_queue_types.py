@@ -61,7 +61,7 @@ def test_a_queue_tells_its_type(store: AnyStore, volatile: str) -> None:
 
 
 def test_wrong_types_are_refused(store: AnyStore) -> None:
-    """And nothing is made, not even of those beside them."""
+    """Wrong types are refused and nothing is made, not even of those beside them."""
     for wrong in ({"type": "unheard-of"}, {"type": 5}, {"type": ""}, {"persistent": "no"}):
         with pytest.raises(InvalidArgument):
             store.admin.create_queues(["a", {"name": "q", **wrong}])

@@ -57,7 +57,7 @@ def got(store: AnyStore, queue: str) -> list[int]:
 
 
 def test_all_go_back(store: AnyStore, dead: str) -> None:
-    """However many."""
+    """All go back, however many."""
     die(store, range(MANY + 7))
     assert store.admin.redrive(dead) == MANY + 7
     assert got(store, "work") == list(range(MANY + 7))
@@ -317,7 +317,7 @@ def test_streamed_letters(store: AnyStore, dead: str) -> None:
 
 
 def test_by_asyncio(owner: Store) -> None:
-    """The same, in a thread."""
+    """A task of asyncio redrives; the call is made in a thread."""
     owner.admin.create_queues([{"name": name, "kind": "work"} for name in ("work", "dead")])
     die(owner, range(1500))
 

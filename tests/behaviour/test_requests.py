@@ -166,7 +166,7 @@ def test_a_queue_that_keeps_none(store: AnyStore) -> None:
     "options", [{"dedup_count": 0}, {"dedup_count": 100_001}, {"dedup_seconds": 0}], ids=str
 )
 def test_wrong_windows(store: AnyStore, options: Any) -> None:
-    """Are refused."""
+    """Wrong windows are refused."""
     with pytest.raises(InvalidArgument, match="dedup"):
         store.create_queue("wrong", **options)
 

@@ -150,7 +150,7 @@ def test_it_is_changed_whoever_has_its_group(store: AnyStore) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 1 << 70, True, "1", None])
 def test_wrong_arguments_are_refused(store: AnyStore, wrong: Any) -> None:
-    """And nothing is taken."""
+    """Wrong arguments are refused, and nothing is taken."""
     ids = make(store)
     with store.transaction() as txn, pytest.raises(InvalidArgument):
         txn.get_delayed("q", wrong)

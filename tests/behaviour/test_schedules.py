@@ -138,7 +138,7 @@ def test_volatile_queues_get_theirs(store: AnyStore) -> None:
 
 @pytest.mark.promise(13)
 def test_wrong_ones_are_refused(store: AnyStore) -> None:
-    """And nothing has changed."""
+    """Wrong schedules are refused, and nothing has changed."""
     store.create_queue("q", kind="topic")
     made = store.cron.create("s", "q", "@daily")
     wrong: list[dict[str, Any]] = [

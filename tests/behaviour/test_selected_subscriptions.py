@@ -112,7 +112,7 @@ def test_what_nobody_asks_for_never_fills_a_topic(
 
 
 def test_what_is_rolled_back_is_there_again(store: AnyStore) -> None:
-    """And nothing that was not asked for."""
+    """What is rolled back is there again, but for what was not asked for."""
     filled(store)
     with store.transaction() as txn:
         assert txn.get_many("t/red", 2).payloads() == [b"1", b"3"]

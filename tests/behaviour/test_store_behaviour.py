@@ -101,6 +101,7 @@ def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> Non
 def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     """They have one id, to renew and to release; with one that is gone, none is leased."""
     infos = store.admin.create_queues([{"name": "a", "kind": "topic"}, "work"])
+    store.subscribe("a", "s")
     for queue in ("a", "work"):
         for n in range(4):
             store.put(queue, b"%d" % n)

@@ -17,6 +17,7 @@ from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore
 from quire.errors import (
     InvalidArgument,
+    NobodyReads,
     PositionLost,
     QueueFull,
     QueueInUse,
@@ -215,7 +216,10 @@ def test_a_topic_keeps_everything(owner: EmbeddedStore, store: Store) -> None:
 
 def test_what_a_topic_without_subscriptions_keeps(owner: EmbeddedStore, store: Store) -> None:
     """Everything, until it is full; with a limit what that says, be it nothing."""
-    for name, options in (("all", {}), ("some", {"keep_messages": 1}), ("none", {"keep_bytes": 0})):
+    store.create_queue("all", "topic")
+    with pytest.warns(NobodyReads):
+        store.put_many("all", [b"1", b"2"])
+    for name, options in (("some", {"keep_messages": 1}), ("none", {"keep_bytes": 0})):
         store.create_queue(name, "topic", **options)  # type: ignore[arg-type]
         store.put_many(name, [b"1", b"2"])
     upkeep(owner)

@@ -230,7 +230,7 @@ def test_rows_are_moved(store: AnyStore) -> None:
 
 
 def test_a_row_with_a_request_id_is_put_once(store: AnyStore) -> None:
-    """As bytes are."""
+    """A row with a request id is put once as bytes are."""
     store.create_queue("q", "work", schema=WORDS, dedup_count=10)
     first = store.put("q", {"id": 1}, request_id="a")
     assert store.put("q", {"id": 1}, request_id="a") == first

@@ -48,7 +48,7 @@ def test_the_first_put_says_that_nobody_reads(store: AnyStore, way: str) -> None
 
 @pytest.mark.parametrize("store", ["embedded", "joined", "elected"], indirect=True)
 def test_it_tells_the_line_that_puts(store: AnyStore) -> None:
-    """Not one of Quire's."""
+    """It tells the line that puts, not one of Quire's."""
     store.create_queue("t", kind="topic")
     with pytest.warns(NobodyReads) as told:
         store.put("t", b"x")

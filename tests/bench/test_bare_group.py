@@ -7,8 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from bench.bare_group import BareGroup
-from bench.bare_loop import BareLoop
+from bench.rivals.bare_group import BareGroup
+from bench.rivals.bare_loop import BareLoop
 from tests.kit.waiting import SECONDS
 
 

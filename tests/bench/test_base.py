@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import quire
-from bench import base, results
+from bench import results
 from bench.__main__ import BENCHMARKS
-from bench.figure import Figure, Setting, Table
-from bench.ubiquitous import TABLE_8
+from bench.figure import BenchmarkSetting, Figure, Table
+from bench.rivals.device_figures import TABLE_8
+from bench.served import base
 
 
 def test_a_round_moves_all_messages(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_a_quick_run_stands_beside_the_thesis(
     monkeypatch.setattr(base, "REMOTE", 2)
     monkeypatch.setattr(base, "MEMORY_KB", {"volatile": 124})  # each is a process
     assert "base" in BENCHMARKS
-    found = base.run(Setting(tmp_path, True, 1))
+    found = base.run(BenchmarkSetting(tmp_path, True, 1))
     assert all(map(results.line, found))
     figures = {item.name: item.value for item in found if isinstance(item, Figure)}
     assert min(figures.values()) > 0

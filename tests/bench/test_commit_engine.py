@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Callable
 from functools import cache
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench import results
-from bench.__main__ import BENCHMARKS, GROUPS
-from bench.figure import Figure, Plot, Result, Setting, Table, at_most
-from bench.thesis import SIZES
+from bench.__main__ import BENCHMARKS, GROUPS, module_of
+from bench.figure import BenchmarkSetting, Figure, Plot, Result, Table, at_most
+from bench.rivals.messner_figures import SIZES
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +21,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result
 
     @cache
     def run_once(name: str) -> list[Result]:
-        setting = Setting(tmp_path_factory.mktemp(name), True, 1)
-        return list(importlib.import_module(f"bench.{name}").run(setting))
+        setting = BenchmarkSetting(tmp_path_factory.mktemp(name), True, 1)
+        return list(module_of(name).run(setting))
 
     return run_once
 
@@ -54,7 +53,7 @@ def test_every_member_of_a_group_is_a_benchmark() -> None:
     """There is a module for each."""
     for name in {name for members in GROUPS.values() for name in members}:
         assert name in BENCHMARKS
-        assert callable(importlib.import_module(f"bench.{name}").run)
+        assert callable(module_of(name).run)
 
 
 def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Result]]) -> None:

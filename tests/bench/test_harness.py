@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench import results
-from bench.counting_env import CountingEnv
 from bench.figure import Figure, at_least, at_most, exactly
+from bench.measuring.counting_env import CountingEnv
 
 ROOT = Path(__file__).resolve().parents[2]
 

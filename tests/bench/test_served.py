@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.served import Crowd
-from bench.served_clients import CLIENTS, QuireClient
-from bench.served_rivals import FloorServer, PostgresServer, QuireServer, RedisServer, Server
+from bench.served.served import Crowd
+from bench.served.served_clients import CLIENTS, QuireClient
+from bench.served.served_rivals import FloorServer, PostgresServer, QuireServer, RedisServer, Server
 
 
 @pytest.fixture(params=[QuireServer, RedisServer, PostgresServer, FloorServer])
@@ -24,7 +24,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 def test_what_is_put_is_got_and_moved(server: Server) -> None:
-    """And nothing else: after as many gets as puts there is nothing to get."""
+    """As many gets as puts leave nothing there, and nothing was got that was not put."""
     client = CLIENTS[server.name](server.address, 1)
     for _ in range(3):
         client.put()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import quire
-from bench.memory_env import MemoryEnv
-from bench.small_sides import QuireSide, Side, SqliteSide
+from bench.measuring.journal_in_memory import JournalInMemory
+from bench.small.small_sides import QuireSide, SmallSide, SqliteSide
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def test_both_sides_move_the_same_messages(
     tmp_path: Path, kind: type[QuireSide | SqliteSide], empty: str, *, sync: bool
 ) -> None:
     """What is put is got, and nothing else: after a rollback and a drain the queues are empty."""
-    side: Side = kind(tmp_path, sync=sync, seed=1)
+    side: SmallSide = kind(tmp_path, sync=sync, seed=1)
     side.put()
     side.put_in_transaction()
     side.put_and_roll_back()
@@ -44,7 +44,7 @@ def test_both_sides_move_the_same_messages(
 
 def test_a_journal_in_memory_keeps_messages_while_it_is_open(tmp_path: Path) -> None:
     """Over more than one segment, and without a byte of them in the files."""
-    env = MemoryEnv()
+    env = JournalInMemory()
     payload = bytes(range(256)) * 256
     with quire.open(str(tmp_path / "store"), env=env, segment_bytes=1 << 20) as store:
         store.create_queue("queue", kind="work")
@@ -77,7 +77,7 @@ def test_a_quick_run_shows_before_and_after() -> None:
     ],
 )
 def test_options_that_mean_nothing_are_refused(arguments: tuple[str, ...], words: str) -> None:
-    """Before anything is measured."""
+    """Options that mean nothing are refused before anything is measured."""
     run = _bench(*arguments)
     assert run.returncode == 2
     assert words in run.stderr

@@ -233,7 +233,7 @@ def test_a_failure_before_the_decision_rolls_back(
 def test_an_exception_in_the_block_rolls_back(
     pair: tuple[Store, Store], ends: dict[str, Connection]
 ) -> None:
-    """As in every transaction."""
+    """An exception in the block rolls back as in every transaction."""
     coordinator = Coordinator(pair[0], "c", ends)
     with pytest.raises(TypeError, match="bytes"):
         put_both(coordinator, ends, b"x" + "text")  # type: ignore[operator]

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from demo.crew import Member, kill, session_members, tails
+from demo.strikes.crew import Member, kill, session_members, tails
 
 # Starts a child in a process group of its own, as PySpark's daemons do, and waits.
 PARENT = """

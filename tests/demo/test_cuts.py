@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from demo.cuts import plan
+from demo.processes.cuts import plan
 
 
 @pytest.mark.parametrize("flights", [1, 2, 11, 12, 5_000, 336_776])

@@ -38,7 +38,7 @@ def test_five_thousand_flights_survive_three_strikes(tmp_path: Path) -> None:
     assert "all equal" in page
     assert "<script" not in page
     assert "src=" not in page
-    again = run("demo.reconcile", str(folder), "--rows", str(int(ROWS) - 1))
+    again = run("demo.outcome.reconcile", str(folder), "--rows", str(int(ROWS) - 1))
     assert again.returncode == 1, "a flight too many must be noticed"
 
 

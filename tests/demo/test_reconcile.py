@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import quire
-from demo import flights, reconcile, store, worker
+from demo import flights, store
+from demo.outcome import reconcile
+from demo.processes import worker
 from quire.interface.store import Store
 
 ROWS = 600
@@ -74,7 +76,7 @@ def opened(folder: Path) -> Iterator[Store]:
 
 def reconcile_again(folder: Path) -> subprocess.CompletedProcess[str]:
     """What a user would run."""
-    command = [sys.executable, "-m", "demo.reconcile", str(folder), "--rows", str(ROWS)]
+    command = [sys.executable, "-m", "demo.outcome.reconcile", str(folder), "--rows", str(ROWS)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
 
 

@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import html.parser
+import re
 
 import pandas as pd
 import pytest
 
-from demo import report
-from demo.reconcile import Line
-from demo.timeline import Event
+import quire
+from demo.outcome import report
+from demo.outcome.reconcile import CheckedCount
+from demo.store import GRAPH as GRAPH_NAME
+from demo.store import create_queues
+from demo.timeline import TimelineEvent
 from quire.graphs import GraphDefinition, StepDefinition, draw
+from quire.graphs.definition import subscription_of
+from quire.graphs.kept_graphs import save_graph
 
 COUNTS = {"departures": 900, "enriched": 800, "delays": 300, "alerts": 50, "notices": 40}
 
 
-def events() -> list[Event]:
+def events() -> list[TimelineEvent]:
     """A short run with one strike."""
     samples = [
-        Event(1e9 + at, "demo", "counts", {name: at * count for name, count in COUNTS.items()})
+        TimelineEvent(
+            1e9 + at, "demo", "counts", {name: at * count for name, count in COUNTS.items()}
+        )
         for at in range(10)
     ]
-    commits = [Event(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)]
+    commits = [
+        TimelineEvent(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)
+    ]
     batches = [
-        Event(1e9 + at, "spark", "batches", {"step": step, "number": at, "seconds": 0.1})
+        TimelineEvent(1e9 + at, "spark", "batches", {"step": step, "number": at, "seconds": 0.1})
         for at, step in ((1, "late"), (6, "warn"), (8, "late"))
     ]
-    strike = Event(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
+    strike = TimelineEvent(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
     return [*samples, *commits, *batches, strike]
 
 
-def lines(actual: int) -> list[Line]:
+def lines(actual: int) -> list[CheckedCount]:
     """Figures, of which one may be wrong."""
-    counted = [Line(name, "messages", count, count) for name, count in COUNTS.items()]
-    return [*counted, Line("alerts", "messages left", 0, 0), Line("delays", "sum", 7, actual)]
+    counted = [CheckedCount(name, "messages", count, count) for name, count in COUNTS.items()]
+    return [
+        *counted,
+        CheckedCount("alerts", "messages left", 0, 0),
+        CheckedCount("delays", "sum", 7, actual),
+    ]
+
+
+STEPS = (("enrich", "departures", "enriched"), ("late", "enriched", "delays"),
+         ("warn", "enriched", "alerts"))  # fmt: skip
 
 
 CARRIERS = pd.DataFrame({"expected": [3, 4], "actual": [3, 5]}, index=["AA", "<B>"])
@@ -62,6 +80,27 @@ class Tags(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def test_the_flow_fits_into_a_narrow_page() -> None:
+    """It is there as a whole and in two halves, of which each element has a name of its own."""
+    steps = tuple(StepDefinition(name, "step", (read,), (put,)) for name, read, put in STEPS)
+    with quire.open(None) as opened:
+        create_queues(opened)
+        for name, read, _ in STEPS:
+            opened.subscribe(read, subscription_of(GRAPH_NAME, name))
+        save_graph(opened, GraphDefinition(GRAPH_NAME, (), steps))
+        whole, *halves = re.findall(r"<svg.*?</svg>", report.flow(opened), re.DOTALL)
+    names = re.findall(r'class="name"[^>]*>([^<]*)<', "".join(halves))
+    assert sorted(names) == sorted([*re.findall(r'class="name"[^>]*>([^<]*)<', whole), "enriched"])
+    assert len(halves) == 2
+    own = re.findall(r' id="([^"]*)"', "".join([whole, *halves]))
+    assert len(own) == len(set(own)) == 6
+    for picture in (whole, *halves):
+        assert set(re.findall(r"url\(#([^)]*)\)", picture)) <= set(own)
+        assert int(re.findall(r'width="(\d+)"', picture)[0]) <= (
+            1100 if picture in halves else 1750
+        )
 
 
 def test_the_page_stands_alone() -> None:

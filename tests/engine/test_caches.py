@@ -71,7 +71,7 @@ def test_fresh_blocks_are_counted_as_what_they_take(size: int, count: int) -> No
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("chosen", [(), ("priority",), ("sender", "reply_to"), tuple(FIELDS)])
 def test_verified_blocks_are_counted_as_what_they_take(size: int, chosen: tuple[str, ...]) -> None:
-    """The same, with and without header columns."""
+    """A verified block is counted as the memory it takes, with and without header columns."""
     with Store.open("/s", env=SimEnv(), background=False) as store:
         reader = reader_of(store)
         encoded = encode_one(bytes(size), Fields(**{name: FIELDS[name] for name in chosen}))

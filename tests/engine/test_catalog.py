@@ -55,7 +55,7 @@ def test_each_queue_has_what_it_was_given(store: Store) -> None:
 
 @pytest.mark.promise(13)
 def test_one_bad_queue_refuses_them_all(store: Store) -> None:
-    """Whatever is wrong with it."""
+    """One bad queue refuses them all, whatever is wrong with it."""
     bad: list[Any] = [
         "a/b", {"name": "a", "size": 1}, {"kind": "work"}, {"name": "a", "capacity": 1}, 1, None,
         ("name", "a"), {"name": "a", "data_file": 9}, "good",

@@ -165,7 +165,7 @@ def test_promise_11_an_error_at_every_read_of_close(kind: str, forever: bool) ->
 def test_promise_11_a_lock_whose_file_cannot_be_emptied_is_let_go(
     store_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a real disk."""
+    """On a real disk, a lock whose file cannot be emptied is let go of."""
     store = Store.open(store_path)
 
     def broken(fd: int, length: int) -> None:

@@ -40,7 +40,7 @@ def test_a_data_file_grows_by_what_it_has() -> None:
     """From 256 KiB to `grow_bytes`."""
     env = SimEnv()
     with Store.open("/s", env=env, background=False, grow_bytes=4 << 20) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         sizes = []
         for _ in range(40):
             with store.transaction() as txn:

@@ -42,7 +42,7 @@ def ltds_files(store: Store) -> list[str]:
 
 
 def swept(store: Store) -> list[str]:
-    """The same, once what is not needed is removed."""
+    """Those files, once the ones that are not needed any more are removed."""
     store._context.places.sweep()
     return ltds_files(store)
 

@@ -77,7 +77,7 @@ def nearly_full(store: Store) -> tuple[Transaction, Transaction]:
 def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
     """[0062] It goes on as soon as a reader makes room; nothing else is held up meanwhile."""
     with Store.open(store_path) as store:
-        store.create_queue("other", kind="topic")
+        store.create_queue("other", kind="work")
         first, second = nearly_full(store)
         first.put("other", b"compound")
         thread, errors = in_a_thread(lambda: first.commit(timeout=SECONDS))
@@ -190,7 +190,7 @@ def test_closing_the_store_ends_a_commit_that_waits(store_path: str) -> None:
 def test_promise_2_a_with_block_whose_store_was_closed_raises(store_path: str) -> None:
     """Nobody may think that it was committed."""
     store = Store.open(store_path)
-    store.create_queue("q", kind="topic")
+    store.create_queue("q", kind="work")
 
     def closed() -> None:
         with store.transaction() as txn:
@@ -204,7 +204,7 @@ def test_promise_2_a_with_block_whose_store_was_closed_raises(store_path: str) -
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("timeout", [-1, "soon", float("nan"), True])
 def test_promise_13_a_commit_refuses_bad_timeouts(timeout: Any) -> None:
-    """And stays open."""
+    """A commit refuses bad timeouts and stays open."""
     with open_sim() as store:
         txn = store.transaction()
         with pytest.raises(InvalidArgument):
@@ -278,7 +278,7 @@ def test_promise_13_a_transaction_that_is_not_open_is_not_found(end: str) -> Non
     """However it ended; the error says which calls list those that are there."""
     env = SimEnv()
     with Store.open("/s", env=env, background=False) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         txn = store.transaction(timeout=5)
         txn.put("q", b"x")
         if end == "prepare":
@@ -325,7 +325,7 @@ def test_a_transaction_can_be_aborted() -> None:
 def test_a_with_block_that_was_aborted_raises() -> None:
     """Nobody may think that it was committed."""
     with open_sim() as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
 
         def aborted() -> None:
             with store.transaction() as txn:
@@ -379,7 +379,7 @@ def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
 def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
     """Transactions that are spilled and rolled back leave a bounded number of records."""
     with open_sim(write_buffer_messages=1) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         for _ in range(3000):
             txn = store.transaction()
             txn.put("q", b"1")
@@ -461,7 +461,7 @@ def test_promise_13_a_full_disk_leaves_the_buffer_as_it_is() -> None:
         "/s", env=env, background=False, write_buffer_messages=2, grow_bytes=1 << 16
     ) as store:
         store.create_queue("q", kind="work")
-        store.create_queue("other", kind="topic")
+        store.create_queue("other", kind="work")
         txn = store.transaction()
         txn.put("q", b"1" * 40_000)
         txn.put("q", b"2" * 40_000)

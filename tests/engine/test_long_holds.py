@@ -75,6 +75,7 @@ def test_a_checkpoint_amid_a_long_read(os_store: Store, in_steps: Any) -> None:
 def test_a_checkpoint_amid_a_long_lease(os_store: Store, in_steps: Any) -> None:
     """Its pieces name each message once."""
     os_store.create_queue("topic", kind="topic")
+    os_store.subscribe("topic", "all")
     payloads = fill(os_store, "topic")
     in_steps(os_store.admin.checkpoint)
     lease = os_store.integration.lease("topic", 7, 58)
@@ -146,7 +147,7 @@ class Clock:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_long_work_rests_while_a_commit_is_under_way(busy: bool) -> None:
-    """And only then."""
+    """Long work rests while a commit is under way, and only then."""
     clock: Any = Clock()
     sequencer: Any = SimpleNamespace(busy=busy)
     assert list(Pace(clock, sequencer).over(range(1000))) == list(range(1000))

@@ -45,7 +45,7 @@ def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "ein lädchen 店", share=False, segment_bytes=1 << 18, checkpoint_bytes=1 << 17
     )
     monkeypatch.chdir("/")
-    store.create_queue("q", kind="topic")
+    store.create_queue("q", kind="work")
     for _ in range(200):
         store.put("q", b"x" * 2000)
     store.admin.checkpoint()
@@ -62,7 +62,7 @@ def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_does_not_belong_there_is_left_alone(store_path: str, folder: str) -> None:
     """Names that look nearly like the store's own do not disturb it."""
     with Store.open(store_path) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         store.put("q", b"kept")
     names = [
         "note.txt", "zzzzzzzzzzzzzzzz.qck", "qck", ".qck", "00000000000000zz.log", "z.ltds",
@@ -83,7 +83,7 @@ def test_what_does_not_belong_there_is_left_alone(store_path: str, folder: str) 
 def test_a_folder_in_a_files_place_or_none_in_a_folders(store_path: str, what: str) -> None:
     """It cannot be opened, and lets go of the lock."""
     with Store.open(store_path) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
     (path,) = Path(store_path).glob(what)
     if path.is_dir():
         shutil.rmtree(path)
@@ -103,14 +103,14 @@ def test_another_store_takes_the_place(tmp_path: Path, as_it_ends: bool) -> None
     """
     path, aside = str(tmp_path / "store"), str(tmp_path / "aside")
     old = quire.open(path) if as_it_ends else Store.open(path, background=False)
-    old.create_queue("q", kind="topic")
+    old.create_queue("q", kind="work")
     for number in range(100):
         old.put("q", b"%d" % number + bytes(3000))
     os.rename(path, aside)
     with quire.open(path) as new:
         assert isinstance(new, SharedStore)
         new.share(OsEnv()).wait_started()  # its socket is there
-        new.create_queue("q", kind="topic")
+        new.create_queue("q", kind="work")
         new.put("q", b"of the new one")
         before = files_of(path)
         if not as_it_ends:
@@ -140,7 +140,7 @@ def test_a_lock_that_was_removed_is_no_lock(tmp_path: Path) -> None:
     """Who removes it lets two own one store: the first stops as soon as it looks."""
     path = str(tmp_path / "store")
     with Store.open(path, background=False) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         os.remove(f"{path}/LOCK")
         with pytest.raises(StoreFailed, match="removed, moved or replaced"):
             store.admin.checkpoint()

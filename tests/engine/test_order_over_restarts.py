@@ -586,7 +586,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
 
 
 def test_what_is_no_order_is_refused() -> None:
-    """By its name, or by what it is."""
+    """What is no order is refused by its name, or by what it is."""
     for name in ("commit", "priority", "", ".x", 5):
         with pytest.raises(InvalidArgument, match="give another name"):
             quire.register_order(name, len)  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def test_what_gives_way_does_so_whole(seed: int) -> None:
 
 
 def test_a_kill_loses_none(seed: int) -> None:
-    """After each round."""
+    """A kill after any round loses none."""
     env = new_machine(seed)
     done: Done = {name: [] for name in NAMES}
     store = open_store(env)

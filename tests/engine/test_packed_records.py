@@ -40,7 +40,7 @@ def add(tail: PackedRecords, ref: BlockRef) -> None:
 
 
 def tail_of(refs: list[BlockRef]) -> PackedRecords:
-    """The same, packed."""
+    """These records, packed."""
     tail = PackedRecords()
     for ref in refs:
         add(tail, ref)

@@ -13,6 +13,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
+    NobodyReads,
     PositionLost,
     QueueExists,
     QueueInUse,
@@ -163,7 +164,8 @@ def test_a_waiting_get_ends_with_its_queue_or_subscription(store: Store, topic: 
 def test_where_a_subscription_begins(store: Store) -> None:
     """Earliest is all that is kept, latest what comes, a position what is from there on."""
     store.create_queue("q", kind="topic")
-    fill(store, "q", 6)
+    with pytest.warns(NobodyReads):
+        fill(store, "q", 6)
     starts: list[tuple[str, Any]] = [("early", "earliest"), ("late", "latest"), ("from4", 4)]
     for name, start in starts:
         info = store.subscribe("q", name, start=start)
@@ -183,7 +185,8 @@ def test_where_a_subscription_begins(store: Store) -> None:
 def test_a_topic_without_subscriptions_keeps_its_messages(store: Store) -> None:
     """Nothing is read by all where nobody reads; the last one to leave takes nothing along."""
     store.create_queue("q", kind="topic")
-    payloads = fill(store, "q")
+    with pytest.warns(NobodyReads):
+        payloads = fill(store, "q")
     assert store.browse("q").payloads() == payloads
     store.subscribe("q", "s")
     assert take(store, "q/s", 4) == payloads[:4]

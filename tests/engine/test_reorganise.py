@@ -306,7 +306,7 @@ class Scenario:
         check_space(self.store, self.oracle.match(self.store))
 
     def check_all(self, seed: int = 0) -> None:
-        """The same, and after a power failure, and until all is read."""
+        """The store holds what it should, also after a power failure, until all is read."""
         self.check()
         check_store(self.env.crash(outcome="lost"), self.oracle, seed=seed, **self.workload.options)
 

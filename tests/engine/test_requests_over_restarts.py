@@ -195,7 +195,7 @@ def test_a_queue_that_is_made_again_knows_nothing(once: Store) -> None:
     """The ids go with the queue."""
     once.put("once", b"", request_id="a")
     once.drop_queue("once")
-    once.create_queue("once", kind="topic", dedup_count=3)
+    once.create_queue("once", kind="work", dedup_count=3)
     once.put("once", b"", request_id="a")
     assert once.queue("once").messages == 1
     once.close()

@@ -42,7 +42,7 @@ def due(store: Store, queue: str = "q") -> list[int]:
 
 
 def take_due(store: Store) -> list[int]:
-    """The same, read for good."""
+    """Those minutes; their messages are read for good."""
     found = due(store)
     store.get_many("q", 100_000)
     return found
@@ -255,7 +255,7 @@ def fill_disk(store: Store) -> None:
 
 
 def test_a_full_disk_makes_it_wait(seed: int) -> None:
-    """And can be cleared of schedules."""
+    """A full disk makes a schedule wait, and lets schedules be dropped."""
     env = new_machine(seed)
     store = make(env)
     store.cron.create("t", "q", "@daily", b"x" * 9000)

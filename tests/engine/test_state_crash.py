@@ -39,7 +39,7 @@ def count(store: Store, key: str = "n", durable: bool = True) -> None:
 
 
 def prepare(store: Store, xid: str) -> None:
-    """The same, undecided."""
+    """Such a step, by a transaction that is prepared and not decided."""
     with store.transaction() as txn:
         txn.get("in")
         txn.set_value("held", xid, b"held")

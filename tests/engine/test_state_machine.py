@@ -476,6 +476,6 @@ def test_the_model_knows_the_charge_of_a_message(sim_store: Store) -> None:
     sim_store.create_queue("q", kind="work")
     sim_store.put("q", b"x" * 100)
     assert sim_store.queue("q").used_bytes == 100 + MESSAGE_OVERHEAD_BYTES + CONTROL
-    sim_store.create_queue("small", kind="topic", capacity=4096)
+    sim_store.create_queue("small", kind="work", capacity=4096)
     with pytest.raises(QueueFull):
         sim_store.put("small", b"x" * 4096)

@@ -251,7 +251,7 @@ def test_another_process_is_refused_until_the_store_is_closed(store_path: str) -
         return done.stdout
 
     with Store.open(store_path, owner="the first") as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         before = tree(store_path)
         said = elsewhere()
         assert said.startswith("locked")

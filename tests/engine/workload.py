@@ -307,7 +307,7 @@ class Oracle:
     earlier: list[Model] = field(default_factory=list)  # since then nothing was made durable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Oracle:
-        """The same, without what the effects know of the store that they come from."""
+        """A copy that knows nothing of the store that its effects come from."""
         pending = None if self.pending is None else self.pending.copy()
         earlier = [model.copy() for model in self.earlier]
         known = dict(self.ids), set(self.adopted)

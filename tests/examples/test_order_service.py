@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import quire
-from examples.order_service.orders import Order
+from examples.order_service.orders import CustomerOrder
 from examples.order_service.queues import EXPRESS, MAX_DELIVERIES, USUAL, set_up
 from tests.source_tree import ROOT
 
@@ -118,6 +118,9 @@ def test_every_order_is_handled_once_whatever_is_killed(tmp_path: Path, rng: ran
         for item in ("apples", "pears", "plums", "quinces"):
             good -= ask(path, "redrive", item)
         assert good == 0
+        # So may the one that is no order, without anybody having read it.
+        with quire.open(str(path)) as store:
+            assert store.admin.redrive("orders.dead", lambda letter: letter.payload == b"{") == 1
         said = until_done(path, servers)
         assert servers.stop() == [0] * SERVERS
     assert servers.died == MAX_DELIVERIES
@@ -137,7 +140,7 @@ def test_express_orders_overtake_the_others(tmp_path: Path) -> None:
         set_up(store)
         with store.transaction() as txn:
             for number in range(1, 11):
-                payload, kind = Order(number, "apples", 100).encode()
+                payload, kind = CustomerOrder(number, "apples", 100).encode()
                 priority = EXPRESS if number > 8 else USUAL
                 txn.put("orders", payload, content_type=kind, priority=priority)
         with store.transaction() as txn:

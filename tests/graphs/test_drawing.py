@@ -38,7 +38,7 @@ SHOP = GraphDefinition(
 
 
 def test_a_definition_is_kept_as_it_is() -> None:
-    """And what is none is told."""
+    """A definition is kept as it is, and what is none is told."""
     assert GraphDefinition.of_bytes(SHOP.to_bytes()) == SHOP
     assert SHOP.queue_names == (
         "raw", "unused <&>", "orders", "payments", "raw.dead", "bills",

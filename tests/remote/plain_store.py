@@ -81,7 +81,7 @@ class PlainTransaction:
             self._store.changed.notify_all()
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
-        """The same, for a reason, by another thread."""
+        """Another thread rolls it back, and says why."""
         self.reason = text
         self.rollback()
         return True

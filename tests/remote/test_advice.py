@@ -52,7 +52,7 @@ NEAR: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("name", NEAR)
 def test_what_was_meant_is_told(store: AnyStore, name: str) -> None:
-    """And nothing is changed."""
+    """What was meant is told, and nothing is changed."""
     store.create_queue("orders")
     store.admin.create_alias("alias", "orders")
     store.create_queue("topic", kind="topic")

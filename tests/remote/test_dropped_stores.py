@@ -39,7 +39,7 @@ def test_a_dropped_joined_store_ends_its_connection(owner: Store) -> None:
 
 
 def test_a_transaction_keeps_a_dropped_joined_store(owner: Store) -> None:
-    """Until it is gone itself."""
+    """A transaction keeps a joined store that was dropped, until it is gone itself."""
     owner.create_queue("work", kind="work")
     held = [open_store(owner.path).transaction()]
     held[0].put("work", b"x")

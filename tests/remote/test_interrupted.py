@@ -226,7 +226,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
 
 
 def test_ctrl_c_ends_a_joined_get_that_waits(store_path: str) -> None:
-    """At once, with nothing taken."""
+    """Ctrl-C ends a get of a joined store that waits at once; nothing is taken."""
     with quire.open(store_path) as owner, quire.open(store_path) as joined:
         owner.create_queue("work", kind="work")
         timer = threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))

@@ -177,7 +177,7 @@ def test_what_a_put_did_not_say(text: str, expected: bool | None) -> None:
 
 
 def test_a_volatile_queue_is_not_persistent() -> None:
-    """As Jakarta Messaging has it."""
+    """A volatile queue is not persistent as Jakarta Messaging has it."""
     block = block_of([(b"", {})])
     for is_volatile, mode in ((False, "PERSISTENT"), (True, "NON_PERSISTENT")):
         asked = condition(f"JMSDeliveryMode = '{mode}'", is_volatile=is_volatile)

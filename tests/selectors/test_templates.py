@@ -61,7 +61,7 @@ def test_what_is_not_set_is_not_asked() -> None:
 
 
 def test_a_moment_may_have_any_of_its_forms() -> None:
-    """As a put takes it."""
+    """A moment may have any of its forms as a put takes it."""
     moment = dt.datetime(2027, 1, 15, 8, tzinfo=dt.UTC) + dt.timedelta(microseconds=1)
     assert quire.Template(expires_at=moment) == quire.Template(expires_at=1_800_000_000_000_001)
     assert chosen(BLOCK, quire.Template(expires_at=moment))[0]
@@ -107,7 +107,7 @@ def test_a_template_is_a_value() -> None:
     ],
 )
 def test_what_no_message_can_have_is_refused(given: dict[str, Any], expected: str) -> None:
-    """When the template is made."""
+    """What no message can have is refused when the template is made."""
     with pytest.raises(InvalidArgument, match=expected):
         quire.Template(**given)
 

@@ -145,7 +145,7 @@ ends = st.integers(-5, 5)
 def test_a_block_is_left_out_only_if_nothing_in_it_is_chosen(
     given: list[int], one: int, other: int
 ) -> None:
-    """By its statistics (TV3)."""
+    """A block is left out only if nothing in it is chosen by its statistics (TV3)."""
     block = row_block_of("id bigint, n int", [{"id": each, "n": one} for each in given])
     reaches = {"id": _reach(given), "n": _reach([one])}
     for text in (

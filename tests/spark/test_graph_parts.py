@@ -136,7 +136,7 @@ def test_a_planned_batch_keeps_its_messages(store: Any) -> None:
 
 
 def test_where_subscriptions_stand(store: Any) -> None:
-    """And what is said where one is gone."""
+    """It is told where subscriptions stand, and what to do where one is gone."""
     topic(store, "a")
     put_numbers(store, "a", range(3))
     store.get_many("a/check", 2)

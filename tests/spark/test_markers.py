@@ -130,7 +130,7 @@ def test_what_is_lacking_is_told(store: Any) -> None:
 
 
 def test_a_streamed_marker_is_found(store: Any) -> None:
-    """Without its payload."""
+    """A streamed marker is found without reading its payload."""
     topic(store, "a")
     store.put_stream("a", [b"x" * 1_000_000] * 3, attributes={DAY: "1"})
     plan = planner(store, UNLIMITED, "a")
@@ -374,7 +374,7 @@ def test_a_step_says_where_its_batches_end() -> None:
 
 
 def test_what_is_no_marker_is_refused() -> None:
-    """And a streaming step has none."""
+    """What is no marker is refused, and a streaming step has none."""
     for wrong in ("", 5, b"day", "a\nb", "\ud800", ["day"]):
         with pytest.raises(InvalidArgument, match="no attribute's name"):
             check_step(step(counted, marker=wrong))

@@ -225,7 +225,7 @@ def test_wrong_streams_say_what_to_change(
     options: dict[str, str],
     advice: str,
 ) -> None:
-    """Before the first micro-batch."""
+    """Wrong streams say what to change before the first micro-batch."""
     store.create_queue("in", kind=kind)
     topic(store, "out")
     rows = spark.readStream.format("quire").options(queue="in", **options).load(store.path)

@@ -155,7 +155,7 @@ def test_a_row_that_says_no_priority_gets_that_of_its_queue(store: Any) -> None:
 
 
 def test_a_task_syncs_once_for_its_queues(seed: int) -> None:
-    """And once the directory, however many queues there are."""
+    """A task syncs the files of its queues once, and once the directory, however many they are."""
     env = new_machine(seed)
     store = open_store(env)
     syncs = []

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figure import Figure
-from bench.row_sides import Floor, Parquet, TypedQueue
-from bench.typed import _parts
+from bench.spark.row_sides import Floor, Parquet, TypedQueue
+from bench.spark.typed import _parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""Benchmarks of a store in its own process."""

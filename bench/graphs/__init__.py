@@ -1,0 +1,1 @@
+"""Benchmarks of graphs: steps beside empty jobs, Kafka and an older Quire."""

@@ -1,0 +1,1 @@
+"""What benchmarks measure with: latencies, payloads, threads, environments that count or wait."""

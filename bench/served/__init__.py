@@ -1,0 +1,1 @@
+"""Benchmarks of a store that other processes use, and of the servers beside it."""

@@ -1,0 +1,1 @@
+"""The benchmark of the smallest transactions, beside SQLite and beside another checkout."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the Spark data source, and the sessions and rows that they need."""

@@ -1,0 +1,1 @@
+"""Starting those programs, watching them, and killing them."""
