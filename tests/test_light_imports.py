@@ -119,6 +119,9 @@ def test_annotations_of_public_classes_can_be_read() -> None:
     """What they name of PyArrow is found, though nothing was loaded for them."""
     hints = typing.get_type_hints(quire.Transaction.get_arrow)
     assert hints["return"].__name__ == "RecordBatch"
+    for owner in (quire.Store, quire.Transaction):
+        given = typing.get_args(typing.get_type_hints(owner.put_many)["payloads"])
+        assert {"Array", "ChunkedArray", "RecordBatch", "Table"} < {t.__name__ for t in given}
 
 
 # Libraries ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, Unpack
+from typing import Any, Protocol, Self, TypeAlias, Union, Unpack
 
 from quire.arguments import Bytes
 from quire.batches.delivered_messages import Messages
@@ -25,10 +25,14 @@ from .starts import Start
 Payload: TypeAlias = Bytes | Mapping[str, Any]
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
 
-Payloads: TypeAlias = (
-    "Sequence[Bytes] | Sequence[Mapping[str, Any]]"
-    " | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table"
-)
+Payloads: TypeAlias = Union[
+    Sequence[Bytes],
+    Sequence[Mapping[str, Any]],
+    "pa.Array",
+    "pa.ChunkedArray",
+    "pa.RecordBatch",
+    "pa.Table",
+]
 
 
 class Transaction(Protocol):
