@@ -110,8 +110,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
                 raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
-        if item.get_closest_marker("crash") or item.get_closest_marker("fuzz"):
-            # What is drawn puts to topics in any order, also before anybody subscribes.
+        if any(item.get_closest_marker(name) for name in ("crash", "fuzz", "spark")):
+            # What is drawn puts to topics in any order, also before anybody subscribes; and a graph
+            # makes its last outputs, which a test only browses.
             item.add_marker(pytest.mark.filterwarnings("ignore::quire.errors.NobodyReads"))
         if item.get_closest_marker("spark"):
             # PySpark leaves sockets to the garbage collector.

@@ -366,8 +366,8 @@ def test_ctrl_c_ends_quietly(quire: Terminal) -> None:
 def test_a_reader_that_goes_ends_quietly(quire: Terminal) -> None:
     """141, as a shell says of SIGPIPE."""
     with open_store(quire.path) as store:
-        store.put_many("t", [b"x" * 1000] * 1000)
-    with start("browse", quire.path, "t") as browse:
+        store.put_many("w", [b"x" * 1000] * 1000)
+    with start("browse", quire.path, "w") as browse:
         assert browse.stdout
         assert browse.stderr
         browse.stdout.read(10)

@@ -75,7 +75,7 @@ def test_within_transactions(store: AnyStore, once: str) -> None:
 def test_all_fields_with_a_request_id(store: AnyStore, once: str) -> None:
     """It is one more of them, and no part of the message."""
     attributes = MappingProxyType({"a": "b", "ü": ""})
-    store.create_queue("other", kind="topic")
+    store.create_queue("other", kind="work")
     store.alter_queue(once, grouped=True, timed=True)
     with store.transaction() as txn:
         txn.put(once, bytearray(b"1"), request_id="a", attributes=attributes, group_key="g", ttl=9)
@@ -92,7 +92,7 @@ def test_all_fields_with_a_request_id(store: AnyStore, once: str) -> None:
 
 def test_the_first_put_of_a_transaction(store: AnyStore, once: str) -> None:
     """Alone, before others, and in several queues."""
-    store.create_queue("other", kind="topic", dedup_seconds=60.0)
+    store.create_queue("other", kind="work", dedup_seconds=60.0)
     with store.transaction() as txn:
         one = txn.put("other", b"1", request_id="a")
         two = txn.put(once, b"2", request_id="a")

@@ -15,6 +15,7 @@ import pytest
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
+    NobodyReads,
     PositionLost,
     QueueExists,
     QueueFull,
@@ -62,7 +63,8 @@ def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
     topics = [{"name": name, "kind": "topic"} for name in "abc"]
     store.admin.create_queues([*topics, "work"])
     for queue in "abc":
-        store.put(queue, b"0")
+        with pytest.warns(NobodyReads):
+            store.put(queue, b"0")
     old = store.subscribe("b", "reader", start="latest")
     refused: list[dict[str, Any]] = [
         {"c": "earliest", "a": 2}, {"c": 0, "work": 0}, {"c": 0, "nowhere": 0},
@@ -86,7 +88,8 @@ def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> Non
     """All of them or none, each where it is to begin; those that are there stay where they are."""
     store.admin.create_queues([{"name": name, "kind": "topic"} for name in "ab"])
     for queue in "ab":
-        store.put(queue, b"0")
+        with pytest.warns(NobodyReads):
+            store.put(queue, b"0")
     old = store.subscribe("a", "x")
     for wrong in ({"a/y": 0, "b/y": 2}, {"a/y": 0, "none/y": 0}, {"a/y": 0, "b": 0}):
         with pytest.raises((InvalidArgument, QueueNotFound)):

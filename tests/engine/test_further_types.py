@@ -175,7 +175,7 @@ def test_code_that_fails_stops_its_queue(
     quire.register_type("bad", Steered(fails="start"))
     quire.register_type("late", Steered(fails="stop"))
     with Store.open(store_path, **OPTIONS) as store:
-        store.create_queue("bad", kind="topic", type="bad")
+        store.create_queue("bad", kind="work", type="bad")
         store.create_queue("late", kind="work", type="late")
         with pytest.raises(QueueDisabled, match=r"type 'bad' did not start .*no meter"):
             store.put("bad", b"x")

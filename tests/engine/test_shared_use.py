@@ -124,7 +124,7 @@ def test_promise_9_many_open_transactions_share_one_buffer(store_path: str) -> N
     """However many there are: none of them is large enough to be noticed alone."""
     limit = 1 << 20
     with Store.open(store_path, write_buffer_bytes=limit) as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         transactions = [store.transaction() for _ in range(30)]
         for _ in range(30):
             for transaction in transactions:
@@ -140,7 +140,7 @@ def test_promise_9_many_open_transactions_share_one_buffer(store_path: str) -> N
 def test_promise_9_a_large_transaction_of_many_queues(store_path: str) -> None:
     """Its files share what may wait for their next write."""
     with Store.open(store_path, large_flush_bytes=1 << 18) as store:
-        names = [store.create_queue(f"q{number}", kind="topic").name for number in range(40)]
+        names = [store.create_queue(f"q{number}", kind="work").name for number in range(40)]
         with store.transaction(large=True) as txn:
             for number in range(2000):
                 txn.put(names[number % 40], b"x" * 1000)
@@ -154,7 +154,7 @@ def test_room_is_not_made_at_the_cost_of_who_asks(
 ) -> None:
     """The oldest transaction cannot go to its file: it is rolled back, the put succeeds."""
     with Store.open(store_path, write_buffer_bytes=1 << 20, when_full="large") as store:
-        store.create_queue("q", kind="topic")
+        store.create_queue("q", kind="work")
         oldest, asking = store.transaction(), store.transaction()
         oldest.put("q", b"x" * 1_200_000)
 

@@ -172,6 +172,7 @@ def run(env: SimEnv, done: dict[str, list[int]]) -> None:
     env.sync_directory("/")
     with open_store(env) as store:
         store.admin.create_queues(QUEUES)
+        store.subscribe("topic", "s")
         done |= {"work": [], "topic": []}
         put(store, done, 2)
         store.alter_queue("topic", schema=LATER)
@@ -230,6 +231,7 @@ def test_many_threads_put_and_get_rows() -> None:
     """Each row is got once."""
     with open_store(new_machine(5)) as store:
         store.admin.create_queues(QUEUES)
+        store.subscribe("topic", "s")
         got: list[int] = []
         errors: list[BaseException] = []
 

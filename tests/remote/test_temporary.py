@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore
-from quire.errors import InvalidArgument, SubscriptionExists, SubscriptionNotFound
+from quire.errors import InvalidArgument, NobodyReads, SubscriptionExists, SubscriptionNotFound
 from quire.interface.store import Store
 from tests.kit.children import child, join
 from tests.kit.waiting import SECONDS
@@ -93,7 +93,8 @@ def test_a_prepared_transaction_keeps_it_until_it_is_decided(owner: EmbeddedStor
 def test_it_ends_with_a_client_that_is_killed(owner: EmbeddedStore) -> None:
     """What it had in flight goes with it."""
     owner.create_queue("events", kind="topic")
-    owner.put("events", b"0")
+    with pytest.warns(NobodyReads):
+        owner.put("events", b"0")
     with child(CLIENT, owner.path, "killed") as client:
         assert client.line() == "joined b'0'"
         assert names(owner) == ["killed"]
