@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, Union, Unpack
+from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, Self, TypeAlias, Union, Unpack
 
 from quire.arguments import Bytes
 from quire.batches.delivered_messages import Messages
@@ -25,14 +25,19 @@ from .starts import Start
 Payload: TypeAlias = Bytes | Mapping[str, Any]
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
 
-Payloads: TypeAlias = Union[
-    Sequence[Bytes],
-    Sequence[Mapping[str, Any]],
-    "pa.Array",
-    "pa.ChunkedArray",
-    "pa.RecordBatch",
-    "pa.Table",
-]
+if TYPE_CHECKING:
+    Payloads: TypeAlias = (
+        Sequence[Bytes]
+        | Sequence[Mapping[str, Any]]
+        | pa.Array
+        | pa.ChunkedArray
+        | pa.RecordBatch
+        | pa.Table
+    )
+else:  # the same, for who reads annotations: PyArrow is loaded then
+    _NAMES = ("Array", "ChunkedArray", "RecordBatch", "Table")
+    _ARROW = [ForwardRef(f"pa.{name}", module="quire.libraries") for name in _NAMES]
+    Payloads = Union[(Sequence[Bytes], Sequence[Mapping[str, Any]], *_ARROW)]
 
 
 class Transaction(Protocol):
