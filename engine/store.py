@@ -17,16 +17,18 @@ from quire.arguments import (
     check_passed,
     check_source,
     check_transaction,
-    split_source,
 )
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
+from quire.engine.finding.choice import choice_of
+from quire.engine.reading.position_search import places_of
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.engine.upkeep.redriving import put_back
+from quire.engine.upkeep.redriving import LetterStep, put_back
 from quire.errors import AlreadyCommitted, QueueFull
+from quire.interface.finding import Seen, Where, check_seen
 from quire.interface.redriving import Chosen, Redriven, check_chosen
 from quire.interface.single_calls import SingleCalls
 from quire.interface.starts import Start
@@ -75,6 +77,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         most: int,
         chosen: Chosen | None,
         to: str | None,
+        where: Where | None = None,
+        is_moved: bool = False,
     ) -> Redriven:
         """A step of a redrive, in one commit (see `quire.interface.redriving`)."""
         check_source(source)
@@ -84,7 +88,9 @@ class EmbeddedStore(StoreLife, SingleCalls):
         asked = check_chosen(chosen)
         if to is not None:
             check_name(to, "queue")
-        return nested(put_back, self._context, source, start, end, most, asked, to)
+        check_flag("is_moved", is_moved)
+        step = LetterStep(source, start, end, most, asked, to, where, is_moved)
+        return nested(put_back, self._context, step)
 
     @open_call
     def drop_queue(self, name: str) -> None:
@@ -216,15 +222,25 @@ class EmbeddedStore(StoreLife, SingleCalls):
             self._context.sequencer.together(actions)
 
     @look
-    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+    def browse(
+        self,
+        source: str,
+        start: int | None = None,
+        max_messages: int = 1000,
+        *,
+        after: Seen | None = None,
+        where: Where | None = None,
+    ) -> Messages:
         state = self._state()
         check_max_messages(max_messages)
-        name, subscription = split_source(source)
-        first = check_first(start) or 0
-        queue = state.queue(name)
-        hidden = None if subscription is None else queue.subscription(subscription)
-        found = self._context.delivery.browse(queue, hidden, first, max_messages)
-        return Messages(name, found, queue.schema)
+        first, last_seen = check_first(start) or 0, check_seen(after)
+        queue, hidden = state.browsed(source)
+        if last_seen is not None:
+            [(position, is_there)] = places_of(self._context.delivery, queue, [last_seen])
+            first = max(first, position + is_there)
+        choice = choice_of(queue, where)
+        found = self._context.chooser.finder.browse(queue, hidden, choice, first, max_messages)
+        return Messages(queue.name, found, queue.schema)
 
     @open_call
     def chunk(self, stream: Stream, number: int) -> Bytes:

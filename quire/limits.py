@@ -547,9 +547,12 @@ PUT_LEVELS = 24
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
 AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
-AIO_LOOK_SECONDS = 0.5  # that a thread waits for a message that is asked for by what it is
 
 # --- finding ---
+# What a view of a queue holds that others have released since: blocks, and bytes of them; with
+# more it is lost. And the ends of pages that it knows.
+VIEWED_BLOCKS, VIEWED_BYTES, VIEWED_PAGES = 100_000, 256 << 20, 64
+CHOSEN_WAIT_SECONDS = 0.5  # that a thread waits for what is asked for by what it is, at a time
 PASSED_POSITIONS = 10_000  # that one who waits knows of, as others have them; else it looks anew
 INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are sorted into an index
 MAX_INDEXED_NAME = 200  # characters of such a name
@@ -566,13 +569,11 @@ NEAR_CHARACTERS = 3
 # Threads of one handler: each holds a transaction, and in a joined store a connection.
 MAX_CONCURRENCY = 256
 
-# How long messages in work have to be finished when workers stop, in seconds: service managers kill
-# a process some 30 s to 90 s after they have told it to end.
+# Seconds for messages in work when workers stop: service managers kill after some 30 s to 90 s.
 WORKERS_GRACE_SECONDS = 20.0
 
 # When a message comes again whose handler has failed, in seconds: twice as late after each further
-# failure, up to the second. What is gone after a moment is tried soon, and what stays (a person has
-# to look) costs next to nothing.
+# failure, up to the second. What is gone after a moment is tried soon; what stays costs little.
 WORKERS_RETRY_SECONDS = 0.5
 WORKERS_LONGEST_RETRY_SECONDS = 300.0
 

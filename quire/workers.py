@@ -71,6 +71,7 @@ from .interface.consumer import Consumer, ConsumerOptions
 from .interface.store import Store
 from .interface.transaction import Transaction
 from .messages.message import Message
+from .selectors.condition import SelectorOrTemplate, check_selecting
 
 if TYPE_CHECKING:
     from .remote.server.signals import SignalFlag
@@ -110,6 +111,7 @@ class _Task(NamedTuple):
     handler: Handler
     concurrency: int
     max_messages: int
+    where: SelectorOrTemplate | None
 
     @property
     def name(self) -> str:
@@ -163,21 +165,30 @@ class Workers:
         how = "not running" if self._end is None else f"{len(self._threads)} threads"
         return f"<Workers of {', '.join(t.source for t in self._tasks) or 'nothing'}, {how}>"
 
-    def on(self, source: str, *, concurrency: int = 1, max_messages: int = 1) -> Callable[[H], H]:
+    def on(
+        self,
+        source: str,
+        *,
+        concurrency: int = 1,
+        max_messages: int = 1,
+        where: SelectorOrTemplate | None = None,
+    ) -> Callable[[H], H]:
         """A decorator: the function is called as `handle(message, txn)` for each message.
 
         `source`: "queue", or "queue/subscription". `concurrency`: how many threads call it. With
-        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. It has
+        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. `where`:
+        only those that a selector or a `Template` holds for, as for `Store.consume`. It has
         done its work when it returns: what makes a coroutine or a generator is refused, and what
         returns one has failed. Raises InvalidArgument.
         """
         check_source(source)
         check_concurrency(concurrency)
         check_max_messages(max_messages)
+        check_selecting(where)
 
         def register(handler: H) -> H:
             check_function("handler", handler, _GIVE)
-            self._tasks.append(_Task(source, handler, concurrency, max_messages))
+            self._tasks.append(_Task(source, handler, concurrency, max_messages, where))
             return handler
 
         return register
@@ -186,10 +197,11 @@ class Workers:
         """Handle messages until SIGTERM, SIGINT or `stop`, then finish what is in work.
 
         Called by the main thread, it takes the two signals as long as it runs; by another one, only
-        `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound
-        and InvalidArgument before anything is handled, StoreClosed if the store was closed,
-        StoreFailed if it has failed and has to be opened again, ConnectionLost if the owner that
-        `quire.connect` connected to is gone, and the SystemExit or KeyboardInterrupt of a handler.
+        `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound,
+        InvalidSelector and InvalidArgument before anything is handled, StoreClosed if the store was
+        closed, StoreFailed if it has failed and has to be opened again, ConnectionLost if the owner
+        that `quire.connect` connected to is gone, and the SystemExit or KeyboardInterrupt of a
+        handler.
         """
         from quire.remote import told_to_end
 
@@ -197,6 +209,8 @@ class Workers:
             raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
         for task in self._tasks:
             _check_there(self._store, task.source)
+            if task.where is not None:  # raises for a wrong selector
+                self._store.browse(task.source, max_messages=1, where=task.where)
         with told_to_end() as end:
             self._threads = [
                 _Worker(self._store, task, end, self._ending, self._retry)
@@ -327,8 +341,9 @@ class _Worker:
         """Whether there was one; without, it has to stop, or to take more or fewer at once."""
         most = 1 if self._alone else self.task.max_messages
         asked = ConsumerOptions(
-            self.task.source, most, self.task.max_messages == 1, math.inf, "auto", self.label
-        )
+            self.task.source, most, self.task.max_messages == 1, math.inf, "auto", self.label,
+            self.task.where,
+        )  # fmt: skip
         shown, self._is_later = "no message", False
         try:
             with Consumer[Any](self._store, asked) as messages:

@@ -25,7 +25,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.indexing import Columns
 from quire.engine.reading.position_search import position_of
-from quire.errors import PositionLost
+from quire.errors import PositionLost, QueueNotFound
 from quire.libraries import np
 from quire.limits import PASSED_POSITIONS
 from quire.selectors.analysis import FieldPlace
@@ -109,17 +109,54 @@ class Finder:
         """For how many messages it holds. Raises as `candidates`."""
         return sum(len(rows) for _, _, rows in self._matching(queue, subscription, choice))
 
+    def browse(
+        self,
+        queue: Queue,
+        subscription: Subscription | None,
+        choice: Choice,
+        start: int,
+        most: int,
+        end: int | None = None,
+    ) -> list[Delivered]:
+        """Up to `most` messages at [start, end) for which it holds, in commit order.
+
+        Those that the subscription has not read; None: all that the queue keeps. Raises as
+        `candidates`.
+        """
+        with queue.lock:
+            if queue.dropped:
+                raise QueueNotFound(f"queue {queue.name!r} was dropped")
+            end = queue.end_position if end is None else end
+        found: list[Delivered] = []
+        for part, _, rows in self._matching(queue, subscription, choice, None, start, end):
+            for first, last in runs_of(rows[:most].tolist()):
+                found.append(part._replace(start=part.start + first, stop=part.start + last))
+            most -= len(rows)
+            if most <= 0:
+                break
+        return found
+
+    def runs(
+        self, queue: Queue, subscription: Subscription, choice: Choice, end: int
+    ) -> Iterator[tuple[int, int]]:
+        """The ascending runs of positions below `end` for which it holds. Raises as `browse`."""
+        for _, position, rows in self._matching(queue, subscription, choice, None, 0, end):
+            yield from runs_of((rows + position).tolist())
+
     def _matching(
         self,
         queue: Queue,
-        subscription: Subscription,
+        subscription: Subscription | None,
         choice: Choice,
         passed: Passed | None = None,
+        first: int = 0,
+        last: int | None = None,
     ) -> Iterator[Matching]:
-        for start, end in self._ranges(queue, subscription, choice, passed):
+        for start, end in self._ranges(queue, subscription, choice, passed, first, last):
             for position, part in self._delivery.parts(queue, start, end):
                 rows = rows_of(part, choice)
-                if len(rows) and subscription.wanted is not None:  # the rest counts as read
+                if len(rows) and subscription is not None and subscription.wanted is not None:
+                    # the rest counts as read
                     asked = rows_of(part, Choice(condition=subscription.wanted))
                     rows = np.intersect1d(rows, asked, assume_unique=True)
                 if len(rows):
@@ -128,26 +165,38 @@ class Finder:
                     yield part, position, rows
 
     def _ranges(
-        self, queue: Queue, subscription: Subscription, choice: Choice, passed: Passed | None
+        self,
+        queue: Queue,
+        subscription: Subscription | None,
+        choice: Choice,
+        passed: Passed | None,
+        first: int,
+        last: int | None,
     ) -> Iterator[tuple[int, int]]:
-        """Where they may be, of what the subscription has not read."""
+        """Where they may be, of what the subscription has not read, at [first, last)."""
         positions = self._positions(queue, choice)
-        start = 0
+        is_known, start = positions is not None, first
+        done = queue.released if subscription is None else subscription.done
         if positions is None and passed is not None and passed.end:
             positions, start = passed.matching, passed.end
         if positions:
             with queue.lock:
-                done = subscription.done
-                left = [position for position in positions if not done.contains(position)]
+                before = queue.end_position if last is None else last
+                left = [
+                    position
+                    for position in positions
+                    if first <= position < before and not done.contains(position)
+                ]
             yield from runs_of(left)
-        if positions is not None and start == 0:
+        if is_known:
             return
         while True:
             with queue.lock:
-                start = subscription.done.first_gap(start)
-                if queue.dropped or start >= queue.end_position:
+                start = done.first_gap(start)
+                before = queue.end_position if last is None else min(last, queue.end_position)
+                if queue.dropped or start >= before:
                     break
-                _, end = next(subscription.done.gaps(start, queue.end_position))
+                _, end = next(done.gaps(start, before))
             yield start, end
             start = end
         if passed is not None:

@@ -60,7 +60,7 @@ class Chooser:
 
     _env: Env
     _delivery: Delivery
-    _finder: Finder
+    finder: Finder
     _waits: MessageWaits
 
     def take(self, asking: Asking, timeout: float) -> DeliveryRuns:
@@ -104,7 +104,7 @@ class Chooser:
 
         runs: DeliveryRuns = []
         while True:
-            found = self._finder.candidates(
+            found = self.finder.candidates(
                 queue, subscription, asking.choice, asking.most, list if by_id else free, passed,
                 may_have,
             )  # fmt: skip
@@ -194,14 +194,14 @@ class Chooser:
         queue, subscription, _, _ = request
 
         def look() -> Found:
-            return self._finder.candidates(queue, subscription, choice, most, list)
+            return self.finder.candidates(queue, subscription, choice, most, list)
 
         return self._look(request, look, timeout)
 
     def count(self, request: DeliveryRequest, choice: Choice, timeout: float) -> int:
         """For how many committed messages it holds. Waits up to `timeout` seconds for one."""
         queue, subscription, _, _ = request
-        return self._look(request, lambda: self._finder.count(queue, subscription, choice), timeout)
+        return self._look(request, lambda: self.finder.count(queue, subscription, choice), timeout)
 
     def _look(self, request: DeliveryRequest, look: Callable[[], R], timeout: float) -> R:
         queue, subscription, _, wanted = request

@@ -123,6 +123,12 @@ class State:
             sources[source] = known
         return known
 
+    def browsed(self, source: str) -> tuple[Queue, Subscription | None]:
+        """What "queue" names (also a topic), or "queue/subscription"."""
+        name, subscription = split_source(source)
+        queue = self.queue(name)
+        return queue, None if subscription is None else queue.subscription(subscription)
+
     def by_name(self) -> list[Queue]:
         """All queues, in the order of their names."""
         return sorted([*self.queues.values()], key=lambda queue: queue.name)

@@ -19,6 +19,7 @@ from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import look, nested
 from quire.definitions.queue_types import type_named
+from quire.engine.finding.choice import choice_of
 from quire.engine.inspection.queue_listing import listing
 from quire.engine.inspection.verify import verify
 from quire.engine.opening import open_call
@@ -27,6 +28,7 @@ from quire.engine.reading.position_search import position_at
 from quire.engine.state.catalog import STATE, TYPES
 from quire.engine.upkeep.purging import purge
 from quire.errors import InvalidArgument, StoreFailed
+from quire.interface.finding import Where
 from quire.interface.namespaces import Admin
 from quire.interface.single_calls import AdminCalls
 from quire.interface.starts import Time, check_time
@@ -73,12 +75,14 @@ class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
         return self._of._info(self._of._definitions.rename(check_name(old, "queue"), new))
 
     @open_call
-    def purge(self, queue: str, subscription: str | None = None) -> int:
-        found = self._state().queue(queue, to_end=True)
-        if subscription is None:
-            return nested(purge, self._of._context, self._of._definitions, found, None)
-        reader = found.subscription(check_name(subscription, "subscription"))
-        return nested(purge, self._of._context, self._of._definitions, found, reader)
+    def purge(
+        self, queue: str, subscription: str | None = None, *, where: Where | None = None
+    ) -> int:
+        found, reader = self._state().queue(queue, to_end=True), None
+        if subscription is not None:
+            reader = found.subscription(check_name(subscription, "subscription"))
+        choice = choice_of(found, where)
+        return nested(purge, self._of._context, self._of._definitions, found, reader, choice)
 
     @open_call
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:

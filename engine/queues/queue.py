@@ -66,7 +66,7 @@ class Queue(QueueEffects):
     """See the module."""
 
     lock: threading.Lock
-    # Few queues have these as attributes of their own (see `data_file` for why).
+    # Few queues have these as attributes of their own: they are kept few, as a test of them tells.
     gave_way = 0  # messages of a volatile queue, to later ones
     _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
     _was_told = False  # that nobody reads, to this process
@@ -122,8 +122,6 @@ class Queue(QueueEffects):
             self._join(subscription)
         self._look_for_readers()
 
-    # Attributes are kept few: a test of them tells why.
-
     @property
     def data_file(self) -> int:
         """The number of the file that its blocks go to: as is wished, of those that are there."""
@@ -168,6 +166,7 @@ class Queue(QueueEffects):
         else:
             subscription.obey(self.config.properties, is_volatile=self.is_volatile)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
+        subscription.await_end(len(self.releases.views))
         if self.departures is not None:
             self.departures.join(subscription)
 
@@ -250,6 +249,8 @@ class Queue(QueueEffects):
             if record is not None and epoch == self.epoch:
                 if not subscription.is_plain:
                     self._forget(read)
+                    if self.releases.views:
+                        return self.releases.free(released)
                 if not released:
                     return ()
                 self.space.release(record[4], 1)
@@ -503,8 +504,8 @@ class Queue(QueueEffects):
     ) -> Callable[[], None] | None:
         """Have it called at the next change, once; what withdraws it.
 
-        None if there may be something for the subscription now: it is not called then. It is
-        called under the lock: it must not wait, nor use the store. `when` asks what it is given.
+        None, and it is not called: there may be something for the subscription now. It is called
+        under the lock: it must not wait, nor use the store. `when` asks what it is given.
         """
 
         def is_ready() -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import DurableQueue, Ranges
@@ -21,6 +22,14 @@ from .partly_released import PartlyReleased
 from .record_list import RecordList
 from .reservation import Space
 
+
+class BlockKeeper(Protocol):
+    """Who may need blocks that are released."""
+
+    def keep(self, refs: Sequence[BlockRef]) -> None:
+        """These are about to be free. Must not raise."""
+
+
 ReadRange = tuple[
     int, int, int
 ]  # a subscription's id, and the positions that it has read: from, to
@@ -29,7 +38,9 @@ ReadRange = tuple[
 class Releases:
     """See the module. The queue's lock covers it; those take it that say so."""
 
-    __slots__ = ("_durable", "_leaving", "_lock", "_partly", "_records", "_released", "_space")
+    __slots__ = (
+        "_durable", "_leaving", "_lock", "_partly", "_records", "_released", "_space", "views",
+    )  # fmt: skip
 
     def __init__(
         self, durable: DurableQueue, records: RecordList, space: Space, lock: threading.Lock
@@ -41,6 +52,7 @@ class Releases:
         self._released = durable.released
         self._partly = PartlyReleased(durable.released)
         self._leaving: list[ReadRange] = []  # of changes on their way (Q4)
+        self.views: list[BlockKeeper] = []
 
     def free(self, released: Ranges) -> list[BlockRef]:
         """Give back the space of what was released just now; the blocks that are free by that."""
@@ -69,6 +81,8 @@ class Releases:
         self._space.release(charge, messages)
         for start, end in released:
             self._records.drop_pages(start, end, self._released)
+        for view in self.views:
+            view.keep(freed)
         return freed
 
     def replace(self, old: Sequence[BlockRef], new: BlockRef) -> bool:

@@ -347,10 +347,17 @@ class Subscription:
 
     # What is taken by its position
 
-    def take_waiting(self, taken: list[tuple[int, int]], most: int, runs: int, end: int) -> None:
+    def take_waiting(
+        self,
+        taken: list[tuple[int, int]],
+        most: int,
+        runs: int,
+        end: int,
+        among: Iterable[tuple[int, int]] | None = None,
+    ) -> None:
         """Add up to so many positions below `end`, in so many runs, that nobody holds.
 
-        They are in flight now.
+        They are in flight now. `among`: all that nobody holds of these ascending runs instead.
 
         Also what would come later, is spent or has expired. What is known of the order is forgotten
         for that, and made anew when somebody gets.
@@ -361,6 +368,15 @@ class Subscription:
         later = [part for _, lo, hi in self.later for part in self._coming(lo, hi)]
         hidden = IntervalSet.from_list(later)
         try:
+            for start, stop in among or ():
+                for lo, hi in self.unread_from(self.cursor, stop):
+                    self.returned.add(lo, hi)
+                self.cursor = max(self.cursor, stop)
+                for held in (self.returned, self.spent, hidden):
+                    for lo, hi in list(held.intersection(start, stop)):
+                        held.remove(lo, hi)
+                        taken += ((lo, hi),)
+            most = most if among is None else 0
             for held in (self.returned, self.spent, hidden):
                 while most and runs and (run := held.pop_first(most, end)):
                     taken += (run,)
@@ -436,7 +452,11 @@ class Subscription:
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""
-        return list(self.done.gaps(0, position)) if position > 0 else []
+        return self.unread_from(0, position)
+
+    def unread_from(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The positions of [start, end) that are not read."""
+        return list(self.done.gaps(start, end)) if start < end else []
 
     # Read, and given back
 

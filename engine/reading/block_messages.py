@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.engine.records.block_ref import BlockRef
 from quire.messages.message import Message
@@ -24,3 +25,8 @@ def messages_of(
                 row, queue=queue, first_id=first_id, time_us=ref.time_us, delivery_count=0
             ),
         )
+
+
+def message_of(queue: str, parts: list[Delivered]) -> Message | None:
+    """The one message that was delivered, if it still is there."""
+    return parts[0].message(queue, parts[0].start) if parts else None

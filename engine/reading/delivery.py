@@ -19,7 +19,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
-from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
+from quire.errors import QueueInUse, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.messages.payload_reader import Stream
 from quire.rows.row_block import RowBlock
@@ -30,6 +30,8 @@ from .indexing import catch_up, group_of
 DeliveryRuns = list[
     tuple[int, int, int]
 ]  # positions [start, end) and how often they are delivered now
+
+LookedUp = Callable[[int, int], list[Pointer]]  # the first messages of [start, end)
 
 
 class DeliveryLog(Protocol):
@@ -336,8 +338,10 @@ class Delivery:
                     start += part.stop - part.start
             start = pointers[-1].end_position
 
-    def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
-        """One pointer's messages; a block that is not there is looked up anew.
+    def fetch(
+        self, queue: Queue, pointer: Pointer, deliveries: int, kept: LookedUp | None = None
+    ) -> list[Delivered]:
+        """One pointer's messages; a block that is not there is looked up anew, by `kept`.
 
         A checkpoint may have moved it, and the next one again; or it was released: then there is
         nothing. The same place as before is damage.
@@ -351,7 +355,7 @@ class Delivery:
             return found
         except (BlockMoved, StoreError) as moved:
             start, end = pointer.position, pointer.end_position
-            again = queue.kept(start, end)
+            again = (kept or queue.kept)(start, end)
             if [p.ref for p in again] == [pointer.ref]:
                 where = f"queue {queue.name!r}, positions {start} to {end}"
                 if not isinstance(moved, (BlockMoved, StoreCorrupt)):  # it may be there
@@ -359,7 +363,7 @@ class Delivery:
                 raise StoreCorrupt(
                     f"{where}: {moved}; run verify, and restore the store from a copy"
                 ) from moved
-            return [part for p in again for part in self.fetch(queue, p, deliveries)]
+            return [part for p in again for part in self.fetch(queue, p, deliveries, kept)]
 
     def _chunk(self, queue: Queue, stream: Stream, number: int) -> Bytes:
         """See `BlockReader.chunk`: damage is told with the queue."""
@@ -367,37 +371,6 @@ class Delivery:
             return self._reader.chunk(stream, number)
         except StoreCorrupt as error:
             raise StoreCorrupt(f"queue {queue.name!r}: {error}") from error
-
-    def browse(
-        self,
-        queue: Queue,
-        hidden: Subscription | None,
-        start: int,
-        max_messages: int,
-        before: int | None = None,
-    ) -> list[Delivered]:
-        """Committed messages from a position on, in order, but what the subscription has read.
-
-        `before`: a position from which on none is wanted.
-        Nothing is taken; without a subscription they are all that the queue keeps.
-        """
-        parts: list[Delivered] = []
-        while max_messages:
-            with queue.lock:
-                if queue.dropped:
-                    raise QueueNotFound(f"queue {queue.name!r} was dropped")
-                done = queue.released if hidden is None else hidden.done
-                start = done.first_gap(start)
-                last = queue.end_position if before is None else before
-                if start >= last:
-                    break
-                end = min(start + max_messages, last)
-                pointers = queue.pointers(start, next(done.gaps(start, end))[1])
-            for pointer in pointers:
-                parts += self.fetch(queue, pointer, 1)
-            max_messages -= pointers[-1].end_position - start
-            start = pointers[-1].end_position
-        return parts
 
     def give_back(
         self,

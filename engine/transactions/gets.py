@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Final, cast
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.definitions.retry import Retry
+from quire.engine.finding.choice import Choice
+from quire.engine.finding.moved_marks import GotPart, MovedMarks
+from quire.engine.finding.queue_view import QueueView
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
+from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.reading.position_search import position_of
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
+Runs = Sequence[tuple[int, int]]  # of positions
+Browsed = tuple[Queue, Subscription | None]
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
@@ -43,8 +49,8 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "passes", "seeks",
-        "taken",
+        "_batch", "_block", "_context", "_is_counted", "has_more", "kept", "moved", "passes",
+        "seeks", "taken", "views",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -55,6 +61,8 @@ class Gets:
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
         self.has_more = False  # it moves or keeps anything
+        self.moved: MovedMarks | None = None  # to other queues
+        self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
@@ -193,7 +201,10 @@ class Gets:
         """Give back what the latest call took, as if it had not been made."""
         if self.taken:
             _, _, _, _, queue, subscription, _, _ = self.taken[-1]
-            self.take_back(queue, subscription, self._latest())
+            latest = self._latest()
+            if self.moved is not None:
+                self.moved.check(subscription, [p for lo, hi in latest for p in range(lo, hi)])
+            self.take_back(queue, subscription, latest)
         self._batch = None
 
     def _latest(self) -> list[tuple[int, int]]:
@@ -264,9 +275,17 @@ class Gets:
         return most - left
 
     def waiting(
-        self, queue: Queue, subscription: Subscription, most: int, end: int
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        most: int,
+        end: int,
+        among: Runs | None = None,
     ) -> list[tuple[int, int]]:
-        """Take what waits below `end`, up to so many messages, and deliver nothing of it."""
+        """Take what waits below `end`, up to so many messages, and deliver nothing of it.
+
+        `among`: all that waits of these runs instead.
+        """
         runs: list[tuple[int, int]] = []
 
         def choose() -> None:
@@ -276,7 +295,7 @@ class Gets:
                 )
             if not (queue.dropped or subscription.removed):
                 left = max(0, PURGED_RUNS - len(self.taken))
-                subscription.take_waiting(runs, most, left, end)
+                subscription.take_waiting(runs, most, left, end, among)
 
         self._take(queue, {subscription: runs}, choose)
         return runs
@@ -348,6 +367,8 @@ class Gets:
             is_its = renamed or queue.name == message.queue
             position = self._position(taken, message.id) if is_its else -1
             if position >= 0:
+                if self.moved is not None:
+                    self.moved.check(subscription, [position])
                 latest = self._latest()
                 if self.taken[-1][5] is subscription:
                     latest = _without(position, latest)
@@ -363,22 +384,21 @@ class Gets:
             "got: reject what it got, once"
         )
 
-    def check_got(self, messages: Sequence[Message]) -> None:
-        """Raises InvalidArgument where one of these was not got, or is given back already."""
-        names = {taken[4].name for taken in self.taken}
-        left = {(m.queue if m.queue in names else "", m.id): m for m in messages}  # "": renamed
-        wanted = np.unique(np.array([m.id for m in messages], np.int64))
-        for taken in self.taken:
-            for _, ids in self._ids(taken):
-                for message_id in np.intersect1d(ids, wanted).tolist():
-                    for name in (taken[4].name, ""):
-                        left.pop((name, message_id), None)
-        for message in left.values():
-            raise InvalidArgument(
-                f"message {message.id} of queue {message.queue!r} is none that this transaction "
-                "has got, and would stay where it is: get it first, or put a copy (with its "
-                "payload, and what of its header is wanted)"
-            )
+    def mark_moved(self, messages: Sequence[Message]) -> None:
+        """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
+        if self.moved is None:
+            self.moved = MovedMarks()
+        got = (
+            GotPart(own[4].name, own[5], start, ids)
+            for own in self.taken
+            for start, ids in self._ids(own)
+        )
+        self.moved.mark(got, {own[4].name for own in self.taken}, messages)
+
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
+        if self.moved is not None:
+            self.moved.unmark()
 
     def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""
@@ -499,6 +519,15 @@ class Gets:
                     del self.kept[index]  # no call in between
                     queue.wake()
 
+    def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
+        """A page of the queue as it was when this transaction looked through it first."""
+        queue, context = key[0], self._context
+        if key not in self.views:
+            self.has_more = True
+            self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
+        found = self.views[key].page(choice, most, after)
+        return Messages(queue.name, found, queue.schema)
+
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
@@ -512,6 +541,8 @@ class Gets:
     def let_go(self) -> None:
         """What it was to move, or has kept, is others' again; may be called again."""
         self.keep_no_more()
+        while self.views:
+            self.views.popitem()[1].close()
         for subscription, (queue, _, _) in list(self.seeks.items()):
             self._context.delivery.let_go(queue, subscription, self)
             self.seeks.pop(subscription, None)
@@ -564,8 +595,3 @@ def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]
     for lo, hi in runs:
         left += (lo, min(position, hi)), (max(position + 1, lo), hi)
     return [(start, end) for start, end in left if start < end]
-
-
-def message_of(queue: str, parts: list[Delivered]) -> Message | None:
-    """The one message that was delivered, if it still is there."""
-    return parts[0].message(queue, parts[0].start) if parts else None

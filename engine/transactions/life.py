@@ -490,8 +490,8 @@ class TransactionLife:
             self._check_open()
             if self._gets is not None and self._gets.has_more:
                 raise TransactionError(
-                    "a transaction that moves a subscription (seek), or keeps a message from "
-                    "others (hold), cannot be prepared: commit it"
+                    "a transaction that moves a subscription (seek), keeps a message from others "
+                    "(hold), or looks through a queue (browse), cannot be prepared: commit it"
                 )
             action = partial(self._prepare, xid)
             try:

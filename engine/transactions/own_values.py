@@ -7,6 +7,8 @@ from quire.engine.live_state.live_state import State
 from quire.engine.live_state.live_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
 from quire.engine.state.sections.values import Setting, ValuesSection
+from quire.journal import Journal
+from quire.limits import MAX_STATE_CHANGE_BYTES
 
 
 class OwnValues:
@@ -23,6 +25,11 @@ class OwnValues:
         self._growth: dict[StateKey, tuple[int, int]] = {}  # bytes and keys more than there are
         # The same by name, as far as there are more: what is reserved.
         self._sums: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def of(cls, state: State, journal: Journal) -> OwnValues:
+        """Of a new transaction: no more than its record can hold."""
+        return cls(state, min(MAX_STATE_CHANGE_BYTES, journal.max_group_bytes // 4))
 
     def get(self, name: str, key: str) -> bytes | None:
         """What it sets; else what was committed when it read this first."""

@@ -36,17 +36,26 @@ from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
 from quire.engine.finding.described import described
 from quire.engine.queues.queue import Queue
+from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.sections.moves import check_kept
-from quire.errors import Deadlock, InvalidArgument, QueueFull
-from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
+from quire.errors import Deadlock, QueueFull
+from quire.interface.finding import (
+    MessageKey,
+    Seen,
+    Where,
+    check_key_of,
+    check_seen,
+    first_of,
+    where_of,
+)
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
 from quire.libraries import pa
-from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.messages.message import Message, check_message
+from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.messages.message import Message, check_message, check_messages
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
 from quire.messages.put_options import MessageOptions
@@ -54,7 +63,7 @@ from quire.moments import Duration
 from quire.reports.info import Description, TransactionState
 from quire.rows.row_input import is_row
 
-from .gets import IN_WHOLE, Gets, message_of
+from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
 from .life import TransactionLife
 from .own_values import OwnValues
@@ -149,8 +158,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if is_row(content):
             return self.putting(lambda puts: puts.row(queue, content, checked, is_moved=True))
         payload = check_payload(content)
-        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        charge += 0 if checked is None else checked.extra_bytes
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES + (checked.extra_bytes if checked else 0)
         return self.putting(lambda puts: puts.one(queue, payload, checked, charge, is_moved=True))
 
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
@@ -182,10 +190,6 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of an encoded block once more: their headers are taken as they are."""
         return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
-
-    def schema_of(self, queue: str) -> str | None:
-        """Of a typed queue, in words."""
-        return self._context.state.queue(queue).schema
 
     def begin_stream(
         self,
@@ -422,13 +426,25 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         queue, found = self._find(source, max_messages, timeout, where)
         return [described(queue.name, each) for each in found]
 
+    def browse(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        *,
+        after: Seen | None = None,
+        where: Where | None = None,
+    ) -> Messages:
+        most, last_seen = check_max_messages(max_messages), check_seen(after)
+        browsed = self._context.state.browsed(source)
+        return self.getting(Gets.browse, browsed, choice_of(browsed[0], where), most, last_seen)
+
     @look
     def count(
         self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
     ) -> int:
         asking, choice = self._looking(source, where)
         look = partial(self._context.chooser.count, asking, choice)
-        return self._looked(asking.queue, timeout, look)
+        return self._waiting(asking.queue, timeout, look)
 
     def _find(
         self, source: str, limit: int, timeout: Duration | None, where: object
@@ -437,7 +453,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         check_max_messages(limit)
         asking, choice = self._looking(source, where)
         look = partial(self._context.chooser.find, asking, choice, limit)
-        return asking.queue, self._looked(asking.queue, timeout, look)
+        return asking.queue, self._waiting(asking.queue, timeout, look)
 
     def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
         with self._lock:
@@ -447,22 +463,18 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         asking = DeliveryRequest(queue, subscription, gets, self._is_open)
         return asking, choice_of(queue, where)
 
-    def _looked(self, queue: Queue, timeout: Duration | None, look: Callable[[float], R]) -> R:
-        """What was found. Raises why its transaction was ended meanwhile."""
-        found = self._waiting(queue, timeout, look)
-        if not found:
-            self._check_open()
-        return found
-
     def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
-        """Do what may wait so long for others, without holding the lock."""
+        """Do what may wait for others, without the lock; raises why this was ended meanwhile."""
         seconds = 0.0 if timeout == 0.0 else check_wait(timeout)
         if seconds:
             self._waits_for = queue
         try:
-            return action(seconds)
+            found = action(seconds)
         finally:
             self._waits_for = None
+        if not found:
+            self._check_open()
+        return found
 
     def _begin_puts(self) -> Puts:
         self._puts = puts = Puts(self._context, self.id, self._large)
@@ -501,12 +513,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         if subscription.spent:
             self._context.after_reject(queue, subscription)
 
-    def check_got(self, messages: Iterable[Message]) -> None:
+    def mark_moved(self, messages: Iterable[Message]) -> None:
         """See `single_calls.Streaming`."""
-        if not isinstance(messages, Iterable):
-            raise InvalidArgument(f"messages {messages!r:.100}: give messages that were got")
-        checked = [check_message(message) for message in messages]
-        self.getting(lambda gets: gets.check_got(checked))
+        self.getting(Gets.mark_moved, check_messages(messages))
+
+    def unmark_moved(self) -> None:
+        """See `single_calls.Streaming`."""
+        self.getting(Gets.unmark_moved)
 
     @call
     def getting(
@@ -578,10 +591,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._own_values().set(name, key, checked)
 
     def _own_values(self) -> OwnValues:
-        if self._values is None:
-            context = self._context
-            most = min(MAX_STATE_CHANGE_BYTES, context.journal.max_group_bytes // 4)
-            self._values = OwnValues(context.state, most)
+        self._values = self._values or OwnValues.of(self._context.state, self._context.journal)
         return self._values
 
 

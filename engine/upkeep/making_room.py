@@ -146,7 +146,7 @@ class Room:
         with OwnTransaction(context, "overflow") as txn:
             taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             for start, end in taken:
-                letters = context.delivery.browse(queue, None, start, end - start, end)
+                letters = [part for _, part in context.delivery.parts(queue, start, end)]
                 for message in Messages(queue.name, letters):
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
             txn.commit()

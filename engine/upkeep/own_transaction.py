@@ -26,9 +26,17 @@ class OwnTransaction(EmbeddedTransaction):
     def commit(self, timeout: Duration | None = 0.0) -> None:
         super().commit(timeout)
 
+    def schema_of(self, queue: str) -> str | None:
+        """Of a typed queue, in words."""
+        return self._context.state.queue(queue).schema
+
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """Read to a position, as `read_to` does, for a subscription that has no name."""
-        self.getting(lambda gets: gets.passes.append((queue, subscription, 0, position)))
+        self.pass_over(queue, subscription, 0, position)
+
+    def pass_over(self, queue: Queue, subscription: Subscription, start: int, end: int) -> None:
+        """Count what is not read of [start, end) as read with the commit."""
+        self.getting(lambda gets: gets.passes.append((queue, subscription, start, end)))
 
 
 def pass_by(

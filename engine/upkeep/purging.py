@@ -7,56 +7,122 @@
   process ends in between; what is gone stays gone.
 - What comes after the call began stays.
 - A purge of a whole topic also removes messages that it keeps after all have read them.
+- Where it is said which messages are to go, they are looked for as for those who look, a commit's
+  at a time: so no more than their runs are in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from quire.engine.commits.definitions import Definitions
+from quire.engine.finding.choice import ALL, Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
+from quire.errors import InvalidArgument
 from quire.intervals import IntervalSet
-from quire.limits import PURGED_AT_ONCE
+from quire.limits import PURGED_AT_ONCE, PURGED_RUNS
 
 from .own_transaction import MessageRuns, OwnTransaction, pass_by
 
 
 def purge(
-    context: Context, definitions: Definitions, queue: Queue, subscription: Subscription | None
+    context: Context,
+    definitions: Definitions,
+    queue: Queue,
+    subscription: Subscription | None,
+    choice: Choice,
 ) -> int:
     """All that waits for the subscription, or for all of the queue's; how many messages.
 
-    Raises QueueInUse where a transaction moves a subscription.
+    Of it that for which the choice holds. Raises QueueInUse where a transaction moves a
+    subscription, InvalidArgument where one is needed to choose.
     """
     end = queue.end_position
     if subscription is None and not queue.subscriptions:
-        return _release(definitions, queue, end)
+        if choice == ALL:
+            return _release(definitions, queue, end)
+        raise InvalidArgument(
+            f"queue {queue.name!r} has no subscription, so only all of it can be purged: leave "
+            "where out, or subscribe first"
+        )
+    readers = queue.readers() if subscription is None else [subscription]
     gone = IntervalSet()
-    while taken := _take(context, queue, subscription, end):
-        for lo, hi in taken:
-            gone.add(lo, hi)
+    if choice == ALL:
+        while taken := _take(context, queue, readers, end):
+            _note(gone, taken)
+    else:
+        for reader in readers:
+            for some in _parts(context.chooser.finder.runs(queue, reader, choice, end)):
+                _note(gone, _take(context, queue, [reader], end, some))
     keeper = queue.keeper
     if subscription is None and keeper is not None:
-        for start, stop in pass_by(context, "purge", queue, keeper, end):
+        with queue.lock:
+            kept = IntervalSet.from_list(keeper.unread_below(end))
+        passed = (
+            pass_by(context, "purge", queue, keeper, end)
+            if choice == ALL
+            else _pass_some(context, queue, keeper, choice, end)
+        )
+        for start, stop in passed:
             with queue.lock:
                 released = list(queue.released.intersection(start, stop))
-            for lo, hi in released:
-                gone.add(lo, hi)
+            for run in released:
+                _note(gone, list(kept.intersection(*run)))
     return gone.total
 
 
 def _take(
-    context: Context, queue: Queue, subscription: Subscription | None, end: int
+    context: Context,
+    queue: Queue,
+    readers: list[Subscription],
+    end: int,
+    among: MessageRuns | None = None,
 ) -> MessageRuns:
     """What one commit takes; nothing: there is no more."""
     taken: MessageRuns = []
     with OwnTransaction(context, "purge") as txn:
-        for each in queue.readers() if subscription is None else [subscription]:
+        for each in readers:
             left = PURGED_AT_ONCE - sum(hi - lo for lo, hi in taken)
-            taken += txn.getting(Gets.waiting, queue, each, left, end)
+            taken += txn.getting(Gets.waiting, queue, each, left, end, among)
         txn.commit()
     return taken
+
+
+def _pass_some(
+    context: Context, queue: Queue, keeper: Subscription, choice: Choice, end: int
+) -> Iterator[tuple[int, int]]:
+    """Let go of what all have read: the parts that are not kept any more for that."""
+    for some in _parts(context.chooser.finder.runs(queue, keeper, choice, end)):
+        with OwnTransaction(context, "purge") as txn:
+            for run in some:
+                txn.pass_over(queue, keeper, *run)
+            txn.commit()
+        yield from some
+
+
+def _parts(runs: Iterable[tuple[int, int]]) -> Iterator[MessageRuns]:
+    """As many of the runs at a time as one commit takes."""
+    some: MessageRuns = []
+    left = PURGED_AT_ONCE
+    for start, end in runs:
+        while start < end:
+            stop = min(end, start + left)
+            some.append((start, stop))
+            left -= stop - start
+            start = stop
+            if not left or len(some) == PURGED_RUNS:
+                yield some
+                some, left = [], PURGED_AT_ONCE
+    if some:
+        yield some
+
+
+def _note(gone: IntervalSet, runs: MessageRuns) -> None:
+    for lo, hi in runs:
+        gone.add(lo, hi)
 
 
 def _release(definitions: Definitions, queue: Queue, end: int) -> int:

@@ -1,4 +1,4 @@
-"""Putting dead letters back to where they come from, some at a time (`quire.interface.redriving`).
+"""Putting dead letters back, and moving messages, some at a time (`quire.interface.redriving`).
 
 - A letter is in one of the two queues: one commit takes it here and puts it there.
 - Only what goes back is taken, by its position, and it is not delivered: what stays is not counted,
@@ -10,11 +10,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.batches.delivered_messages import Messages
-from quire.batches.moved_messages import OWN_PREFIX, put_again
+from quire.batches.moved_messages import OWN_PREFIX, attributes_moved, put_again
 from quire.definitions.row_schema import schema_of_words
+from quire.engine.finding.choice import choice_of
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import places_of
@@ -31,33 +32,42 @@ from quire.messages.typed_message import content_of, row_of_payload
 from .own_transaction import OwnTransaction
 
 
-def put_back(
-    context: Context,
-    source: str,
-    start: int,
-    end: int,
-    most: int,
-    chosen: Chosen | None,
-    to: str | None,
-) -> Redriven:
+class LetterStep(NamedTuple):
     """At most so many letters of the first messages at [start, end), in one commit.
 
-    `chosen`: which of them; None: all. `to`: as for `Admin.redrive`.
+    `chosen`: which of them; None: all. `to` and `where`: as for `Admin.redrive`. `is_moved`: they
+    keep all that they have.
     """
+
+    source: str
+    start: int
+    end: int
+    most: int
+    chosen: Chosen | None
+    to: str | None
+    where: object = None
+    is_moved: bool = False
+
+
+def put_back(context: Context, step: LetterStep) -> Redriven:
+    """What came of a step."""
+    source, start, end, most, chosen, to, where, _ = step
     queue, subscription = context.state.source(source)
     if to is not None:
         context.state.queue(to)  # also where there is nothing to put back
     with queue.lock:
         queue.check_there(subscription)
     context.delivery.look(queue, subscription)
-    parts = context.delivery.browse(queue, subscription, start, REDRIVEN_AT_ONCE, end)
+    parts = context.chooser.finder.browse(
+        queue, subscription, choice_of(queue, where), start, REDRIVEN_AT_ONCE, end
+    )
     seen = list(Messages(queue.name, parts, queue.schema))
     letters = [message for message in seen if target_of(message, to) is not None]
     if chosen is not None:
         wanted = set(chosen.ids)
         letters = [message for message in letters if message.id in wanted]
     count, moved = _what_fits(
-        letters[:most], lambda some: _move(context, queue, subscription, some, to)
+        letters[:most], lambda some: _move(context, queue, subscription, some, step)
     )
     if not seen and chosen is None:
         return Redriven(moved, end)
@@ -90,7 +100,7 @@ def _move(
     queue: Queue,
     subscription: Subscription,
     letters: list[Message],
-    to: str | None,
+    step: LetterStep,
 ) -> int:
     places = places_of(context.delivery, queue, [letter.id for letter in letters])
     there = {
@@ -102,19 +112,27 @@ def _move(
         taken = txn.getting(Gets.chosen, queue, subscription, list(there))
         for position in taken:
             letter = there[position]
-            _put(txn, str(target_of(letter, to)), letter)
+            attributes = _first(letter)
+            if step.is_moved:
+                failed = subscription.deliveries(position) - 1
+                attributes = attributes_moved(letter, subscription.name, failed)
+            _put(txn, str(target_of(letter, step.to)), letter, attributes)
         txn.commit()
     return len(taken)
 
 
-def _put(txn: OwnTransaction, target: str, letter: Message) -> None:
-    """As it was put first: without the attributes that tell of its death."""
-    fields = {name: getattr(letter, name) for name in SETTABLE}
-    fields["attributes"] = {
+def _first(letter: Message) -> dict[str, str]:
+    """The attributes with which it was put first: without those that tell of its death."""
+    return {
         name: value
         for name, value in letter.attributes.items()
         if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
     }
+
+
+def _put(txn: OwnTransaction, target: str, letter: Message, attributes: dict[str, str]) -> None:
+    fields = {name: getattr(letter, name) for name in SETTABLE}
+    fields["attributes"] = attributes
     if isinstance(letter, StreamedMessage):
         put_again(txn, target, letter, fields)
         return

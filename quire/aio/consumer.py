@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
@@ -13,6 +15,7 @@ from quire.calls.documented import documented_by
 from quire.interface.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
+from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 
 from .pool import Pool
@@ -36,12 +39,14 @@ class AsyncConsumer(Generic[T]):
         store: Store,
         pool: Pool,
         lines: Lines,
+        room: asyncio.Semaphore,
         wrap: Callable[[Transaction], AsyncTransaction],
         asked: ConsumerOptions,
     ) -> None:
         self._store = store
         self._pool = pool
         self._lines = lines
+        self._room = room  # for those who wait in a thread
         self._wrap = wrap
         self._asked = asked
         self._ended = False
@@ -107,7 +112,9 @@ class AsyncConsumer(Generic[T]):
             if self._transaction.state == "open":
                 return await self._get(self._transaction, seconds)
             await self.acknowledge()
-        if seconds:
+        if asked.where is not None:
+            taken = await self._choose(seconds)
+        elif seconds:
             taken = await self._lines.take(asked.source, seconds, self._look, lambda: False)
         else:
             taken = await self._look()
@@ -120,13 +127,26 @@ class AsyncConsumer(Generic[T]):
         self, transaction: AsyncTransaction, seconds: float
     ) -> Message | Messages | None:
         asked = self._asked
+        source, where = asked.source, asked.where
         if asked.single:
-            return await transaction.get(asked.source, seconds)
-        return await transaction.get_many(asked.source, asked.max_messages, seconds) or None
+            return await transaction.get(source, seconds, where=where)
+        return await transaction.get_many(source, asked.max_messages, seconds, where=where) or None
 
-    async def _look(self, until: float = math.inf) -> ConsumedMessages | None:
-        look = partial(take, self._store, self._asked)
+    async def _look(self, until: float = math.inf, seconds: float = 0.0) -> ConsumedMessages | None:
+        look = partial(take, self._store, self._asked, seconds)
         return await self._pool.run(look, _give_back, until=until)
+
+    async def _choose(self, seconds: float) -> ConsumedMessages | None:
+        """What a selector asks for, which is waited for in a thread, a while at a time (LM6)."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        wait = 0.0
+        while True:
+            async with self._room if wait else nullcontext():
+                taken = await self._look(seconds=wait)
+            wait = min(end - loop.time(), CHOSEN_WAIT_SECONDS)
+            if taken is not None or wait <= 0:
+                return taken
 
 
 def _give_back(taken: ConsumedMessages | None) -> None:

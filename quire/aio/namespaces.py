@@ -15,7 +15,7 @@ from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
 from quire.selectors.condition import SelectorOrTemplate
 
-from .coroutines import Beginning, awaited
+from .coroutines import Beginning, awaited, awaited_put
 from .listener import AsyncListener
 from .pool import Pool
 from .waiting_lines import Lines
@@ -45,6 +45,7 @@ class AsyncAdmin(AsyncNamespace):
     rename_queue = awaited(Admin.rename_queue)
     purge = awaited(Admin.purge)
     redrive = awaited(Admin.redrive)
+    move = awaited_put(Admin.move)
     create_alias = awaited(Admin.create_alias)
     drop_alias = awaited(Admin.drop_alias)
     aliases = awaited(Admin.aliases)

@@ -32,6 +32,7 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
 from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
+from quire.selectors.condition import SelectorOrTemplate
 
 from .consumer import AsyncConsumer
 from .coroutines import Beginning, awaited, awaited_put
@@ -224,6 +225,8 @@ class AsyncStore:
         max_messages: Literal[1] = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Beginning[AsyncConsumer[Message]]: ...
 
     @overload
@@ -233,6 +236,8 @@ class AsyncStore:
         max_messages: int,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Beginning[AsyncConsumer[Any]]: ...
 
     def consume(
@@ -241,8 +246,10 @@ class AsyncStore:
         max_messages: int = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Beginning[AsyncConsumer[Any]]:
-        asked = ConsumerOptions.of(source, max_messages, timeout, ack)
+        asked = ConsumerOptions.of(source, max_messages, timeout, ack, where)
 
         async def begin() -> AsyncConsumer[Any]:
             return self._consumer(asked)
@@ -250,7 +257,8 @@ class AsyncStore:
         return Beginning(begin)
 
     def _consumer(self, asked: ConsumerOptions) -> AsyncConsumer[Any]:
-        return AsyncConsumer(self._inner, self._pool, self._lines, self._wrap, asked)
+        own = self._inner, self._pool, self._lines, self._room, self._wrap
+        return AsyncConsumer(*own, asked)
 
     browse = awaited(Store.browse)
     status = awaited(Store.status)

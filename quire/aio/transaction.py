@@ -15,11 +15,11 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
 from quire.errors import LockTimeout, QueueFull
-from quire.interface.finding import MessageKey, Where, first_of, where_of
+from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
-from quire.limits import AIO_LOOK_SECONDS
+from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import Source
@@ -234,7 +234,11 @@ class AsyncTransaction:
             lambda removed: self._give_back(removed or None),
         )
 
-    attributes = awaited(Transaction.attributes)
+    async def attributes(
+        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
+        found = await self.describe(source, 1, timeout, where=check_key_of(id))
+        return found[0] if found else None
 
     async def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
@@ -244,6 +248,7 @@ class AsyncTransaction:
             self._give_back,
         )
 
+    browse = awaited(Transaction.browse)
     move = awaited_put(Transaction.move)
     unget = awaited(Transaction.unget)
     reject = awaited(Transaction.reject)
@@ -324,7 +329,7 @@ class AsyncTransaction:
             except LockTimeout:
                 if self._loop.time() >= end:
                     raise
-            seconds = min(max(end - self._loop.time(), 0.0), AIO_LOOK_SECONDS)
+            seconds = min(max(end - self._loop.time(), 0.0), CHOSEN_WAIT_SECONDS)
 
     def _give_back(self, taken: object) -> None:
         if taken is not None:

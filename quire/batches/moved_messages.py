@@ -15,6 +15,7 @@ from quire.messages.message import SETTABLE, Message, check_message
 from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of
 from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import TypedMessage, content_of
+from quire.moments import Duration
 
 from .delivered_messages import Messages
 
@@ -44,11 +45,21 @@ class Moving(Protocol):
     def state(self) -> str:
         """As of a transaction."""
 
-    def get_many(self, source: str, max_messages: int = 1000) -> Messages:
+    def get_many(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        timeout: Duration | None = 0.0,
+        *,
+        where: Any = None,
+    ) -> Messages:
         """Take messages."""
 
     def unget(self) -> None:
         """Give them back."""
+
+    def unmark_moved(self) -> None:
+        """What was to be moved is not."""
 
     def rollback(self) -> None:
         """Drop all of it."""
@@ -105,11 +116,18 @@ def put_again(
     return txn.put_moved(queue, content_of(message) if content is None else content, fields)
 
 
-def move(txn: Moving, source: str | list[Message], queue: str, max_messages: int) -> int:
+def move(
+    txn: Moving, source: str | list[Message], queue: str, max_messages: int, where: Any = None
+) -> int:
     """See `Transaction.move`."""
     if not isinstance(source, str):
-        return _put(txn, source, "", queue)
-    messages = txn.get_many(source, max_messages)
+        try:
+            return _put(txn, source, "", queue)
+        except BaseException:
+            if txn.state == "open":
+                txn.unmark_moved()
+            raise
+    messages = txn.get_many(source, max_messages, where=where)
     if not messages:
         return 0
     try:
@@ -146,7 +164,9 @@ def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) ->
         return _put_one_by_one(txn, messages, subscription, queue)
     names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT
     columns = {name: [getattr(m, name) for m in messages] for name in names}
-    columns["attributes"] = [list(_attributes(m, subscription).items()) for m in messages]
+    columns["attributes"] = [
+        list(attributes_moved(m, subscription, m.delivery_count - 1).items()) for m in messages
+    ]
     if messages:
         schema = pa.schema([message_schema.MESSAGE_SCHEMA.field(name) for name in names])
         kept = pa.RecordBatch.from_pydict(columns, schema=schema)
@@ -176,7 +196,8 @@ def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, que
     try:
         for message in messages:
             fields = {name: getattr(message, name) for name in SETTABLE}
-            fields["attributes"] = _attributes(message, subscription)
+            failed = message.delivery_count - 1
+            fields["attributes"] = attributes_moved(message, subscription, failed)
             put_again(txn, queue, message, fields)
             count += 1
     except BaseException:
@@ -186,7 +207,10 @@ def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, que
     return count
 
 
-def _attributes(message: Message, subscription: str) -> dict[str, str]:
-    """What tells where it came from first is more than where it was last."""
-    own = origin(message, subscription, MOVED) | dict(message.attributes)
-    return joined(message.attributes, own)
+def attributes_moved(message: Message, subscription: str, failed: int) -> dict[str, str]:
+    """What tells where it came from first is more than where it was last.
+
+    `failed`: how often it was delivered in vain.
+    """
+    own = origin(message, subscription, MOVED) | {DELIVERIES: str(failed)}
+    return joined(message.attributes, own | dict(message.attributes))

@@ -260,4 +260,21 @@ def _attributes_values(array: pa.Array) -> Attributes:
             f"a message may have {MAX_ATTRIBUTES} attributes of {MAX_ATTRIBUTES_BYTES} bytes "
             "together: put more in the payload"
         )
+    _check_once(keys, counts)
     return attributes
+
+
+def _check_once(keys: pa.Array, counts: NDArray[np.int64]) -> None:
+    """Raises InvalidArgument where a message has two attributes of one name."""
+    if counts.max() < 2:
+        return
+    names = keys.dictionary_encode()
+    rows = np.repeat(np.arange(len(counts)), counts)
+    pairs = np.sort(rows * len(names.dictionary) + names.indices.to_numpy())
+    twice = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(twice):
+        row, name = divmod(int(pairs[twice[0]]), len(names.dictionary))
+        raise InvalidArgument(
+            f"column 'attributes', row {row}: {names.dictionary[name].as_py()!r:.100} is there "
+            "twice: give each attribute of a message once"
+        )

@@ -134,3 +134,10 @@ def properties(given: Iterable[str]) -> dict[str, Any]:
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
         found[name] = _size_of(text) if is_bytes and _size_of(text) is not None else value(text)
     return check_changes(with_order(found))
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """The option that says which messages."""
+    parser.add_argument(
+        "--where", metavar="SELECTOR", help='only those that it holds for, as "total > 100"'
+    )

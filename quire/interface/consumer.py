@@ -12,6 +12,8 @@
 - LM5: one that is dropped with its transaction open rolls that back. A finaliser can run anywhere,
   also in the midst of a call of the store that holds a lock: there it leaves the transaction to
   that one's own finaliser, which takes none.
+- LM6: what it waits for by a selector, nobody can tell without a look at each message. So it waits
+  in transactions of their own, `CHOSEN_WAIT_SECONDS` each, after which it sees that it is stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
@@ -27,9 +30,10 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.errand import Errand
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
-from quire.limits import OWNERS_LOST
+from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.moments import Duration
+from quire.selectors.condition import SelectorOrTemplate, check_selecting
 
 from .integration import Integration
 from .transaction import Transaction
@@ -66,12 +70,21 @@ class ConsumerOptions(NamedTuple):
     timeout: float  # seconds; threading.TIMEOUT_MAX: for ever
     ack: Acknowledge
     owner: str | None = None  # of its transactions
+    where: SelectorOrTemplate | None = None
 
     @classmethod
-    def of(cls, source: object, max_messages: object, timeout: object, ack: object) -> Self:
+    def of(
+        cls,
+        source: object,
+        max_messages: object,
+        timeout: object,
+        ack: object,
+        where: object = None,
+    ) -> Self:
         """Raises InvalidArgument."""
-        number = check_max_messages(max_messages)
-        return cls(check_source(source), number, number == 1, check_wait(timeout), check_ack(ack))
+        number, chosen = check_max_messages(max_messages), check_selecting(where)
+        seconds, how = check_wait(timeout), check_ack(ack)
+        return cls(check_source(source), number, number == 1, seconds, how, where=chosen)
 
 
 class ConsumedMessages(NamedTuple):
@@ -81,30 +94,42 @@ class ConsumedMessages(NamedTuple):
     found: Message | Messages
 
 
-def get(asked: ConsumerOptions, transaction: Transaction) -> Message | Messages | None:
-    """The next message or messages, if there are any."""
+def get(
+    asked: ConsumerOptions, transaction: Transaction, seconds: float = 0.0
+) -> Message | Messages | None:
+    """The next message or messages, if there are any, or one comes within so many seconds."""
+    source, most, where = asked.source, asked.max_messages, asked.where
+    if where is None:
+        if asked.single:
+            return transaction.get(source, seconds)
+        return transaction.get_many(source, most, seconds) or None
     if asked.single:
-        return transaction.get(asked.source)
-    return transaction.get_many(asked.source, asked.max_messages) or None
+        return transaction.get(source, seconds, where=where)
+    return transaction.get_many(source, most, seconds, where=where) or None
 
 
-def take(store: Begins, asked: ConsumerOptions) -> ConsumedMessages | None:
-    """The next of them in a new transaction, which is left open; None if none is there (LM3)."""
+def take(store: Begins, asked: ConsumerOptions, seconds: float = 0.0) -> ConsumedMessages | None:
+    """The next of them in a new transaction, which is left open.
+
+    None if none is there (LM3), nor comes within so many seconds (LM6).
+    """
     owners_lost = 0
     while True:
         # This waits for the next owner. If it has waited in vain, it says so.
         transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
         try:
-            return _take(asked, transaction)
+            return _take(asked, transaction, seconds)
         except ConnectionLost as error:  # nothing was taken
             owners_lost += 1
             if error.late or owners_lost > OWNERS_LOST:
                 raise
 
 
-def _take(asked: ConsumerOptions, transaction: Transaction) -> ConsumedMessages | None:
+def _take(
+    asked: ConsumerOptions, transaction: Transaction, seconds: float
+) -> ConsumedMessages | None:
     try:
-        found = get(asked, transaction)
+        found = get(asked, transaction, seconds)
     except BaseException:
         transaction.rollback()
         raise
@@ -164,13 +189,14 @@ class Consumer(Generic[T]):
         until = _ENV.monotonic() + self._asked.timeout
         errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
         while not (self._stopped or self._ended):
-            found = self._take() if errand is None else errand.do(self._take)
+            found = self._take(until) if errand is None else errand.do(partial(self._take, until))
             if found is not None:
                 return cast(T, found)
             left = until - _ENV.monotonic()
             if left <= 0:
                 break
-            self._wait(left)
+            if self._asked.where is None:
+                self._wait(left)
         self._ended = True
         raise StopIteration
 
@@ -211,12 +237,15 @@ class Consumer(Generic[T]):
         finally:
             self.close()
 
-    def _take(self) -> Message | Messages | None:
+    def _take(self, until: float) -> Message | Messages | None:
+        seconds = 0.0
+        if self._asked.where is not None:
+            seconds = min(max(until - _ENV.monotonic(), 0.0), CHOSEN_WAIT_SECONDS)
         if self._transaction is not None:  # the session's
             if self._transaction.state == "open":
-                return get(self._asked, self._transaction)
+                return get(self._asked, self._transaction, seconds)
             self.acknowledge()  # the body has ended it; if it was somebody else, this says so
-        taken = take(self._store, self._asked)
+        taken = take(self._store, self._asked, seconds)
         if taken is None:
             return None
         self._transaction = taken.transaction

@@ -17,6 +17,9 @@ MessageKey: TypeAlias = int | MessageId
 Where: TypeAlias = str | Template | MessageKey
 """A selector, a template, or the id of a message."""
 
+Seen: TypeAlias = Message | MessageKey
+"""A message that was seen, behind which a look goes on."""
+
 
 def check_key_of(id: object) -> int:
     """The number of a message's id. Raises InvalidArgument; TransactionError before its commit."""
@@ -30,6 +33,13 @@ def where_of(id: object, where: Where | None) -> Where | None:
     if where is not None:
         raise InvalidArgument("id and where: give one of them; an id says already which it is")
     return check_key_of(id)
+
+
+def check_seen(after: object) -> int | None:
+    """The number of a message's id; None: there is none. Raises InvalidArgument."""
+    if after is None:
+        return None
+    return check_key_of(after.id if isinstance(after, Message) else after)
 
 
 def first_of(messages: Messages) -> Message | None:

@@ -1,17 +1,18 @@
-"""Putting dead letters back: see `Admin.redrive`.
+"""Putting dead letters back, and moving all that is there: see `Admin.redrive`, `Admin.move`.
 
 - The owner moves so many with a commit; here is said which, as `where` is a function of this
   process. So a letter is in one of the two queues, whenever one of the processes ends.
 - It goes through the queue once, up to where that ended when the call began: what comes meanwhile
   stays, also what was put back and has died again.
 - Of messages no more than `REDRIVEN_AT_ONCE` are in memory at a time.
+- A selector or a template is asked in the owner, which looks on until it has found so many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from quire.arguments import (
     check_max_messages,
@@ -27,8 +28,15 @@ from quire.calls.call_table import change
 from quire.errors import InvalidArgument, QuireError
 from quire.limits import MAX_MESSAGE_ID, REDRIVEN_AT_ONCE
 from quire.messages.message import Message
+from quire.messages.message_id import MessageId
+from quire.selectors.template import Template
 
+from .finding import Where
 from .integration import Integration
+
+LetterChoice: TypeAlias = Callable[[Message], bool] | Where
+"""Which dead letters: a function of a message, or what a get takes as `where`."""
+_GIVE: Final = "give a selector, a quire.Template, a message's id, or a function of a message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,13 @@ class Redrives(Protocol):
         most: int,
         chosen: Chosen | None,
         to: str | None,
+        where: Where | None = None,
+        is_moved: bool = False,
     ) -> Redriven:
-        """A step: at most so many of the first at [start, end), in one commit."""
+        """A step: at most so many of the first at [start, end), in one commit.
+
+        `is_moved`: they keep all that they have, and are told where they come from.
+        """
 
 
 def check_chosen(chosen: object) -> Chosen | None:
@@ -84,13 +97,19 @@ def check_chosen(chosen: object) -> Chosen | None:
 def redrive(
     store: Redrives,
     queue: str,
-    where: Callable[[Message], bool] | None,
+    where: LetterChoice | None,
     max_messages: int | None,
     to: str | None,
+    *,
+    is_moved: bool = False,
 ) -> int:
     """All that match, or so many; how many were put back."""
-    if where is not None:
-        check_function("where", where, "give a function of a message, or None")
+    asked: Where | None = None
+    chooses: Callable[[Message], bool] | None = None
+    if isinstance(where, str | Template | int | MessageId):
+        asked = where
+    elif where is not None:
+        chooses = check_function("where", where, _GIVE)
     left = None if max_messages is None else check_max_messages(max_messages)
     source, to = check_source(queue), None if to is None else check_name(to, "queue")
     count = 0
@@ -98,14 +117,14 @@ def redrive(
         position, end = store.integration.positions(split_source(source)[0])
         while True:
             most = REDRIVEN_AT_ONCE if left is None else min(left - count, REDRIVEN_AT_ONCE)
-            chosen = None if where is None else _chosen(store, source, position, where, to)
-            step = store.put_back(source, position, end, most, chosen, to)
+            chosen = None if chooses is None else _chosen(store, source, position, chooses, to)
+            step = store.put_back(source, position, end, most, chosen, to, asked, is_moved)
             count += step.moved
             position = step.position
             if position >= end or count == left:
                 return count
     except BaseException as error:
-        _tell(error, count)
+        _tell(error, count, "moved" if is_moved else "put back")
         raise
 
 
@@ -136,11 +155,11 @@ def _is_wanted(where: Callable[[Message], bool], message: Message) -> bool:
     return bool(result)
 
 
-def _tell(error: BaseException, count: int) -> None:
-    """How many were put back before."""
+def _tell(error: BaseException, count: int, what: str) -> None:
+    """How many were put back, or moved, before."""
     if not count:
         return
-    told = f"{count} messages were put back before, and stay so"
+    told = f"{count} messages were {what} before, and stay so"
     if isinstance(error, QuireError) and len(error.args) == 1:
         error.args = (f"{error}; {told}",)
     else:

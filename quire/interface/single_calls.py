@@ -78,7 +78,7 @@ from .listening import (
 )
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .namespaces.listeners import HeardEvent
-from .redriving import redrive
+from .redriving import LetterChoice, redrive
 from .starts import Start
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -263,6 +263,8 @@ class SingleCalls:
         max_messages: Literal[1] = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Message]: ...
 
     @overload
@@ -272,6 +274,8 @@ class SingleCalls:
         max_messages: int,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]: ...
 
     def consume(
@@ -280,8 +284,10 @@ class SingleCalls:
         max_messages: int = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
-        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack))
+        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack, where))
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""
@@ -308,11 +314,22 @@ class AdminCalls(Namespace):
     def redrive(
         self,
         queue: str,
-        where: Callable[[Message], bool] | None = None,
+        where: LetterChoice | None = None,
         max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
         return redrive(self._of, queue, where, max_messages, to)
+
+    def move(
+        self,
+        source: str,
+        queue: str,
+        *,
+        where: Where | None = None,
+        max_messages: int | None = None,
+    ) -> int:
+        target = check_name(queue, "queue")
+        return redrive(self._of, source, where, max_messages, target, is_moved=True)
 
 
 @documented_by(Delayed)
@@ -450,8 +467,15 @@ class Streaming(Transaction, Moving, Protocol):
     """A transaction as those calls need it."""
 
     @step
-    def check_got(self, messages: Iterable[Message]) -> None:
-        """Raises InvalidArgument where one of these was not got, or is given back already."""
+    def mark_moved(self, messages: Iterable[Message]) -> None:
+        """These are about to be put elsewhere.
+
+        Raises InvalidArgument where one was not got, is given back already, or is moved already.
+        """
+
+    @step
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
 
 
 class Rescheduling(Store, Protocol):
@@ -498,8 +522,10 @@ class TransactionCalls:
     ) -> Message | None:
         return first_of(self.read_many(source, 1, timeout, where=where_of(id, where), hold=hold))
 
-    def attributes(self: Transaction, source: str, id: MessageKey) -> Description | None:
-        found = self.describe(source, 1, where=check_key_of(id))
+    def attributes(
+        self: Transaction, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
+        found = self.describe(source, 1, timeout, where=check_key_of(id))
         return found[0] if found else None
 
     def exists(
@@ -544,12 +570,22 @@ class TransactionCalls:
         return writer.message_id
 
     def move(
-        self: Streaming, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+        self: Streaming,
+        source: str | Iterable[Message],
+        queue: str,
+        max_messages: int = 1000,
+        *,
+        where: Where | None = None,
     ) -> int:
         if not isinstance(source, str):
+            if where is not None:
+                raise InvalidArgument(
+                    "where chooses among the messages of a queue: give it with the queue's name as "
+                    "source; of messages that were got give those that are to be moved"
+                )
             source = messages_given(source)
-            self.check_got(source)
-        return move(self, source, queue, max_messages)
+            self.mark_moved(source)
+        return move(self, source, queue, max_messages, where)
 
     def read_to(self: Transaction, source: str, position: int) -> None:
         self.integration.read_to_many({check_source(source): position})

@@ -15,9 +15,10 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions, StorePutOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
+from quire.selectors.condition import SelectorOrTemplate
 
 from .consumer import Consumer
-from .finding import MessageKey, Where
+from .finding import MessageKey, Seen, Where
 from .integration import Integration
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .starts import Start
@@ -320,6 +321,8 @@ class Store(Protocol):
         max_messages: Literal[1] = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Message]: ...
 
     @overload
@@ -329,6 +332,8 @@ class Store(Protocol):
         max_messages: int,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]: ...
 
     def consume(
@@ -337,6 +342,8 @@ class Store(Protocol):
         max_messages: int = 1,
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
+        *,
+        where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
         """The messages of a source, for a loop that handles each in a transaction of its own.
 
@@ -348,7 +355,9 @@ class Store(Protocol):
         message there again, if the body raises, or leaves the loop (`break`); `acknowledge`
         commits at once. With `max_messages` above 1 the loop is given `Messages`, up to so many as
         are there, with one transaction for all of them. `timeout`: seconds to wait for the next
-        message before the loop ends; None: for ever.
+        message before the loop ends; None: for ever. `where`: only what a selector or a `Template`
+        holds for (docs/selectors.md); the rest is left to others. Such a loop looks through what is
+        there, and waits with a thread of the owner.
 
         `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
         the `with` block, which rolls back on an exception. "lazy" commits as "auto" does, but with
@@ -360,12 +369,23 @@ class Store(Protocol):
         """
 
     @look
-    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
-        """Look at up to `max_messages` committed messages without taking them.
+    def browse(
+        self,
+        source: str,
+        start: int | None = None,
+        max_messages: int = 1000,
+        *,
+        after: Seen | None = None,
+        where: Where | None = None,
+    ) -> Messages:
+        """Look at up to `max_messages` committed messages without taking them, in commit order.
 
         `source`: "queue" (all messages that are kept) or "queue/subscription" (those that it has
-        not read). `start`: the position to begin at; None: the first. Raises QueueNotFound,
-        SubscriptionNotFound, StoreCorrupt.
+        not read). `start`: the position to begin at; None: the first. `after`: begin behind this
+        message (or its id), whether it is still there or not: the last one of a page, to go on from
+        there. `where`: only those that a selector or a `Template` holds for (docs/selectors.md), or
+        the message with this id. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt,
+        InvalidSelector.
         """
 
     # Care

@@ -18,7 +18,7 @@ from quire.messages.put_options import MessageOptions, PutOptions
 from quire.moments import Duration
 from quire.reports.info import Description
 
-from .finding import MessageKey, Where
+from .finding import MessageKey, Seen, Where
 from .integration import TransactionIntegration
 from .starts import Start
 
@@ -250,6 +250,27 @@ class Transaction(Protocol):
         Waits `timeout` seconds for it (None: for ever). None: there is none. Raises as `read_many`.
         """
 
+    @step
+    def browse(
+        self,
+        source: str,
+        max_messages: int = 1000,
+        *,
+        after: Seen | None = None,
+        where: Where | None = None,
+    ) -> Messages:
+        """Look through a queue as it is at the first such call of this transaction, page by page.
+
+        What others put and read meanwhile is not seen, however long it takes: each call shows the
+        same state. In commit order, up to `max_messages` of them, behind `after`: the last message
+        of the page before, or its id; None: from the first on. `source` and `where` as for
+        `Store.browse`.
+
+        What is read meanwhile takes room until the transaction ends: of more than 100,000 blocks,
+        or 256 MiB, PositionLost is raised. Such a transaction cannot be prepared. Raises as
+        `Store.browse`.
+        """
+
     @step(waits=True)
     def describe(
         self,
@@ -264,10 +285,13 @@ class Transaction(Protocol):
         Waits `timeout` seconds for the first. Raises as `get`.
         """
 
-    def attributes(self, source: str, id: MessageKey) -> Description | None:
+    def attributes(
+        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
+    ) -> Description | None:
         """Header and attributes of one message, by its id; None: it is not there, or was read.
 
-        Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt, InvalidArgument.
+        Waits up to `timeout` seconds for it to be committed (None: for ever). Raises QueueNotFound,
+        SubscriptionNotFound, StoreCorrupt, InvalidArgument.
         """
 
     @step(waits=True)
@@ -296,19 +320,28 @@ class Transaction(Protocol):
         LockTimeout and Deadlock.
         """
 
-    def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
+    def move(
+        self,
+        source: str | Iterable[Message],
+        queue: str,
+        max_messages: int = 1000,
+        *,
+        where: Where | None = None,
+    ) -> int:
         """Take messages and put them into another queue, as parts of this transaction; how many.
 
         `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
-        this transaction has got, each once. They keep payload, header and attributes, and get those
-        of a dead letter that tell where they come from (`quire.queue`, `quire.subscription`,
-        `quire.deliveries`, `quire.reason`), but where they have them already; so
-        `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
+        this transaction has got, each once. `where`: only those of the source that a selector or a
+        `Template` holds for, or the one with this id. They keep payload, header and attributes, and
+        get those of a dead letter that tell where they come from (`quire.queue`,
+        `quire.subscription`, `quire.deliveries`, `quire.reason`), but where they have them already;
+        so `store.admin.redrive` puts them back. Their ids and times are new. An error leaves the
         transaction as it was, but where a streamed message cannot be put after others: then it is
         rolled back.
 
-        Raises InvalidArgument for messages that it has not got (as `browse` shows them) or has
-        given back; and as `get` and `put_many`.
+        Raises InvalidArgument for messages that it has not got (as `browse` shows them), has given
+        back or has moved already; and as `get` and `put_many`. What it has moved is not given back
+        by `reject` or `unget`.
         """
 
     @step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -227,3 +227,10 @@ def check_message(message: object) -> Message:
     if not isinstance(message, Message):
         raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
     return message
+
+
+def check_messages(messages: object) -> list[Message]:
+    """Several of them. Raises InvalidArgument."""
+    if not isinstance(messages, Iterable):
+        raise InvalidArgument(f"messages {messages!r:.100}: give messages that were got")
+    return [check_message(message) for message in messages]

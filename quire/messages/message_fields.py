@@ -145,6 +145,12 @@ def with_moments(
             raise InvalidArgument(f"{name} and {moment} say the same: give one of them")
         now = now_us() if now is None else now
         given[moment] = now + _check_span(name, span, least)
+    due, over = given.get("deliver_at"), given.get("expires_at")
+    if due is not None and over is not None and due >= over and not is_moved:
+        raise InvalidArgument(
+            f"the message would be due {(due - over) / 1e6:g} seconds after it has expired, and "
+            "nobody would get it: give a ttl that is longer than its delay"
+        )
     return given
 
 

@@ -33,6 +33,18 @@ SelectorOrTemplate: TypeAlias = str | Template
 """A selector or a template."""
 
 
+def check_selecting(where: object) -> SelectorOrTemplate | None:
+    """A selector or a template, not yet read for a queue; None: all. Raises InvalidArgument."""
+    if where is None or isinstance(where, str | Template):
+        return where
+    raise refused(where)
+
+
+def refused(where: object) -> InvalidArgument:
+    """For what is neither."""
+    return InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")
+
+
 class MessageCondition:
     """What a selector or a template asks of a queue's messages. It is never changed.
 
@@ -88,7 +100,7 @@ def condition(
     if isinstance(where, str):
         return _of_selector(where, schema, is_volatile=is_volatile)
     if not isinstance(where, Template):
-        raise InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")
+        raise refused(where)
     return MessageCondition(
         read_template(where, None if schema is None else schema_of_words(schema))
     )

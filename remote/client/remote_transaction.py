@@ -391,6 +391,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     get_many = by_row(Transaction.get_many)
     read_many = by_row(Transaction.read_many)
+    browse = by_row(Transaction.browse)
     describe = by_row(Transaction.describe)
     count = by_row(Transaction.count)
     remove = by_row(Transaction.remove)
@@ -407,7 +408,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     unget = by_row(Transaction.unget)
     reject = by_row(Transaction.reject)
-    check_got = by_row(Streaming.check_got)
+    mark_moved = by_row(Streaming.mark_moved)
+    unmark_moved = by_row(Streaming.unmark_moved)
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         check_timeout(timeout)  # it has an end, where the wait for a message need not

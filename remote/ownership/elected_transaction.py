@@ -259,12 +259,14 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     read_many = passed(Transaction.read_many)
+    browse = passed(Transaction.browse)
     describe = passed(Transaction.describe)
     count = passed(Transaction.count)
     remove = passed(Transaction.remove)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
-    check_got = passed(Streaming.check_got)
+    mark_moved = passed(Streaming.mark_moved)
+    unmark_moved = passed(Streaming.unmark_moved)
     seek = passed(Transaction.seek)
 
     def enter(self, key: str, version: int) -> None:

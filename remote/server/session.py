@@ -353,7 +353,8 @@ class Session:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
-        if op not in STEPS and op not in self._operations:
+        is_call = op not in STEPS or (op in CALLS and "txn" not in frame.header)
+        if is_call and op not in self._operations:
             call = CALLS.get(op)
             if call is not None and call.facts.held:
                 self._holds |= arguments_of(frame.header).get("durable", False) is False

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import quire
@@ -316,3 +317,28 @@ def test_what_is_odd_but_right(both: tuple[Store, AnyStore]) -> None:
         with store.transaction(timeout=1e9) as txn:
             txn.enter("k" * MAX_LEDGER_KEY_BYTES, int(store is other))
             txn.commit(timeout=math.inf)
+
+
+@pytest.mark.parametrize("is_typed", [False, True], ids=["bytes", "rows"])
+def test_attributes_are_a_mapping(store: AnyStore, is_typed: bool) -> None:
+    """Two of one name are refused, in the columns of a batch too, and nothing of it is put."""
+    kind = pa.map_(pa.string(), pa.string())
+    rows: list[list[tuple[str, str]]] = [
+        [("a", "1"), ("b", "1")], [], [("a", "1"), ("b", "2"), ("a", "2")], [("a", "1")],
+    ]  # fmt: skip
+
+    def batch(rows: list[list[tuple[str, str]]]) -> pa.RecordBatch:
+        attributes, numbers = pa.array(rows, kind), pa.array(range(len(rows)), pa.int64())
+        if not is_typed:
+            payloads = pa.array([b"x"] * len(rows))
+            return pa.record_batch([payloads, attributes], ["payload", "attributes"])
+        meta = pa.StructArray.from_arrays([attributes], ["attributes"])
+        return pa.record_batch([numbers, meta], ["n", "_meta"])
+
+    store.create_queue("q", schema="n bigint" if is_typed else None)
+    with pytest.raises(InvalidArgument, match="row 2: 'a' is there twice"):
+        store.put_many("q", batch(rows))
+    assert store.queue("q").messages == 0
+    rows[2].pop()
+    store.put_many("q", batch(rows))
+    assert [dict(each.attributes) for each in store.get_many("q")] == [*map(dict, rows)]

@@ -313,3 +313,26 @@ def test_what_is_no_id_is_refused(store: AnyStore, bad: Any) -> None:
             txn.remove("q", bad)
         with pytest.raises(InvalidArgument, match="give one of them"):
             txn.get("q", id=1, where=1)
+
+
+def test_descriptions_are_waited_for(store: AnyStore) -> None:
+    """By their id, too: of a message that is not committed yet."""
+    store.create_queue("q")
+    first = store.put("q", b"0")
+    found: list[Any] = []
+
+    def look() -> None:
+        with store.transaction() as txn:
+            found.append(txn.attributes("q", first + 1, timeout=60.0))
+
+    with store.transaction() as txn:
+        assert txn.attributes("q", first, timeout=60.0) is not None
+        assert txn.attributes("q", first + 1, timeout=0.01) is None
+    waiter = threading.Thread(target=look)
+    waiter.start()
+    time.sleep(0.05)
+    while not found:
+        store.put("q", b"1", sender="me")
+        waiter.join(0.2)
+    [seen] = found
+    assert (seen.sender, seen.size) == ("me", 1)

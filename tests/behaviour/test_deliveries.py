@@ -243,7 +243,7 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
     assert store.admin.redrive("dead", to="other") == 1
     assert [m.payload for m in got(store, "other")] == [b"none"]
     with pytest.raises(InvalidArgument):
-        store.admin.redrive("dead", "all")  # type: ignore[arg-type]
+        store.admin.redrive("dead", 1.5)  # type: ignore[arg-type]
 
 
 def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:

@@ -265,7 +265,7 @@ def test_what_is_refused(store: AnyStore, dead: str) -> None:
         return True
 
     wrong: list[tuple[Any, ...]] = [
-        (dead, "all"),
+        (dead, 1.5),
         (dead, later),
         (dead, lambda letter: [later(letter)][0]),
         (dead, None, 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -116,3 +117,21 @@ def test_wrong_times_are_refused(store: AnyStore, wrong: Any) -> None:
     """What is kept needs a queue for it."""
     with pytest.raises(InvalidArgument):
         store.create_queue("q", **{"timed": True, **wrong})
+
+
+def test_what_expires_before_it_is_due_is_refused(store: AnyStore) -> None:
+    """As nobody would get it; what is put besides is there."""
+    store.create_queue("q", timed=True)
+    with pytest.raises(InvalidArgument, match="longer than its delay"):
+        store.put("q", b"m", delay=60.0, ttl=30.0)
+    with store.transaction() as txn:
+        txn.put("q", b"before")
+        for name, value in (("delay", 30.0), ("deliver_at", time.time() + 31.0)):
+            with pytest.raises(InvalidArgument, match="nobody would get it"):
+                txn.put("q", b"m", ttl=30.0, **{name: value})  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="nobody would get it"):
+            txn.put_stream("q", b"m", ttl=30.0, delay=31.0)
+        txn.put("q", b"m", delay=30.0, ttl=31.0)
+    assert store.queue("q").messages == 2
+    with pytest.raises(InvalidArgument, match="nobody would get it"):
+        store.cron.create("s", "q", "* * * * *", b"m", ttl=1.0, delay=2.0)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened, seen, source_parts
 from quire.cli.printing import add_forms, moment_text, payload_start, print_message, print_table
-from quire.cli.typed_values import count, number, place, wait
+from quire.cli.typed_values import add_where, count, number, place, wait
 from quire.limits import COMMAND_BATCH_MESSAGES
 
 _SOURCE: Final = "QUEUE of a work queue, QUEUE/SUBSCRIPTION of a topic"
@@ -22,12 +22,15 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait", type=wait, default=0.0, metavar="S",
         help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
     )  # fmt: skip
+    add_where(parser)
     add_forms(parser)
 
 
 def _get(options: argparse.Namespace) -> int:
     with opened(options) as store, store.transaction() as txn:
-        messages = txn.get_many(options.source, options.count, timeout=options.wait)
+        messages = txn.get_many(
+            options.source, options.count, timeout=options.wait, where=options.where
+        )
         for message in messages:
             print_message(message, options)
         sys.stdout.flush()  # LN4
@@ -42,6 +45,8 @@ def _browse_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="start", type=place, metavar="POSITION", help="begin at this position"
     )
+    parser.add_argument("--after", type=number, metavar="ID", help="begin behind this message")
+    add_where(parser)
     add_forms(parser)
 
 
@@ -54,13 +59,19 @@ def _add_most(parser: argparse.ArgumentParser) -> None:
 
 def _browse(options: argparse.Namespace) -> None:
     def shown(store: Any) -> tuple[list[Any], int]:
-        messages = list(store.browse(options.source, options.start, options.count))
+        messages = list(
+            store.browse(
+                options.source, options.start, options.count, after=options.after,
+                where=options.where,
+            )
+        )  # fmt: skip
         return messages, _there(store, options.source) - len(messages)
 
     messages, more = seen(options, shown)
     for message in messages:
         print_message(message, options)
-    if len(messages) == options.count and more > 0 and options.start is None:
+    is_part = options.start is not None or options.after is not None or options.where is not None
+    if len(messages) == options.count and more > 0 and not is_part:
         sys.stdout.flush()
         print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
 
@@ -125,7 +136,8 @@ COMMANDS: Final = (
         "print messages without taking them",
         _browse,
         _browse_arguments,
-        "  quire browse shop.quire orders -n 10 --json",
+        "  quire browse shop.quire orders -n 10 --json\n"
+        '  quire browse shop.quire orders --where "total = 100"',
         calls=("browse",),
     ),
     Command(

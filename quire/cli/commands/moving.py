@@ -7,27 +7,21 @@ from typing import Final
 
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened
-from quire.cli.typed_values import count
-from quire.limits import COMMAND_BATCH_MESSAGES
+from quire.cli.typed_values import add_where, count
 
 
 def _move_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION of a topic")
     parser.add_argument("queue", metavar="QUEUE", help="where they go")
     parser.add_argument("-n", dest="count", type=count, metavar="N", help="up to N; else all")
+    add_where(parser)
 
 
 def _move(options: argparse.Namespace) -> int:
-    moved, left = 0, options.count
     with opened(options) as store:
-        while left is None or left > 0:
-            most = min(left or COMMAND_BATCH_MESSAGES, COMMAND_BATCH_MESSAGES)
-            with store.transaction() as txn:
-                now = txn.move(options.source, options.queue, most)
-            moved += now
-            left = None if left is None else left - now
-            if now < most:
-                break
+        moved = store.admin.move(
+            options.source, options.queue, where=options.where, max_messages=options.count
+        )
     print(f"{moved} messages moved")
     return ExitStatus.DONE if moved else ExitStatus.NOTHING
 
@@ -36,11 +30,12 @@ def _redrive_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE", help="where the dead letters are")
     parser.add_argument("-n", dest="count", type=count, metavar="N", help="up to N; else all")
     parser.add_argument("--to", metavar="QUEUE", help="put them there; else where they came from")
+    add_where(parser)
 
 
 def _redrive(options: argparse.Namespace) -> int:
     with opened(options) as store:
-        done = store.admin.redrive(options.queue, max_messages=options.count, to=options.to)
+        done = store.admin.redrive(options.queue, options.where, options.count, options.to)
     print(f"{done} messages put back")
     return ExitStatus.DONE if done else ExitStatus.NOTHING
 
@@ -52,7 +47,7 @@ COMMANDS: Final = (
         _move,
         _move_arguments,
         "In transactions of 1,000. The exit status is 3 where there was none.",
-        calls=("move",),
+        calls=("admin.move",),
     ),
     Command(
         "redrive",

@@ -76,6 +76,10 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     names = [name.removeprefix("--").replace("-", "_") for name, *_ in _HEADER]
     found = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.attribute:
+        names = [name for name, _ in options.attribute]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgument(f"attribute {name!r} is given twice: give each once")
         found["attributes"] = dict(options.attribute)
     if "request_id" in found and (len(options.payloads) != 1 or options.stream):
         raise InvalidArgument(

@@ -11,7 +11,7 @@ from quire.arguments import check_queue
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen, source_parts
 from quire.cli.printing import print_json, print_table
-from quire.cli.typed_values import count, number, properties, size
+from quire.cli.typed_values import add_where, count, number, properties, size
 from quire.opening import open as open_store
 
 
@@ -78,11 +78,13 @@ def _rename(options: argparse.Namespace) -> None:
 
 def _purge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION")
+    add_where(parser)
 
 
 def _purge(options: argparse.Namespace) -> None:
     with opened(options) as store:
-        print(f"{store.admin.purge(*source_parts(options.source))} messages removed")
+        removed = store.admin.purge(*source_parts(options.source), where=options.where)
+        print(f"{removed} messages removed")
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:

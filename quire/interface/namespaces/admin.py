@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from quire.calls.call_table import change, look
+from quire.interface.finding import Where
+from quire.interface.redriving import LetterChoice
 from quire.interface.starts import Time
-from quire.messages.message import Message
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 
@@ -45,30 +46,35 @@ class Admin(Protocol):
         """
 
     @change
-    def purge(self, queue: str, subscription: str | None = None) -> int:
+    def purge(
+        self, queue: str, subscription: str | None = None, *, where: Where | None = None
+    ) -> int:
         """Remove all that waits, durably; how many messages they were.
 
         What open and prepared transactions have got stays theirs, and what they have put comes
         when they commit. `subscription`: only the messages that wait for it go; None: those that
-        wait for any, and messages that a topic keeps after all have read them. Up to 65,536
-        messages go in one commit, more in several: if the process ends in between, the rest stays.
+        wait for any, and messages that a topic keeps after all have read them. `where`: only those
+        that a selector or a `Template` holds for (docs/selectors.md), or the one with this id. Up
+        to 65,536 messages go in one commit, more in several (with `where` also where they stand in
+        more than 1,024 runs): if the process ends in between, the rest stays.
 
-        Raises QueueNotFound, SubscriptionNotFound, QueueInUse while an open transaction moves one
-        of them (`seek`), StoreCorrupt if it cannot be told what it holds.
+        Raises QueueNotFound, SubscriptionNotFound, InvalidSelector, QueueInUse while an open
+        transaction moves one of them (`seek`), StoreCorrupt if it cannot be told what it holds.
         """
 
     def redrive(
         self,
         queue: str,
-        where: Callable[[Message], bool] | None = None,
+        where: LetterChoice | None = None,
         max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
         """Put dead letters back to the queues where they come from; how many they were.
 
         All that are there when the call begins, in their commit order, with what they were put
-        with; the attributes that tell of their death are taken away. `where`: a function of a
-        message that says which; the others stay, and so does what is no dead letter: they are not
+        with; the attributes that tell of their death are taken away. `where`: a selector, a
+        `Template` or an id, as for `Transaction.get`, or a function of a message that says which;
+        the others stay, and so does what is no dead letter: they are not
         counted as delivered. What others have got, what is not due, and what waits for a retry
         stays, too. `max_messages`: how many to put back; None: all. `to`: the queue to put them to
         instead, also what is no dead letter. What comes from one subscription of a topic goes to
@@ -77,7 +83,28 @@ class Admin(Protocol):
         In a transaction for each 1,000: if one fails, what those before it have put back stays put
         back, and the error tells how many that are. No room is waited for: of what a queue cannot
         take as many go as it takes, then QueueFull is raised. Raises QueueNotFound, QueueFull,
-        QueueDisabled, InvalidArgument, and what `where` raises.
+        QueueDisabled, InvalidArgument, InvalidSelector, and what `where` raises.
+        """
+
+    def move(
+        self,
+        source: str,
+        queue: str,
+        *,
+        where: Where | None = None,
+        max_messages: int | None = None,
+    ) -> int:
+        """Move messages to another queue, as `Transaction.move` does; how many they were.
+
+        All that are there when the call begins, in their commit order, and not counted as
+        delivered. What others have got, what is not due, and what waits for a retry stays. `where`:
+        only those that a selector or a `Template` holds for, or the one with this id.
+        `max_messages`: how many; None: all.
+
+        In a transaction for each 1,000, as `redrive`: if one fails, what those before it have moved
+        stays moved, and the error tells how many that are. No room is waited for. Raises
+        QueueNotFound, SubscriptionNotFound, QueueFull, QueueDisabled, InvalidArgument (also for
+        what the other queue cannot hold), InvalidSelector.
         """
 
     @change(queues="name")
