@@ -36,7 +36,7 @@ _NUMBERS = {"<u2": Struct("<H"), "<i8": Struct("<q")}
 _FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.items()]
 _BOUNDS = Struct("<ii").unpack_from
 _OFFSETS = "<i4"
-_OFFSET_BYTES = 4
+_OFFSET_BYTES = Struct("<i").size
 
 
 def sections_of(columns: int, count: int) -> int:

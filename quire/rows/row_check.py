@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from quire.libraries import np, pa
 
-_NOT_ASCII = 0x8080808080808080
-
 
 def check_column(array: pa.Array) -> None:
     """Raises what Arrow raises for a column that is not whole (RCH1)."""
@@ -31,4 +29,4 @@ def _is_plain(array: pa.Array) -> bool:
         return False
     words = np.frombuffer(data, np.uint64, data.size >> 3)
     rest = np.frombuffer(data, np.uint8, data.size & 7, data.size & ~7)
-    return not (np.bitwise_or.reduce(words) & np.uint64(_NOT_ASCII) or (rest & 0x80).any())
+    return not (np.bitwise_or.reduce(words) & np.uint64(0x8080808080808080) or (rest & 0x80).any())
