@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from quire.callbacks import check_function
 from quire.calls.deprecated import with_old_names
+from quire.libraries import pa
 from quire.moments import Duration
 
 from . import dbapi_errors
@@ -40,8 +41,6 @@ from .dbapi_errors import ProgrammingError, as_dbapi_errors
 from .xid import Xid
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from quire.batches.delivered_messages import Messages
     from quire.interface.store import Store
     from quire.interface.transaction import Payload, Transaction

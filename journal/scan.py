@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-import numpy as np
-
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.libraries import np
 from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
 from .format import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
+from quire.libraries import pa
 
 from .format import PAGE_BYTES, PLAIN_BYTES_PER_PAGE, Compression, paged
 

@@ -62,7 +62,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-import numpy as np
+from quire.libraries import np
 
 PAGE_BYTES = 4096
 PLAIN_VERSION = 1

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.block import HEADER_BYTES, Block, StreamedBlock
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.libraries import np
 from quire.limits import LTDS_WRITE_BYTES
 from quire.messages.payload_reader import Stream
 from quire.rows.open_block import verified_block
@@ -37,6 +35,9 @@ from .format import (
     paged,
     version_of,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class LtdsReader:

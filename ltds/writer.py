@@ -16,13 +16,12 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock
 from quire.checksum import checksum
 from quire.env import Env, File
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import (
     LTDS_SYNC_BYTES,
     LTDS_WRITE_BYTES,

@@ -33,227 +33,299 @@ Classes whose names end in Info, and Lease, Notice, Piece, QueueRecord and Repor
 that the methods of a store give. Loggers stand below `quire`.
 """
 
-from quire import codecs
-from quire.batches.delivered_messages import Messages
-from quire.calls.handlers import WorkerInfo
-from quire.definitions.order import AttributeOrder, Order, SequenceOrder
-from quire.definitions.order_code import OrderCode, register_order
-from quire.definitions.properties import QueueChanges, QueueOptions
-from quire.definitions.queue_types import QueueType, register_type
-from quire.definitions.retry import Retry
-from quire.errors import (
-    AlreadyCommitted,
-    AlreadyExists,
-    CodecNotFound,
-    CommitUnfinished,
-    Conflict,
-    ConnectionLost,
-    Deadlock,
-    DiskFull,
-    InputChanged,
-    InvalidArgument,
-    InvalidSelector,
-    KeyHeld,
-    LockTimeout,
-    NobodyReads,
-    NoRoom,
-    NotFound,
-    OutboxMismatch,
-    OutcomeUnknown,
-    PayloadInvalid,
-    PositionLost,
-    QueueDisabled,
-    QueueExists,
-    QueueFull,
-    QueueInUse,
-    QueueNotFound,
-    QuireError,
-    ReentrantCall,
-    RemoteError,
-    ReplyNotFound,
-    RequestFailed,
-    RequestTimeout,
-    ScheduleExists,
-    ScheduleNotFound,
-    SessionFenced,
-    StateConflict,
-    StateFull,
-    StepFailed,
-    StepTimeout,
-    StoreClosed,
-    StoreCorrupt,
-    StoreError,
-    StoreFailed,
-    StoreLocked,
-    StoreNotFound,
-    StoreVersion,
-    SubscriptionExists,
-    SubscriptionNotFound,
-    TransactionAborted,
-    TransactionClosed,
-    TransactionError,
-    TransactionNotFound,
-    TransactionTimeout,
-    XidExists,
-)
-from quire.inspection.dumping import dump
-from quire.interface.consumer import Consumer
-from quire.interface.integration import Integration, TransactionIntegration
-from quire.interface.listening import Listener
-from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from quire.interface.schedules import ScheduleChanges, ScheduleOptions
-from quire.interface.sessions.answering import put_reply
-from quire.interface.sessions.reply import Reply
-from quire.interface.sessions.session import Session
-from quire.interface.starts import Start
-from quire.interface.store import Store
-from quire.interface.transaction import Transaction
-from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message
-from quire.messages.message_id import MessageId, MessageIds, PutId
-from quire.messages.payload_reader import PayloadReader
-from quire.messages.payload_writer import PayloadWriter
-from quire.messages.put_options import MessageOptions, PutOptions, StorePutOptions
-from quire.moments import Duration, Moment
-from quire.opening import connect, open, serve
-from quire.reports.info import (
-    CatalogItem,
-    Lease,
-    ListenerInfo,
-    Notice,
-    Piece,
-    PreparedInfo,
-    QueueInfo,
-    QueueRecord,
-    Report,
-    ScheduleInfo,
-    SubscriptionInfo,
-    TransactionInfo,
-)
-from quire.reports.requests import RequestInfo, RequestState, SessionInfo
-from quire.selectors.template import ANY, Template
-from quire.workers import Workers
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"  # of the release
 
-__all__ = [
-    "ANY",
-    "HEADER_SCHEMA",
-    "MESSAGE_SCHEMA",
-    "Admin",
-    "AlreadyCommitted",
-    "AlreadyExists",
-    "AttributeOrder",
-    "CatalogItem",
-    "CodecNotFound",
-    "CommitUnfinished",
-    "Conflict",
-    "ConnectionLost",
-    "Consumer",
-    "Cron",
-    "Deadlock",
-    "Delayed",
-    "DiskFull",
-    "Duration",
-    "InputChanged",
-    "Integration",
-    "InvalidArgument",
-    "InvalidSelector",
-    "KeyHeld",
-    "Lease",
-    "Listener",
-    "ListenerInfo",
-    "Listeners",
-    "LockTimeout",
-    "Message",
-    "MessageId",
-    "MessageIds",
-    "MessageOptions",
-    "Messages",
-    "Moment",
-    "NoRoom",
-    "NobodyReads",
-    "NotFound",
-    "Notice",
-    "Order",
-    "OrderCode",
-    "OutboxMismatch",
-    "OutcomeUnknown",
-    "PayloadInvalid",
-    "PayloadReader",
-    "PayloadWriter",
-    "Piece",
-    "PositionLost",
-    "Prepared",
-    "PreparedInfo",
-    "PutId",
-    "PutOptions",
-    "QueueChanges",
-    "QueueDisabled",
-    "QueueExists",
-    "QueueFull",
-    "QueueInUse",
-    "QueueInfo",
-    "QueueNotFound",
-    "QueueOptions",
-    "QueueRecord",
-    "QueueType",
-    "QuireError",
-    "ReentrantCall",
-    "RemoteError",
-    "Reply",
-    "ReplyNotFound",
-    "Report",
-    "RequestFailed",
-    "RequestInfo",
-    "RequestState",
-    "RequestTimeout",
-    "Retry",
-    "ScheduleChanges",
-    "ScheduleExists",
-    "ScheduleInfo",
-    "ScheduleNotFound",
-    "ScheduleOptions",
-    "SequenceOrder",
-    "Session",
-    "SessionFenced",
-    "SessionInfo",
-    "Start",
-    "StateConflict",
-    "StateFull",
-    "States",
-    "StepFailed",
-    "StepTimeout",
-    "Store",
-    "StoreClosed",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreFailed",
-    "StoreLocked",
-    "StoreNotFound",
-    "StorePutOptions",
-    "StoreVersion",
-    "SubscriptionExists",
-    "SubscriptionInfo",
-    "SubscriptionNotFound",
-    "Template",
-    "Transaction",
-    "TransactionAborted",
-    "TransactionClosed",
-    "TransactionError",
-    "TransactionInfo",
-    "TransactionIntegration",
-    "TransactionNotFound",
-    "TransactionTimeout",
-    "WorkerInfo",
-    "Workers",
-    "XidExists",
-    "__version__",
-    "codecs",
-    "connect",
-    "dump",
-    "open",
-    "put_reply",
-    "register_order",
-    "register_type",
-    "serve",
-]
+if TYPE_CHECKING:
+    from quire import codecs as codecs
+    from quire.batches.delivered_messages import Messages as Messages
+    from quire.calls.handlers import WorkerInfo as WorkerInfo
+    from quire.definitions.order import AttributeOrder as AttributeOrder
+    from quire.definitions.order import Order as Order
+    from quire.definitions.order import SequenceOrder as SequenceOrder
+    from quire.definitions.order_code import OrderCode as OrderCode
+    from quire.definitions.order_code import register_order as register_order
+    from quire.definitions.properties import QueueChanges as QueueChanges
+    from quire.definitions.properties import QueueOptions as QueueOptions
+    from quire.definitions.queue_types import QueueType as QueueType
+    from quire.definitions.queue_types import register_type as register_type
+    from quire.definitions.retry import Retry as Retry
+    from quire.errors import AlreadyCommitted as AlreadyCommitted
+    from quire.errors import AlreadyExists as AlreadyExists
+    from quire.errors import CodecNotFound as CodecNotFound
+    from quire.errors import CommitUnfinished as CommitUnfinished
+    from quire.errors import Conflict as Conflict
+    from quire.errors import ConnectionLost as ConnectionLost
+    from quire.errors import Deadlock as Deadlock
+    from quire.errors import DiskFull as DiskFull
+    from quire.errors import InputChanged as InputChanged
+    from quire.errors import InvalidArgument as InvalidArgument
+    from quire.errors import InvalidSelector as InvalidSelector
+    from quire.errors import KeyHeld as KeyHeld
+    from quire.errors import LockTimeout as LockTimeout
+    from quire.errors import NobodyReads as NobodyReads
+    from quire.errors import NoRoom as NoRoom
+    from quire.errors import NotFound as NotFound
+    from quire.errors import OutboxMismatch as OutboxMismatch
+    from quire.errors import OutcomeUnknown as OutcomeUnknown
+    from quire.errors import PayloadInvalid as PayloadInvalid
+    from quire.errors import PositionLost as PositionLost
+    from quire.errors import QueueDisabled as QueueDisabled
+    from quire.errors import QueueExists as QueueExists
+    from quire.errors import QueueFull as QueueFull
+    from quire.errors import QueueInUse as QueueInUse
+    from quire.errors import QueueNotFound as QueueNotFound
+    from quire.errors import QuireError as QuireError
+    from quire.errors import ReentrantCall as ReentrantCall
+    from quire.errors import RemoteError as RemoteError
+    from quire.errors import ReplyNotFound as ReplyNotFound
+    from quire.errors import RequestFailed as RequestFailed
+    from quire.errors import RequestTimeout as RequestTimeout
+    from quire.errors import ScheduleExists as ScheduleExists
+    from quire.errors import ScheduleNotFound as ScheduleNotFound
+    from quire.errors import SessionFenced as SessionFenced
+    from quire.errors import StateConflict as StateConflict
+    from quire.errors import StateFull as StateFull
+    from quire.errors import StepFailed as StepFailed
+    from quire.errors import StepTimeout as StepTimeout
+    from quire.errors import StoreClosed as StoreClosed
+    from quire.errors import StoreCorrupt as StoreCorrupt
+    from quire.errors import StoreError as StoreError
+    from quire.errors import StoreFailed as StoreFailed
+    from quire.errors import StoreLocked as StoreLocked
+    from quire.errors import StoreNotFound as StoreNotFound
+    from quire.errors import StoreVersion as StoreVersion
+    from quire.errors import SubscriptionExists as SubscriptionExists
+    from quire.errors import SubscriptionNotFound as SubscriptionNotFound
+    from quire.errors import TransactionAborted as TransactionAborted
+    from quire.errors import TransactionClosed as TransactionClosed
+    from quire.errors import TransactionError as TransactionError
+    from quire.errors import TransactionNotFound as TransactionNotFound
+    from quire.errors import TransactionTimeout as TransactionTimeout
+    from quire.errors import XidExists as XidExists
+    from quire.inspection.dumping import dump as dump
+    from quire.interface.consumer import Consumer as Consumer
+    from quire.interface.integration import Integration as Integration
+    from quire.interface.integration import TransactionIntegration as TransactionIntegration
+    from quire.interface.listening import Listener as Listener
+    from quire.interface.namespaces import Admin as Admin
+    from quire.interface.namespaces import Cron as Cron
+    from quire.interface.namespaces import Delayed as Delayed
+    from quire.interface.namespaces import Listeners as Listeners
+    from quire.interface.namespaces import Prepared as Prepared
+    from quire.interface.namespaces import States as States
+    from quire.interface.schedules import ScheduleChanges as ScheduleChanges
+    from quire.interface.schedules import ScheduleOptions as ScheduleOptions
+    from quire.interface.sessions.answering import put_reply as put_reply
+    from quire.interface.sessions.reply import Reply as Reply
+    from quire.interface.sessions.session import Session as Session
+    from quire.interface.starts import Start as Start
+    from quire.interface.store import Store as Store
+    from quire.interface.transaction import Transaction as Transaction
+    from quire.messages.message import Message as Message
+    from quire.messages.message_id import MessageId as MessageId
+    from quire.messages.message_id import MessageIds as MessageIds
+    from quire.messages.message_id import PutId as PutId
+    from quire.messages.message_schema import HEADER_SCHEMA as HEADER_SCHEMA
+    from quire.messages.message_schema import MESSAGE_SCHEMA as MESSAGE_SCHEMA
+    from quire.messages.payload_reader import PayloadReader as PayloadReader
+    from quire.messages.payload_writer import PayloadWriter as PayloadWriter
+    from quire.messages.put_options import MessageOptions as MessageOptions
+    from quire.messages.put_options import PutOptions as PutOptions
+    from quire.messages.put_options import StorePutOptions as StorePutOptions
+    from quire.moments import Duration as Duration
+    from quire.moments import Moment as Moment
+    from quire.opening import connect as connect
+    from quire.opening import open as open
+    from quire.opening import serve as serve
+    from quire.reports.info import CatalogItem as CatalogItem
+    from quire.reports.info import Lease as Lease
+    from quire.reports.info import ListenerInfo as ListenerInfo
+    from quire.reports.info import Notice as Notice
+    from quire.reports.info import Piece as Piece
+    from quire.reports.info import PreparedInfo as PreparedInfo
+    from quire.reports.info import QueueInfo as QueueInfo
+    from quire.reports.info import QueueRecord as QueueRecord
+    from quire.reports.info import Report as Report
+    from quire.reports.info import ScheduleInfo as ScheduleInfo
+    from quire.reports.info import SubscriptionInfo as SubscriptionInfo
+    from quire.reports.info import TransactionInfo as TransactionInfo
+    from quire.reports.requests import RequestInfo as RequestInfo
+    from quire.reports.requests import RequestState as RequestState
+    from quire.reports.requests import SessionInfo as SessionInfo
+    from quire.selectors.template import ANY as ANY
+    from quire.selectors.template import Template as Template
+    from quire.workers import Workers as Workers
+else:
+    from importlib import import_module
+
+    # Where each name above is, for who asks for it. Nothing is imported before that.
+    _MODULES = ("codecs",)
+    _PLACES = {
+        "quire.batches.delivered_messages": ("Messages",),
+        "quire.calls.handlers": ("WorkerInfo",),
+        "quire.definitions.order": (
+            "AttributeOrder",
+            "Order",
+            "SequenceOrder",
+        ),
+        "quire.definitions.order_code": (
+            "OrderCode",
+            "register_order",
+        ),
+        "quire.definitions.properties": (
+            "QueueChanges",
+            "QueueOptions",
+        ),
+        "quire.definitions.queue_types": (
+            "QueueType",
+            "register_type",
+        ),
+        "quire.definitions.retry": ("Retry",),
+        "quire.errors": (
+            "AlreadyCommitted",
+            "AlreadyExists",
+            "CodecNotFound",
+            "CommitUnfinished",
+            "Conflict",
+            "ConnectionLost",
+            "Deadlock",
+            "DiskFull",
+            "InputChanged",
+            "InvalidArgument",
+            "InvalidSelector",
+            "KeyHeld",
+            "LockTimeout",
+            "NoRoom",
+            "NobodyReads",
+            "NotFound",
+            "OutboxMismatch",
+            "OutcomeUnknown",
+            "PayloadInvalid",
+            "PositionLost",
+            "QueueDisabled",
+            "QueueExists",
+            "QueueFull",
+            "QueueInUse",
+            "QueueNotFound",
+            "QuireError",
+            "ReentrantCall",
+            "RemoteError",
+            "ReplyNotFound",
+            "RequestFailed",
+            "RequestTimeout",
+            "ScheduleExists",
+            "ScheduleNotFound",
+            "SessionFenced",
+            "StateConflict",
+            "StateFull",
+            "StepFailed",
+            "StepTimeout",
+            "StoreClosed",
+            "StoreCorrupt",
+            "StoreError",
+            "StoreFailed",
+            "StoreLocked",
+            "StoreNotFound",
+            "StoreVersion",
+            "SubscriptionExists",
+            "SubscriptionNotFound",
+            "TransactionAborted",
+            "TransactionClosed",
+            "TransactionError",
+            "TransactionNotFound",
+            "TransactionTimeout",
+            "XidExists",
+        ),
+        "quire.inspection.dumping": ("dump",),
+        "quire.interface.consumer": ("Consumer",),
+        "quire.interface.integration": (
+            "Integration",
+            "TransactionIntegration",
+        ),
+        "quire.interface.listening": ("Listener",),
+        "quire.interface.namespaces": (
+            "Admin",
+            "Cron",
+            "Delayed",
+            "Listeners",
+            "Prepared",
+            "States",
+        ),
+        "quire.interface.schedules": (
+            "ScheduleChanges",
+            "ScheduleOptions",
+        ),
+        "quire.interface.sessions.answering": ("put_reply",),
+        "quire.interface.sessions.reply": ("Reply",),
+        "quire.interface.sessions.session": ("Session",),
+        "quire.interface.starts": ("Start",),
+        "quire.interface.store": ("Store",),
+        "quire.interface.transaction": ("Transaction",),
+        "quire.messages.message": ("Message",),
+        "quire.messages.message_id": (
+            "MessageId",
+            "MessageIds",
+            "PutId",
+        ),
+        "quire.messages.message_schema": (
+            "HEADER_SCHEMA",
+            "MESSAGE_SCHEMA",
+        ),
+        "quire.messages.payload_reader": ("PayloadReader",),
+        "quire.messages.payload_writer": ("PayloadWriter",),
+        "quire.messages.put_options": (
+            "MessageOptions",
+            "PutOptions",
+            "StorePutOptions",
+        ),
+        "quire.moments": (
+            "Duration",
+            "Moment",
+        ),
+        "quire.opening": (
+            "connect",
+            "open",
+            "serve",
+        ),
+        "quire.reports.info": (
+            "CatalogItem",
+            "Lease",
+            "ListenerInfo",
+            "Notice",
+            "Piece",
+            "PreparedInfo",
+            "QueueInfo",
+            "QueueRecord",
+            "Report",
+            "ScheduleInfo",
+            "SubscriptionInfo",
+            "TransactionInfo",
+        ),
+        "quire.reports.requests": (
+            "RequestInfo",
+            "RequestState",
+            "SessionInfo",
+        ),
+        "quire.selectors.template": (
+            "ANY",
+            "Template",
+        ),
+        "quire.workers": ("Workers",),
+    }
+    _PLACE = {name: module for module, names in _PLACES.items() for name in names}
+    _NAMES = sorted((*_MODULES, *_PLACE, "__version__"))
+    __all__ = list(_NAMES)
+
+    def __getattr__(name: str) -> object:
+        """A public name: its module is imported when somebody first asks for it."""
+        if name in _MODULES:
+            return import_module(f"quire.{name}")
+        if name not in _PLACE:
+            raise AttributeError(f"module 'quire' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_PLACE[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_NAMES})

@@ -13,7 +13,6 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Final, TypeVar, cast
 
 from quire.errors import InvalidArgument
@@ -91,6 +90,8 @@ def from_entry_point(group: str, what: str, name: str) -> object | None:
 
     `what`: in words, such as "order". Raises InvalidArgument where it cannot be loaded.
     """
+    from importlib.metadata import entry_points  # dear, and most have none
+
     for found in entry_points(group=group, name=name):
         try:
             loaded = found.load()

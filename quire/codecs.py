@@ -28,10 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
-import pyarrow as pa
-
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
+from quire.libraries import is_arrow, pa
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
 
@@ -211,8 +210,21 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+def _is_batch(value: object) -> bool:
+    return is_arrow(value) and isinstance(value, (pa.RecordBatch, pa.Table))
+
+
+class _AsArrow(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return _is_batch(value)
+
+
+class _BatchOrTable(metaclass=_AsArrow):
+    """What PyArrow calls so: it is not loaded for the question whether a value is one."""
+
+
 def _dump_arrow(value: Any) -> bytes:
-    if not isinstance(value, _ARROW):
+    if not _is_batch(value):
         raise TypeError("give a pyarrow RecordBatch or Table")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -238,7 +250,7 @@ def _msgpack() -> Any:
 
 
 _BYTES: Final = (bytes, bytearray, memoryview)
-_ARROW: Final = (pa.RecordBatch, pa.Table)
+_ARROW: Final = (_BatchOrTable,)
 _JSON: Final = (dict, list, tuple, int, float, bool, type(None))
 _TEXT: Final = Codec("text", "text/plain", _dump_text, lambda p: str(p, "utf-8"), (str,))
 _PICKLE: Final = Codec("pickle", "application/x-pickle", pickle.dumps, pickle.loads)

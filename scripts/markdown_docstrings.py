@@ -148,7 +148,7 @@ def text_of(holder: type | ModuleType, name: str) -> str:
                 if own == name:
                     return text
             case ast.ImportFrom(module=str(origin), names=names, level=0):
-                if any(each.name == name and each.asname is None for each in names):
+                if any(each.name == name and each.asname in (None, name) for each in names):
                     return text_of(importlib.import_module(origin), name)
     return ""
 
@@ -168,6 +168,7 @@ def statements(holder: type | ModuleType) -> list[tuple[ast.stmt, str]]:
     body = ast.parse(source).body
     if isinstance(holder, type) and isinstance(body[0], ast.ClassDef):
         body = body[0].body
+    body = [each for node in body for each in unfolded(node)]
     found = []
     for node, after in zip(body, [*body[1:], None], strict=True):
         match after:
@@ -176,6 +177,14 @@ def statements(holder: type | ModuleType) -> list[tuple[ast.stmt, str]]:
             case _:
                 found.append((node, comments.get(node.end_lineno or 0, "")))
     return found
+
+
+def unfolded(node: ast.stmt) -> list[ast.stmt]:
+    """What type checkers see counts as the module's own; any other statement is itself."""
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return node.body
+    return [node]
 
 
 # Completeness ------------------------------------------------------------------------------------

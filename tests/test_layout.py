@@ -1,26 +1,20 @@
-"""The shape of the repository: the links, the distributions, and what each package exports."""
+"""The shape of the repository: the links, and what each package exports."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
-import json
 import os
 import pydoc
 import re
-import shutil
 import subprocess
-import sys
-import tarfile
-import zipfile
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from quire import __version__
 from tests.source_tree import (
     AROUND,
     COMPONENTS,
@@ -62,68 +56,7 @@ def test_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
-# Distributions -----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy to build in: a build leaves folders behind that the next one would pack."""
-    copy = tmp_path_factory.mktemp("build") / "quire-source"
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*PACKAGES, *COMPONENTS):
-        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignore)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    return copy
-
-
-def build(command: list[str], folder: Path) -> None:
-    """Run a build and show its output if it fails."""
-    result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
-def expected_files() -> set[str]:
-    """What a distribution must hold: all modules and the py.typed files."""
-    typed = {f"{package}/py.typed" for package in PACKAGES}
-    typed |= {f"quire/{component}/py.typed" for component in COMPONENTS}
-    return {path.as_posix() for path in all_sources()} | typed
-
-
-def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
-    """The wheel, one for all machines, has real copies of exactly the modules of the links."""
-    options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(tmp_path)]
-    build([sys.executable, "-m", "pip", "wheel", *options, "."], source_copy)
-    (wheel,) = tmp_path.glob(f"quire-{__version__}-py3-none-any.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        files = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert files == expected_files()
-
-
-def test_sdist_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
-    """The source distribution has real copies below quire/, so that it needs no links."""
-    script = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
-    build([sys.executable, "-c", script, str(tmp_path)], source_copy)
-    (sdist,) = tmp_path.glob("quire-*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        files = {member.name.split("/", 1)[-1] for member in archive if member.isfile()}
-    assert expected_files() <= files
-
-
 # Imports and names -------------------------------------------------------------------------------
-
-
-def test_importing_quire_stays_light() -> None:
-    """`import quire` brings in neither PySpark nor anything that only extras bring."""
-    script = "import json, sys, quire; print(json.dumps(sorted(sys.modules)))"
-    output = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    heavy = {"pyspark", "py4j", "pandas", "matplotlib", "quire.spark_graphs"}
-    heavy |= {"transaction", "psycopg", "sqlalchemy", "quire.coordination"}
-    assert heavy & set(json.loads(output)) == set()
 
 
 def imported_names(tree: ast.Module) -> set[str]:

@@ -10,8 +10,6 @@ from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from quire.engine.layout import Layout
 from quire.engine.live_state.live_state import State
 from quire.engine.pages.free_space import FreeSpace
@@ -52,6 +50,7 @@ from quire.engine.state.requests import Known, Requests
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.intervals import IntervalSet
+from quire.libraries import np
 
 from .space_maps import SpaceSnapshot, spaces_document
 

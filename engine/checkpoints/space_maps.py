@@ -8,17 +8,18 @@ there could be several files have the two keys in the document itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records.checkpoint_file import Checkpoint, IntegerRuns
 from quire.intervals import IntervalSet
+from quire.libraries import np
 
-SpaceSnapshot = tuple[int, NDArray[np.int64]]  # see `FreeSpace.snapshot`
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SpaceSnapshot: TypeAlias = "tuple[int, NDArray[np.int64]]"  # see `FreeSpace.snapshot`
 
 
 def spaces_after(

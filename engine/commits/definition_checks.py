@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
-
 from quire.arguments import NewQueue
 from quire.definitions.order import by_code
 from quire.definitions.order_code import order_named
@@ -25,6 +23,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.libraries import pa
 from quire.messages.encoded_values import check_codec
 from quire.selectors.condition import condition
 

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
@@ -33,10 +30,14 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery
 from quire.env import Env
 from quire.errors import PositionLost, QueueNotFound
+from quire.libraries import np
 from quire.limits import HEARD_LOOKS, LISTENED_SECONDS
 from quire.reports.info import Notice
 
 from .sequencer import Sequencer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class ListenedFor(NamedTuple):

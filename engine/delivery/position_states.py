@@ -9,17 +9,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from quire.errors import StoreFailed
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import WHEREABOUTS_PAGE, WHEREABOUTS_PAGE_BYTES
 
 from .delivery_table import REFUSED, WAYS, DeliveryState, Event, Way
 from .ready_positions import held_between
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _READ: Final = DeliveryState.READ.number
 _UNSEEN: Final = DeliveryState.UNSEEN.number

@@ -19,13 +19,12 @@ from array import array
 from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from sys import getsizeof
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import (
     HEAPIFIED,
     LANE_BYTES,
@@ -37,7 +36,10 @@ from quire.limits import (
     RUN_BYTES,
 )
 
-Ranks = NDArray[Any]  # of int64, or of ints of any size, as objects
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Ranks: TypeAlias = "NDArray[Any]"  # of int64, or of ints of any size, as objects
 
 
 def code_of(position: int, rank: int) -> int:

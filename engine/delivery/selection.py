@@ -34,14 +34,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, nsmallest
 from itertools import islice
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from quire.definitions.order import BUILT_IN, COMMIT, by_sequence
 from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TAKEN_BYTES, TIMED_BYTES
 
 from .delivery_table import WAYS, DeliveryState, Event
@@ -51,7 +49,10 @@ from .position_states import Whereabouts, those_of
 from .ready_positions import Lanes, Line, Ranks, Standing, code_of, held_between, int_bytes, push
 from .sequences import Sequences
 
-_Times = NDArray[np.int64] | None
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_Times: TypeAlias = "NDArray[np.int64] | None"
 _PositionRuns = Iterable[tuple[int, int]]
 
 UNSEEN, WAITING, SCHEDULED, AVAILABLE, IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED, UNWANTED, READ = [

@@ -32,7 +32,7 @@ from quire.engine.records.commit_record import Part
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.state.durable_state import PageEntry
 from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage, value_json
 from quire.reports.dump_items import (  # fmt: skip
     COMMIT,
@@ -51,7 +51,7 @@ from .history import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, DumpSource
 
 _NOT_SHOWN: Final = {"id", "time", "payload", "delivery_count"}
-_FIELDS: Final = tuple(name for name in MESSAGE_SCHEMA.names if name not in _NOT_SHOWN)
+_FIELDS: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _NOT_SHOWN)
 
 Listed = tuple[DumpedQueueRecord, BlockRef | None]
 """A record, and where its messages can be read, if it has any."""

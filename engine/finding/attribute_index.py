@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Final
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
+from quire.libraries import np, pa
 from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS
 from quire.selectors.analysis import FieldPlace
 from quire.selectors.block_columns import BlockColumns
 
-_Hashes = NDArray[np.uint64]
-_Indexed = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_Hashes: TypeAlias = "NDArray[np.uint64]"
+_Indexed: TypeAlias = "NDArray[np.int64]"
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
 _HALF: Final = np.uint64(33)

@@ -14,11 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
-
-import numpy as np
-from numpy.typing import NDArray
 
 from quire.batches.delivered_slice import Delivered
 from quire.definitions.order import COMMIT, by_sequence
@@ -29,11 +26,15 @@ from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.indexing import Columns
 from quire.engine.reading.position_search import position_of
 from quire.errors import PositionLost, QueueNotFound
+from quire.libraries import np
 from quire.limits import PASSED_POSITIONS
 from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import AttributeIndex, runs_of
 from .choice import Choice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Candidate(NamedTuple):
@@ -46,7 +47,9 @@ class Candidate(NamedTuple):
 
 
 Wanted = Callable[[list[int]], list[int]]
-Matching = tuple[Delivered, int, NDArray[np.int64]]  # a part, its first position, and of it which
+Matching: TypeAlias = (
+    "tuple[Delivered, int, NDArray[np.int64]]"  # a part, its first position, and of it which
+)
 
 
 @dataclass

@@ -11,10 +11,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from quire.batches.delivered_slice import Delivered
 from quire.block import StreamedBlock
@@ -23,11 +20,15 @@ from quire.definitions.row_schema import schema_of_words
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import KEYS_IN_VAIN, PURGED_AT_ONCE
 from quire.rows.row_block import RowBlock
 from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import runs_of, values_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _HEADER: Final = ("sender", "correlation_id", "reply_to", "content_type")
 

@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.engine.queues.subscription import Subscription
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.messages.message import Message
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class GotPart(NamedTuple):

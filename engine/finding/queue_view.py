@@ -15,10 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.pages.block_places import Places
@@ -30,12 +27,16 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.errors import PositionLost, QueueNotFound, QuireError
 from quire.journal import Journal
+from quire.libraries import np
 from quire.limits import POINTERS_AT_ONCE, VIEWED_BLOCKS, VIEWED_BYTES, VIEWED_PAGES
 from quire.rows.open_block import open_block
 
 from .attribute_index import runs_of
 from .candidates import rows_of
 from .choice import Choice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class QueueView:

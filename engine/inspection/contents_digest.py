@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-import pyarrow as pa
-
 from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.checkpoints.snapshot import QueueSnapshot
 from quire.engine.queues.prepared_transactions import ref_of
@@ -28,12 +26,13 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.transactions.context import Context
+from quire.libraries import pa
 from quire.limits import CHUNK_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage
 
 _APART: Final = ("payload", "delivery_count", "attributes")  # the others are told as they are
-_HEADER: Final = tuple(name for name in MESSAGE_SCHEMA.names if name not in _APART)
+_HEADER: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _APART)
 
 
 @dataclass(frozen=True, slots=True)

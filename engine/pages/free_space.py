@@ -26,15 +26,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
 from sortedcontainers import SortedDict, SortedList
 
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import FREE_SPACE_CANDIDATES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HEADER_PAGES: Final = 1  # the first ones, which are never free
 

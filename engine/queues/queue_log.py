@@ -22,11 +22,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.commit_record import Part
+from quire.libraries import np
 from quire.limits import LOGGED_ROLLBACKS
 from quire.reports.info import QueueRecord
 

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from quire.batches.arrow_batch import slices_to_arrow
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block, StreamedBlock
@@ -24,6 +22,7 @@ from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, r
 from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import segment_path
+from quire.libraries import pa
 from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
 from quire.reports.info import Piece

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import ABSENT_TIME, Column
 from quire.definitions.order import BUILT_IN, PRIORITY, by_code, by_sequence
@@ -28,6 +26,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt
+from quire.libraries import np
 from quire.limits import (
     GROUPED_AT_ONCE,
     INDEXED_AT_ONCE,

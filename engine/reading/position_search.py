@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
@@ -18,8 +16,12 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.format import DATA
 from quire.errors import InvalidArgument, PositionLost
 from quire.interface.starts import id_of, time_of
+from quire.libraries import np
 
 from .delivery import Delivery
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FIRST_ID, _TIME_US = 1, 2  # of a `BlockRef`
 

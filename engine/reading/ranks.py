@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block, to_header_batch
@@ -22,6 +19,7 @@ from quire.definitions.order_code import OrderCode
 from quire.engine.delivery.ordered_groups import group_number
 from quire.engine.delivery.ready_positions import Ranks
 from quire.engine.delivery.sequences import NO_SEQUENCE, link_of
+from quire.libraries import np
 from quire.limits import (
     APART_BITS,
     LAST_RANK,
@@ -30,6 +28,9 @@ from quire.limits import (
     ORDERED_TEXT_BYTES,
     SIGN,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _NOBODY: Final = group_number(b"")
 

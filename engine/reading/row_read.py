@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from quire.batches.delivered_slice import Delivered
 from quire.block import HEADER_BYTES, Block
 from quire.definitions.row_schema import META, nulls, schema_of_words
 from quire.errors import StoreCorrupt
+from quire.libraries import np, pa
 from quire.limits import HEADED_BYTES
 from quire.reports.info import Piece
 from quire.rows.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of

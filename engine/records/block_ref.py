@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from quire.libraries import np
 
 from . import format
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KIND_NAMES: Final = {
     format.INLINE: "journal",

@@ -20,18 +20,19 @@ import re
 import struct
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
+from quire.libraries import np
 
 from . import format
 from .checkpoint_spares import let_go, spares
 from .later_fields import says_more
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"

@@ -222,7 +222,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-import numpy as np
+from quire.libraries import np
 
 VERSION: Final = 1
 

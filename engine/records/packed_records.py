@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
-
 from quire.intervals import IntervalSet
+from quire.libraries import np
 from quire.limits import RECORDS_AT_ONCE
 
 from .block_ref import BlockRef, BlockRow

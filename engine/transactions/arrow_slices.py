@@ -8,13 +8,12 @@ but for a message that is larger, or much larger than the others.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any
 
 from quire.arguments import count_of
 from quire.block import BlockBuilder
 from quire.block.header_columns import Headers
+from quire.libraries import is_arrow, pa
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,
@@ -24,8 +23,6 @@ from quire.limits import (
 )
 from quire.rows.given_block import check_block
 from quire.rows.row_input import Rows
-
-ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 
 
 def slices_of(source: Any) -> list[Any]:
@@ -51,7 +48,7 @@ def chosen_of(source: Any, rows: list[int]) -> Any:
     """Some of the payloads of a list or of Arrow data, or all."""
     if len(rows) == count_of(source):
         return source
-    if isinstance(source, ARROW):
+    if is_arrow(source):
         return source.take(pa.array(rows, pa.int64()))
     return [source[row] for row in rows]
 
@@ -75,7 +72,7 @@ def measure(part: Any) -> tuple[tuple[int, int], list[Headers]]:
 def largest_charge(payloads: Any) -> int:
     """Of the messages of a list or of Arrow data, which were checked."""
     builder = BlockBuilder()
-    if isinstance(payloads, ARROW):
+    if is_arrow(payloads):
         builder.add_arrow(payloads)
     else:
         builder.add_many(payloads)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final, cast
 
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
@@ -32,10 +29,14 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.state.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
+from quire.libraries import np
 from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.messages.message import Message, plain_message
 
 from .context import Context
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"

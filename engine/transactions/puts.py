@@ -42,6 +42,7 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
+from quire.libraries import is_arrow
 from quire.limits import LTDS_WRITERS
 from quire.ltds import check_foreign
 from quire.messages.encoded_values import encoded_values
@@ -52,7 +53,7 @@ from quire.rows.row_block import RowBlock
 from quire.rows.row_input import Rows, one_row, rows_of, rows_of_block
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from .arrow_slices import ARROW, largest_charge, measure, row_slices, slices_of
+from .arrow_slices import largest_charge, measure, row_slices, slices_of
 from .context import Context
 from .own_requests import OwnRequests
 
@@ -222,8 +223,8 @@ class Puts:
                 lambda words, priority: rows_of(words, payloads, priority),
                 is_moved=is_moved,
             )
-        is_arrow = isinstance(payloads, ARROW)
-        if is_arrow and len(parts := slices_of(payloads)) > 1:
+        of_arrow = is_arrow(payloads)
+        if of_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts, is_moved=is_moved)
         written = self.open(queue)
         self._make_room(written)
@@ -231,7 +232,7 @@ class Puts:
         mark = builder.mark()
         before = builder.charge_bytes
         try:
-            count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
+            count = builder.add_arrow(payloads) if of_arrow else builder.add_many(payloads)
             charge = builder.charge_bytes - before
             check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
             if written.queue.space.most_bytes is not None:

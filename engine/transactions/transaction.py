@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
-import pyarrow as pa
-
 from quire.arguments import (
     Bytes,
     check_delay,
@@ -56,6 +54,7 @@ from quire.interface.finding import (
 from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
+from quire.libraries import pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.encoded_values import encoded_value
 from quire.messages.message import Message, check_message, check_messages

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from quire.batches.delivered_messages import Messages
 from quire.batches.moved_messages import OWN_PREFIX, attributes_moved, put_again
 from quire.definitions.row_schema import schema_of_words
@@ -25,6 +23,7 @@ from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
 from quire.errors import QueueFull
 from quire.interface.redriving import Chosen, Redriven, target_of
+from quire.libraries import pa
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.messages.message import GROUP_KEY, SETTABLE, Message
 from quire.messages.message_types import KEPT_ATTRIBUTES

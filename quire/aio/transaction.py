@@ -10,8 +10,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import pyarrow as pa
-
 from quire.arguments import Bytes, check_max_messages, check_sources, check_timeout, check_wait
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
@@ -20,6 +18,7 @@ from quire.errors import LockTimeout, QueueFull
 from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
+from quire.libraries import pa
 from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId

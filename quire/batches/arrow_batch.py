@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from quire.block.arrow import schema_of, to_record_batch
 from quire.block.block import StreamedBlock
 from quire.block.format import Column
 from quire.block.header_columns import Headers, join_headers, offsets_of
 from quire.errors import InvalidArgument
+from quire.libraries import np, pa
 from quire.limits import MAX_BLOCK_BYTES
 from quire.rows.row_block import RowBlock, rows_and_headers, with_meta
 
 from .delivered_slice import Delivered
 from .packing import BlockSlice, runs_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
-import pyarrow as pa
-
 from quire.block import StreamedBlock
+from quire.libraries import pa
 from quire.messages.message import Message
 from quire.rows.row_block import no_rows
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import pyarrow as pa
-
 from quire.arguments import split_source
 from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, SETTABLE, Message, check_message
+from quire.messages import message_schema
+from quire.messages.message import SETTABLE, Message, check_message
 from quire.messages.message_types import REASON
 from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of
 from quire.messages.streamed_message import StreamedMessage
@@ -32,7 +32,7 @@ TIME: Final = "quire.time"
 
 MOVED: Final = "moved"
 
-_KEPT: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+_KEPT: Final = (*SETTABLE, "payload")
 
 
 class Moving(Protocol):
@@ -162,13 +162,13 @@ def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) ->
     """All of them, or with an error none."""
     if any(isinstance(message, StreamedMessage) for message in messages):
         return _put_one_by_one(txn, messages, subscription, queue)
-    names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT.names
+    names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT
     columns = {name: [getattr(m, name) for m in messages] for name in names}
     columns["attributes"] = [
         list(attributes_moved(m, subscription, m.delivery_count - 1).items()) for m in messages
     ]
     if messages:
-        schema = pa.schema([_KEPT.field(name) for name in names])
+        schema = pa.schema([message_schema.MESSAGE_SCHEMA.field(name) for name in names])
         kept = pa.RecordBatch.from_pydict(columns, schema=schema)
         are_rows = isinstance(messages[0], TypedMessage)
         if are_rows:

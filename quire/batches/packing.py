@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from quire.block.block import Block
 from quire.block.encoding import EncodedBlock, MessageRun, encode_runs
 from quire.block.format import FIXED_COLUMNS, STRING_COLUMNS, Column
 from quire.block.header_columns import Attributes, Buffer, Headers, Strings, join_attributes
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import MAX_BLOCK_BYTES
 from quire.rows.open_block import verified_block
 from quire.rows.row_block import RowBlock, encode_rows, rows_and_headers

@@ -6,27 +6,34 @@ Arrays are made of buffers, never by `pa.array`: its first call imports pandas i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
+from quire.libraries import np, pa
 from quire.limits import ARROW_CACHED_ROWS
-from quire.messages.message import HEADER_SCHEMA, MESSAGE_SCHEMA
+from quire.messages import message_schema
 
 from .format import ABSENT_TIME, Column
 from .header_columns import Attributes, Buffer, Headers, Strings, base_zero
 
-_TIME = pa.timestamp("us", "UTC")
-_MAP = MESSAGE_SCHEMA.field("attributes").type
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@cache
+def _time() -> pa.DataType:
+    return pa.timestamp("us", "UTC")
+
+
+@cache
+def _map_type() -> pa.DataType:
+    return message_schema.MESSAGE_SCHEMA.field("attributes").type
 
 
 @lru_cache(maxsize=1024)
 def schema_of(queue: str) -> pa.Schema:
     """`MESSAGE_SCHEMA` with the queue in its metadata."""
-    return MESSAGE_SCHEMA.with_metadata({"queue": queue})
+    return message_schema.MESSAGE_SCHEMA.with_metadata({"queue": queue})
 
 
 def to_record_batch(
@@ -51,7 +58,7 @@ def to_header_batch(
 ) -> pa.RecordBatch:
     """A batch of `HEADER_SCHEMA`, with memory of its own."""
     arrays = header_arrays(headers, ids=ids, times=times)
-    return pa.RecordBatch.from_arrays(arrays, schema=HEADER_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=message_schema.HEADER_SCHEMA)
 
 
 def header_arrays(
@@ -68,7 +75,7 @@ def header_arrays(
         _fixed(pa.int64(), ids),
         _small(fixed.get(Column.PRIORITY), count),
         _small(fixed.get(Column.GROUP), count),
-        _fixed(_TIME, times),
+        _fixed(_time(), times),
         _string(strings.get(Column.SENDER), count),
         _string(strings.get(Column.CORRELATION_ID), count),
         _string(strings.get(Column.REPLY_TO), count),
@@ -104,13 +111,13 @@ def _int32(value: int) -> Callable[[int], pa.Array]:
 def _empty_maps(count: int) -> pa.Array:
     nothing = pa.nulls(0, pa.string())
     offsets = _fixed(pa.int32(), np.zeros(count + 1, np.int32))
-    return pa.MapArray.from_arrays(offsets, nothing, nothing, _MAP)
+    return pa.MapArray.from_arrays(offsets, nothing, nothing, _map_type())
 
 
 _ZEROS = _Constant(_int32(0))
 _ONES = _Constant(_int32(1))
 _NO_STRINGS = _Constant(lambda count: pa.nulls(count, pa.string()))
-_NO_TIMES = _Constant(lambda count: pa.nulls(count, _TIME))
+_NO_TIMES = _Constant(lambda count: pa.nulls(count, _time()))
 _NO_MAPS = _Constant(_empty_maps)
 
 
@@ -143,7 +150,7 @@ def _optional_time(values: NDArray[Any] | None, count: int) -> pa.Array:
     if values is None:
         return _NO_TIMES.rows(count)
     valid = _bitmap(values != ABSENT_TIME)
-    return pa.Array.from_buffers(_TIME, count, [valid, pa.py_buffer(values.copy())])
+    return pa.Array.from_buffers(_time(), count, [valid, pa.py_buffer(values.copy())])
 
 
 def _binary(
@@ -190,5 +197,5 @@ def _map(attributes: Attributes | None, count: int) -> pa.Array:
         _fixed(pa.int32(), base_zero(attributes.starts).astype(np.int32)),
         _string(attributes.keys, pairs),
         _string(attributes.values, pairs),
-        _MAP,
+        _map_type(),
     )

@@ -7,13 +7,10 @@ bytes are not copied here; the runs refer to Arrow's memory until they are built
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quire.errors import InvalidArgument
+from quire.libraries import np, pa
 from quire.limits import (
     MAX_ATTRIBUTES,
     MAX_ATTRIBUTES_BYTES,
@@ -28,7 +25,10 @@ from .encoding import MessageRun, prioritised
 from .format import ABSENT_TIME, FIXED_COLUMNS, Column
 from .header_columns import Attributes, Headers, Strings, offsets_of
 
-Priorities = int | NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Priorities: TypeAlias = "int | NDArray[np.int64]"
 """One for all messages, or one for each."""
 
 SET_BY_STORE = ("id", "time", "delivery_count", "queue")

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, TypeAlias
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.libraries import np, pa
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.messages.message import NO_ATTRIBUTES, Message
 from quire.messages.payload_reader import ReadChunk, Stream, whole_payload
@@ -40,6 +37,9 @@ from .format import (
 )
 from .header_columns import Buffer, Headers
 from .unverified_block import Unread, sections_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _unpack_header = HEADER.unpack_from
 _NO_HEADERS = Headers()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from quire.definitions.properties import Granted
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields, check_payload
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from quire.definitions.properties import Granted
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields
 
@@ -33,6 +31,9 @@ from .format import (
 )
 from .header_columns import Attributes, Buffer, Headers, Strings, join_headers, offsets_of
 from .single_block import seal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class EncodedBlock:

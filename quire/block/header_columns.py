@@ -7,17 +7,18 @@ slice of rows is a view. All offsets here are int32 or int64; `base_zero` makes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from quire.libraries import np
 from quire.messages.payload_reader import Stream
 
 from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Buffer = bytes | bytearray | memoryview
-Offsets = NDArray[np.signedinteger[Any]]
+Offsets: TypeAlias = "NDArray[np.signedinteger[Any]]"
 
 
 def base_zero(offsets: Offsets) -> NDArray[np.int32]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from struct import unpack_from
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import StoreCorrupt
+from quire.libraries import np
 from quire.limits import MAX_STREAM_BYTES
 from quire.messages.payload_reader import Stream
 
@@ -25,6 +24,9 @@ from .format import (
 )
 from .header_columns import Attributes, Headers, Strings
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
     """Offsets must begin with 0, never fall and end with `end`."""
@@ -34,9 +36,14 @@ def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
         raise StoreCorrupt(f"{where}: a block's offsets fall")
 
 
-_OFFSETS = np.dtype("<i4")
-_OCTETS = np.dtype(np.uint8)
-_FIXED = [(column, np.dtype(dtype)) for column, (dtype, _) in FIXED_COLUMNS.items()]
+@cache
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The NumPy type, once made: its name would be read at each use."""
+    return np.dtype(name)
+
+
+_OFFSETS = "<i4"
+_OCTETS = "u1"
 
 
 class _Sections:
@@ -58,11 +65,12 @@ class _Sections:
             raise self.wrong("reach beyond it")
         return self._view[start : start + length]
 
-    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    def array(self, name: str, count: int) -> NDArray[Any]:
         start, length = self._place, next(self._lengths)
         self._place = start + (length + 7 & ~7)
         if self._place > self._end:
             raise self.wrong("reach beyond it")
+        dtype = dtype_of(name)
         if length != count * dtype.itemsize:
             raise self.wrong("have a wrong length")
         return np.frombuffer(self._view, dtype, count, start)
@@ -77,7 +85,7 @@ class _Sections:
             raise self.wrong("hold text that is not UTF-8") from None
         if characters != len(content) and count > 1:
             # A string that begins inside a character is not UTF-8, though their sum is.
-            octets = np.frombuffer(content, _OCTETS)
+            octets = np.frombuffer(content, dtype_of(_OCTETS))
             starts = offsets[offsets < len(content)]
             if ((octets[starts] & 0xC0) == 0x80).any():
                 raise self.wrong("hold text that is not UTF-8")
@@ -87,7 +95,7 @@ class _Sections:
         validity = self.next()
         if len(validity) not in (0, count):
             raise self.wrong("have a wrong length")
-        valid = np.frombuffer(validity, _OCTETS) if len(validity) else None
+        valid = np.frombuffer(validity, dtype_of(_OCTETS)) if len(validity) else None
         text = self.text(valid, count)
         if valid is not None and ((valid > 1) | ((valid == 0) & (text.lengths() != 0))).any():
             raise self.wrong("have a wrong validity")
@@ -132,9 +140,9 @@ def read_headers(
     """
     sections = _Sections(view, columns, place, where)
     headers = Headers()
-    for column, dtype in _FIXED:
+    for column, (name, _) in FIXED_COLUMNS.items():
         if columns & wanted & column:
-            headers.fixed[column] = sections.array(dtype, count)
+            headers.fixed[column] = sections.array(name, count)
         elif columns & column:
             sections.skip(1)
     for column in STRING_COLUMNS:

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import StoreCorrupt
+from quire.libraries import np
 
 from .format import (
     ALL_COLUMNS,
@@ -31,13 +29,16 @@ from .format import (
     section_count,
 )
 from .header_columns import Headers
-from .header_sections import check_offsets, read_headers
+from .header_sections import check_offsets, dtype_of, read_headers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _NUMBERS = {"<u2": Struct("<H"), "<i8": Struct("<q")}
 _FIXED = [(column, _NUMBERS[dtype]) for column, (dtype, _) in FIXED_COLUMNS.items()]
 _BOUNDS = Struct("<ii").unpack_from
-_OFFSETS = np.dtype("<i4")
-_OFFSET_BYTES = _OFFSETS.itemsize
+_OFFSETS = "<i4"
+_OFFSET_BYTES = Struct("<i").size
 _NONE_KNOWN = 0, Headers()
 
 
@@ -78,7 +79,7 @@ class Unread:
     def offsets(self, payload_bytes: int) -> NDArray[np.int32]:
         """Of all payloads. Raises StoreCorrupt, as all of these do."""
         offsets: NDArray[np.int32] = np.frombuffer(
-            self.view, _OFFSETS, self._count + 1, _offsets_of(self._columns)
+            self.view, dtype_of(_OFFSETS), self._count + 1, _offsets_of(self._columns)
         )
         check_offsets(offsets, payload_bytes, self.where)
         return offsets

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quire.limits import PAYLOAD_START_BYTES
-from quire.messages.message import MESSAGE_SCHEMA
+from quire.messages.message import MESSAGE_COLUMNS
 from quire.messages.typed_message import value_json
 
 
@@ -100,7 +100,7 @@ def print_message(message: Any, options: argparse.Namespace) -> None:
 def _message_json(message: Any) -> dict[str, Any]:
     shown = {
         "queue": message.queue,
-        **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
+        **{name: getattr(message, name) for name in MESSAGE_COLUMNS},
         "attributes": dict(message.attributes),
     }
     payload, value = shown.pop("payload"), value_json(message)

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, cast
 
-import pyarrow as pa
-
 from quire.callbacks import check_function, from_entry_point
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 
 from .order import BUILT_IN
 from .properties import NAME

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, cast
+from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
 
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.limits import (
     MAX_BLOCK_BYTES,
     MAX_CAPACITY_BYTES,
@@ -36,9 +37,6 @@ from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_
 from .pace import NO_LIMITS, QueuePace, check_in_flight, check_rate
 from .retry import Retry, check_retry
 from .row_schema import check_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""

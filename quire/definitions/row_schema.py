@@ -25,32 +25,41 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NoReturn
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.limits import MAX_COLUMNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 
 META: Final = "_meta"
 """The column that has a message's header, beside those of its row."""
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
-_SIMPLE: Final = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": _TIMESTAMP,
-    "timestamp_ntz": pa.timestamp("us"),
-}
+
+@cache
+def _simple() -> dict[str, pa.DataType]:
+    """The types that have no parts, by their words."""
+    return {
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+@cache
+def _word_of() -> dict[pa.DataType, str]:
+    return {type_: word for word, type_ in _simple().items()}
+
+
 _ALSO: Final = {
     "bool": "boolean",
     "byte": "tinyint",
@@ -62,12 +71,14 @@ _ALSO: Final = {
     "numeric": "decimal",
     "timestamp_ltz": "timestamp",
 }
-_WORD_OF: Final = {type_: word for word, type_ in _SIMPLE.items()}
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<name>`(?:[^`]|``)+`)|(?P<word>[^\W\d]\w*)|(?P<number>\d+)|(?P<sign>[<>(),:]))"
 )
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_TYPES: Final = f"{', '.join(_SIMPLE)}, decimal(p, s), array<T>, map<K, V>, struct<name: T>"
+
+
+def _types() -> str:
+    return f"{', '.join(_simple())}, decimal(p, s), array<T>, map<K, V>, struct<name: T>"
 
 
 def check_schema(name: str, value: object) -> str | None:
@@ -206,8 +217,8 @@ def _words_of_field(field: pa.Field) -> str:
 
 def word_of_type(type_: pa.DataType) -> str:
     """One of the types of the table, in words."""
-    if type_ in _WORD_OF:
-        return _WORD_OF[type_]
+    if type_ in _word_of():
+        return _word_of()[type_]
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision}, {type_.scale})"
     if pa.types.is_map(type_):
@@ -271,7 +282,7 @@ def plain_type(type_: pa.DataType, column: str, depth: int = 0) -> pa.DataType:
         _check_unlike([each.name for each in fields])
         return pa.struct(fields)
     hint = ", of microseconds" if types.is_timestamp(type_) else ""
-    raise InvalidArgument(f"column {column!r} of type {type_}: there are {_TYPES}{hint}")
+    raise InvalidArgument(f"column {column!r} of type {type_}: there are {_types()}{hint}")
 
 
 def _plain_simple(type_: pa.DataType) -> pa.DataType | None:
@@ -282,9 +293,9 @@ def _plain_simple(type_: pa.DataType) -> pa.DataType | None:
     if types.is_large_binary(type_) or types.is_binary_view(type_):
         return pa.binary()
     if types.is_timestamp(type_) and type_.unit != "ns":
-        return pa.timestamp("us") if type_.tz is None else _TIMESTAMP
+        return pa.timestamp("us") if type_.tz is None else _simple()["timestamp"]
     is_decimal = types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision
-    return type_ if is_decimal or type_ in _WORD_OF else None
+    return type_ if is_decimal or type_ in _word_of() else None
 
 
 def _list_of(element: pa.DataType) -> pa.DataType:
@@ -355,13 +366,13 @@ class _Words:
     def _type(self, column: str) -> pa.DataType:
         kind, text = self._next()
         word = _ALSO.get(text.lower(), text.lower()) if kind == "word" else ""
-        if word in _SIMPLE:
-            return _SIMPLE[word]
+        if word in _simple():
+            return _simple()[word]
         make = self._made_of.get(word)
         if make is None:
             raise InvalidArgument(
                 f"schema {self._text!r:.200}: column {column!r} of type {text!r}: there are "
-                f"{_TYPES}"
+                f"{_types()}"
             )
         self._depth += 1
         if self._depth > MAX_SCHEMA_DEPTH:

@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyarrow import ArrowException
-
 from quire.env import Env, OsEnv
 from quire.errors import QueueNotFound, QuireError, RemoteError
+from quire.libraries import pa
 from quire.limits import MOST_TOLD_RECORDS
 from quire.opening import checked_path
 
@@ -77,7 +76,9 @@ def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
         with store:
             records = _ask_for_records(store, choices)
             status = store.status()  # after them: what has ended in between is known to have ended
-    except (QuireError, OSError, ValueError, ArrowException):  # an address may be damaged, too
+    except (QuireError, OSError, ValueError):  # an address may be damaged, too
+        return None
+    except pa.ArrowException:
         return None
     return Owner(status["journal"]["end_lsn"], tuple(status["transactions"]), records)
 

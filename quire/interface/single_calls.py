@@ -18,8 +18,6 @@ from typing import (
     overload,
 )
 
-import pyarrow as pa
-
 from quire.arguments import (
     Acknowledge,
     Bytes,
@@ -48,6 +46,7 @@ from quire.errors import (
     QueueExists,
     QueueNotFound,
 )
+from quire.libraries import pa
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS, HEARD_AT_ONCE
 from quire.messages.message import SETTABLE, Message
 from quire.messages.message_fields import with_moments

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, Unpack
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, Self, TypeAlias, Union, Unpack
 
 from quire.arguments import Bytes
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import step
 from quire.definitions.retry import Retry
+from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId, MessageIds
 from quire.messages.payload_writer import PayloadWriter, Source
@@ -27,15 +26,20 @@ Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
 queue with a codec any value that this takes."""
 
-Payloads: TypeAlias = (
-    Sequence[Bytes]
-    | Sequence[Mapping[str, Any]]
-    | Sequence[Any]
-    | pa.Array
-    | pa.ChunkedArray
-    | pa.RecordBatch
-    | pa.Table
-)
+if TYPE_CHECKING:
+    Payloads: TypeAlias = (
+        Sequence[Bytes]
+        | Sequence[Mapping[str, Any]]
+        | Sequence[Any]
+        | pa.Array
+        | pa.ChunkedArray
+        | pa.RecordBatch
+        | pa.Table
+    )
+else:  # the same, for who reads annotations: PyArrow is loaded then
+    _NAMES = ("Array", "ChunkedArray", "RecordBatch", "Table")
+    _ARROW = [ForwardRef(f"pa.{name}", module="quire.libraries") for name in _NAMES]
+    Payloads = Union[(Sequence[Bytes], Sequence[Mapping[str, Any]], Sequence[Any], *_ARROW)]
 
 
 class Transaction(Protocol):

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-import pyarrow as pa
-
 from quire import codecs
 from quire.errors import InvalidArgument
+from quire.libraries import is_arrow, pa
 
 M = TypeVar("M", bound=Mapping[str, Any])
 
 _BYTES: Final = (bytes, bytearray, memoryview)
-_COLUMNS: Final = (pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)
 
 
 def check_codec(queue: str, name: str) -> None:
@@ -55,7 +53,7 @@ def encoded_values(queue: str, codec: str, values: Any) -> Any:
 
     Raises InvalidArgument, CodecNotFound.
     """
-    if isinstance(values, _COLUMNS):
+    if is_arrow(values):
         return values
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
         raise InvalidArgument(f"payloads {values!r:.100}: give a list of values, or put one")

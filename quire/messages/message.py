@@ -1,4 +1,4 @@
-"""Messages: what a put may set, what a get returns, and their Arrow schema."""
+"""Messages: what a put may set, what a get returns."""
 
 from __future__ import annotations
 
@@ -6,36 +6,27 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-import pyarrow as pa
-
 from quire import codecs
 from quire.errors import InvalidArgument
 
 from .payload_reader import PayloadReader, reader_of
 
-MESSAGE_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("priority", pa.int32(), nullable=False),
-        pa.field("group", pa.int32(), nullable=False),
-        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("sender", pa.string()),
-        pa.field("correlation_id", pa.string()),
-        pa.field("reply_to", pa.string()),
-        pa.field("content_type", pa.string()),
-        pa.field("expires_at", pa.timestamp("us", "UTC")),
-        pa.field("deliver_at", pa.timestamp("us", "UTC")),
-        pa.field("delivery_count", pa.int32(), nullable=False),
-        pa.field("attributes", pa.map_(pa.string(), pa.string()), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-    ]
+MESSAGE_COLUMNS = (
+    "id",
+    "priority",
+    "group",
+    "time",
+    "sender",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+    "expires_at",
+    "deliver_at",
+    "delivery_count",
+    "attributes",
+    "payload",
 )
-"""The columns of a batch of messages. Their queue is the schema's metadata `queue`."""
-
-HEADER_SCHEMA = pa.schema(
-    [field for field in MESSAGE_SCHEMA if field.name not in ("delivery_count", "payload")]
-)
-"""Those by which code may order them: see `quire.definitions.order_code`."""
+"""The columns of a batch of messages: see `quire.messages.message_schema`."""
 
 SETTABLE = (
     "priority",

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 
 from .message import MESSAGE_FIELDS, Message
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
+from quire.libraries import np, pa, pc
 from quire.limits import STATISTICS_COLUMNS, STATISTICS_ROWS, STATISTICS_TEXT
 
-_DTYPES = {
-    pa.int8(): np.int8,
-    pa.int16(): np.int16,
-    pa.int32(): np.int32,
-    pa.int64(): np.int64,
-    pa.date32(): np.int32,
-    pa.timestamp("us"): np.int64,
-    pa.timestamp("us", "UTC"): np.int64,
-    pa.float32(): np.float32,
-    pa.float64(): np.float64,
-}
+
+@cache
+def _dtypes() -> dict[pa.DataType, Any]:
+    return {
+        pa.int8(): np.int8,
+        pa.int16(): np.int16,
+        pa.int32(): np.int32,
+        pa.int64(): np.int64,
+        pa.date32(): np.int32,
+        pa.timestamp("us"): np.int64,
+        pa.timestamp("us", "UTC"): np.int64,
+        pa.float32(): np.float32,
+        pa.float64(): np.float64,
+    }
 
 
 class Reach(NamedTuple):
@@ -68,7 +70,7 @@ def read_statistics(data: bytes) -> dict[str, Reach]:
 def _reach(type_: pa.DataType, array: pa.Array) -> tuple[Any, Any]:
     if array.null_count == len(array):
         return None, None
-    dtype = _DTYPES.get(type_)
+    dtype = _dtypes().get(type_)
     if dtype is not None:
         return _of_numbers(dtype, array)
     if pa.types.is_string(type_):
@@ -88,7 +90,6 @@ def _of_numbers(dtype: Any, array: pa.Array) -> tuple[Any, Any]:
 
 
 def _of_text(array: pa.Array) -> tuple[str | None, str | None]:
-    import pyarrow.compute as pc  # costs a second when it is not needed
 
     ends = pc.min_max(array)
     least, greatest = ends["min"].as_py(), ends["max"].as_py()

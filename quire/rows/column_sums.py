@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-import pyarrow as pa
-
 from quire.block.format import COLUMN_SUM_BYTES
 from quire.checksum import checksum
+from quire.libraries import np, pa
 from quire.limits import COLUMN_SUMS_BYTES, COLUMN_SUMS_SHARE
 
 SummedPart = tuple[int, int, int]

@@ -8,11 +8,8 @@ RB2. Rows refer to the buffer, which must not change; nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block.arrow import header_arrays
 from quire.block.block import Block
@@ -40,8 +37,10 @@ from quire.block.single_block import seal
 from quire.checksum import checksum
 from quire.definitions.row_schema import META, is_part, nulls, schema_of_words
 from quire.errors import InvalidArgument, StoreCorrupt
+from quire.libraries import np, pa
 from quire.limits import MAX_BLOCK_BYTES, ROWS_COLUMN_BYTES, ROWS_OBJECT_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages import message_schema
+from quire.messages.message import Message
 from quire.messages.typed_message import TypedMessage
 
 from .column_reach import Reach, read_statistics, statistics_of
@@ -49,8 +48,14 @@ from .column_sums import column_sums
 from .row_bytes import row_bytes
 from .row_check import check_column
 
-META_FIELDS = tuple(field for field in MESSAGE_SCHEMA if field.name != "payload")
-"""What the column `_meta` has of each message."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@cache
+def meta_fields() -> tuple[pa.Field, ...]:
+    """What the column `_meta` has of each message."""
+    return tuple(each for each in message_schema.MESSAGE_SCHEMA if each.name != "payload")
 
 
 class RowBlock(Block):
@@ -190,7 +195,7 @@ def with_meta(
 ) -> pa.RecordBatch:
     """Rows and, behind them, the column `_meta`."""
     arrays = header_arrays(headers, ids=ids, times=times, delivery_count=delivery_count)
-    meta = pa.StructArray.from_arrays(arrays, fields=META_FIELDS)
+    meta = pa.StructArray.from_arrays(arrays, fields=meta_fields())
     schema = rows.schema.append(pa.field(META, meta.type, nullable=False))
     return pa.RecordBatch.from_arrays(
         [*rows.columns, meta], schema=schema.with_metadata({"queue": queue})
@@ -207,7 +212,7 @@ def header_arrays_of(
         times=block.times(time_us, start, stop),
         delivery_count=delivery_count,
     )
-    return {field.name: array for field, array in zip(META_FIELDS, arrays, strict=True)}
+    return {field.name: array for field, array in zip(meta_fields(), arrays, strict=True)}
 
 
 def no_rows(words: str, queue: str) -> pa.RecordBatch:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from quire.block.encoding import EncodedBlock, split_ends
 from quire.block.format import HEADER_BYTES
 from quire.block.header_columns import join_headers, offsets_of
+from quire.libraries import np, pa
 from quire.limits import MAX_BLOCK_BYTES, ROWS_HEAD_BYTES
 
 from .row_block import encode_rows
 from .row_input import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class RowBuilder:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from quire.block.header_columns import offsets_of
+from quire.libraries import np, pa
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:

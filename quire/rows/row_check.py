@@ -6,10 +6,7 @@ RCH1. What is accepted Arrow's full check would accept too: buffers that are lar
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-
-_NOT_ASCII = np.uint64(0x8080808080808080)
+from quire.libraries import np, pa
 
 
 def check_column(array: pa.Array) -> None:
@@ -32,4 +29,4 @@ def _is_plain(array: pa.Array) -> bool:
         return False
     words = np.frombuffer(data, np.uint64, data.size >> 3)
     rest = np.frombuffer(data, np.uint8, data.size & 7, data.size & ~7)
-    return not (np.bitwise_or.reduce(words) & _NOT_ASCII or (rest & 0x80).any())
+    return not (np.bitwise_or.reduce(words) & np.uint64(0x8080808080808080) or (rest & 0x80).any())

@@ -25,11 +25,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, NoReturn, Protocol
-
-import pyarrow as pa
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from quire.errors import InvalidArgument
+from quire.libraries import pa, pc
 from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
 
 _TOKEN: Final = re.compile(
@@ -53,7 +52,7 @@ _FUNCTION: Final = {
 }
 _KEYWORDS: Final = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
 
-ColumnOf = Callable[[str], pa.Array]
+ColumnOf: TypeAlias = "Callable[[str], pa.Array]"
 """The values of the column of a name."""
 Range = tuple[float, float]
 
@@ -85,7 +84,6 @@ class Compared:
 
     def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
-        import pyarrow.compute as pc
 
         array, scalar = columns(self.column), self.scalar
         if isinstance(scalar, pa.DoubleScalar) and pa.types.is_integer(array.type):
@@ -167,7 +165,6 @@ class Both:
 
     def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""
-        import pyarrow.compute as pc
 
         join = pc.and_kleene if self.is_and else pc.or_kleene
         return join(self.left.mask(columns), self.right.mask(columns))

@@ -6,12 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block.arrow_input import SET_BY_STORE, keep_header
 from quire.block.encoding import granted_headers, headers_of_rows, prioritised
@@ -19,29 +16,37 @@ from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
 from quire.definitions.row_schema import META, nulls, schema_of_words, word_of_type
 from quire.errors import InvalidArgument
+from quire.libraries import np, pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields
 
 from .row_block import RowBlock
 from .row_bytes import row_bytes
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _GIVE = "a pyarrow RecordBatch or Table, a DataFrame of pandas or polars, or a list of mappings"
-_KINDS = (
-    ("integer", pa.types.is_integer),
-    ("floating", pa.types.is_floating),
-    ("decimal", pa.types.is_decimal),
-    ("boolean", pa.types.is_boolean),
-    ("date", pa.types.is_date),
-    ("timestamp", pa.types.is_timestamp),
-    ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t)),
-    ("text", pa.types.is_string_view),
-    ("bytes", lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t)),
-    ("bytes", lambda t: pa.types.is_binary_view(t) or pa.types.is_fixed_size_binary(t)),
-    ("map", pa.types.is_map),
-    ("list", lambda t: pa.types.is_list(t) or pa.types.is_large_list(t)),
-    ("list", lambda t: pa.types.is_fixed_size_list(t) or pa.types.is_list_view(t)),
-    ("struct", pa.types.is_struct),
-)
+
+
+@cache
+def _kinds() -> tuple[tuple[str, Callable[[pa.DataType], bool]], ...]:
+    return (
+        ("integer", pa.types.is_integer),
+        ("floating", pa.types.is_floating),
+        ("decimal", pa.types.is_decimal),
+        ("boolean", pa.types.is_boolean),
+        ("date", pa.types.is_date),
+        ("timestamp", pa.types.is_timestamp),
+        ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t)),
+        ("text", pa.types.is_string_view),
+        ("bytes", lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t)),
+        ("bytes", lambda t: pa.types.is_binary_view(t) or pa.types.is_fixed_size_binary(t)),
+        ("map", pa.types.is_map),
+        ("list", lambda t: pa.types.is_list(t) or pa.types.is_large_list(t)),
+        ("list", lambda t: pa.types.is_fixed_size_list(t) or pa.types.is_list_view(t)),
+        ("struct", pa.types.is_struct),
+    )
 
 
 class Rows(NamedTuple):
@@ -213,7 +218,7 @@ def _fit(field: pa.Field, array: pa.Array | None, count: int) -> pa.Array:
 
 
 def _kind(type_: pa.DataType) -> str:
-    return next((name for name, is_kind in _KINDS if is_kind(type_)), str(type_))
+    return next((name for name, is_kind in _kinds() if is_kind(type_)), str(type_))
 
 
 def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from quire.block.format import HEADER, HEADER_BYTES, MAGIC, SUMS_VERSION, padded
 from quire.block.header_columns import Buffer
 from quire.checksum import checksum
 from quire.definitions.row_schema import schema_of_words
 from quire.errors import StoreCorrupt
+from quire.libraries import pa
 from quire.limits import HEAD_READ_BYTES
 
 from .column_sums import SummedPart, read_sums

@@ -6,21 +6,22 @@ What no message of the block has is not there at all: None for texts, one number
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.block import Block, StreamedBlock
 from quire.block.arrow import binary_array, text_array
 from quire.block.format import ABSENT_TIME, COLUMN_NAMES
 from quire.block.header_columns import Attributes
 from quire.definitions.row_schema import nulls
+from quire.libraries import np, pa, pc
 from quire.limits import PLAIN_NUMBER_DIGITS
 from quire.rows.row_block import RowBlock
 
 from .numbers import Flags, NumberColumn, number_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _COLUMNS = {name: bit for bit, name in COLUMN_NAMES.items()}
 _TIMES = ("expires_at", "deliver_at")
@@ -58,7 +59,10 @@ def _flags(bits: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
     return np.unpackbits(octets, count=count, bitorder="little")[array.offset :].view(np.bool_)
 
 
-UNKNOWN = Truths(np.False_, np.False_)
+@cache
+def unknown() -> Truths:
+    """Of all messages."""
+    return Truths(np.False_, np.False_)
 
 
 class BlockColumns:
@@ -158,7 +162,6 @@ def text_of(payload: bytes) -> str | None:
 
 def attribute_array(attributes: Attributes, key: str, count: int) -> pa.Array | None:
     """Of each message the value of the attribute, or null; None: no message has it."""
-    import pyarrow.compute as pc
 
     pairs = np.flatnonzero(Truths.of_array(pc.equal(text_array(attributes.keys), key)).true)
     if not len(pairs):
@@ -232,7 +235,7 @@ def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_
 def truths_of(texts: pa.Array | None, make: Callable[[str], bool | None]) -> Truths:
     """What is true, false or unknown of each text; of null it is unknown."""
     if texts is None:
-        return UNKNOWN
+        return unknown()
     places, made = by_distinct(texts, make)
     true = np.array([each is True for each in made])
     false = np.array([each is False for each in made])

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quire.block import Block
 from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import ASKED_ONE_BY_ONE
 from quire.messages.message import Message
 
@@ -27,6 +25,9 @@ from .selector_reading import read_selector
 from .template import Template
 from .template_reading import read_template
 from .truths import Truth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SelectorOrTemplate: TypeAlias = str | Template
 """A selector or a template."""

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
-
+from quire.libraries import pa
 from quire.messages.message import GROUP_KEY
 
 from .values import Attribute, HeaderField, PayloadText, RowColumn, Value, ValueKind

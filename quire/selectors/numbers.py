@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from quire.libraries import np
 from quire.limits import MAX_NUMBER_CHARACTERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
@@ -107,7 +108,7 @@ def is_related(sign: str, left: Number, right: Number) -> bool:
     return left > right or (sign == ">=" and left == right)
 
 
-Flags = NDArray[np.bool_] | np.bool_
+Flags: TypeAlias = "NDArray[np.bool_] | np.bool_"
 
 
 class NumberColumn(NamedTuple):
@@ -123,15 +124,16 @@ class NumberColumn(NamedTuple):
     known: Flags
 
     @classmethod
-    def of_exact(cls, values: Any, known: Flags = np.True_) -> NumberColumn:
+    def of_exact(cls, values: Any, known: Flags | None = None) -> NumberColumn:
         """All exact: an array of int64, or one number."""
-        return cls(np.int64(values) if isinstance(values, int) else values, None, np.True_, known)
+        values = np.int64(values) if isinstance(values, int) else values
+        return cls(values, None, np.True_, np.True_ if known is None else known)
 
     @classmethod
-    def of_approximate(cls, values: Any, known: Flags = np.True_) -> NumberColumn:
+    def of_approximate(cls, values: Any, known: Flags | None = None) -> NumberColumn:
         """All approximate: an array of float64, or one number."""
         values = np.float64(values) if isinstance(values, float) else values
-        return cls(None, values, np.False_, known)
+        return cls(None, values, np.False_, np.True_ if known is None else known)
 
     @classmethod
     def of_number(cls, value: Number | None) -> NumberColumn:
@@ -161,13 +163,13 @@ def arithmetic(sign: str, left: NumberColumn, right: NumberColumn) -> NumberColu
             exact, fits = _EXACT[sign](left.exact, right.exact)
             known = known & (fits | ~is_exact)
         if left.approximate is not None or right.approximate is not None:
-            approximate = _APPROXIMATE[sign](left.doubles(), right.doubles())
+            approximate = getattr(np, _APPROXIMATE[sign])(left.doubles(), right.doubles())
     return NumberColumn(exact, approximate, is_exact, known)
 
 
 def related(sign: str, left: NumberColumn, right: NumberColumn) -> Flags:
     """Where a comparison of two columns is true, if both are known."""
-    relation = RELATIONS[sign]
+    relation = getattr(np, _RELATIONS[sign])
     if left.exact is None or right.exact is None:
         doubles: Flags = relation(left.doubles(), right.doubles())
         return doubles
@@ -178,15 +180,15 @@ def related(sign: str, left: NumberColumn, right: NumberColumn) -> Flags:
     return np.where(left.is_exact & right.is_exact, exact, doubles)
 
 
-RELATIONS: Final = {
-    "=": np.equal,
-    "<>": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
+_RELATIONS: Final = {
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
-_APPROXIMATE: Final = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
+_APPROXIMATE: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 
 
 def _sum(a: Any, b: Any) -> tuple[Any, Flags]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.rows import row_filter
 
 from .grammar import parse, wrong

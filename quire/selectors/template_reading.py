@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from quire.definitions.row_schema import words_of
 from quire.errors import InvalidArgument, InvalidSelector
+from quire.libraries import pa
 from quire.messages.message import GROUP_KEY
 from quire.rows import row_filter
 from quire.rows.row_input import one_row

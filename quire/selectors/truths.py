@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import pyarrow as pa
-
+from quire.libraries import np, pa, pc
 from quire.messages.message import Message
 from quire.rows.row_filter import RowCondition
 
-from .block_columns import UNKNOWN, BlockColumns, Truths, row_column, truths_of
+from .block_columns import BlockColumns, Truths, row_column, truths_of, unknown
 from .like_pattern import LikePattern
 from .numbers import Flags, NumberColumn, is_related, related
 from .values import Value, ValueKind
@@ -84,8 +82,7 @@ class Comparison:
             other = (left.true & right.false) | (left.false & right.true)
             return Truths(equal, other) if self.sign == "=" else Truths(other, equal)
         if left is None or right is None:
-            return UNKNOWN
-        import pyarrow.compute as pc
+            return unknown()
 
         found = pc.equal(left, right) if self.sign == "=" else pc.not_equal(left, right)
         if isinstance(found, pa.Scalar):
@@ -140,7 +137,6 @@ class Like:
         texts, pattern = self.value.column(columns), self.pattern
         if texts is None or pattern.plain is None:
             return truths_of(texts, pattern.is_like)
-        import pyarrow.compute as pc
 
         compare = {
             "equal": pc.equal,

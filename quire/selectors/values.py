@@ -12,9 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-import pyarrow as pa
-
+from quire.libraries import np, pa
 from quire.messages.message import Message
 from quire.messages.streamed_message import StreamedMessage
 

@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Any, Protocol
 
-import numpy as np
-
 from quire.calls.documented import documented_by
 from quire.env import File
 from quire.env.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.errors import InvalidArgument
+from quire.libraries import np
 from quire.limits import MAPPED_READ_BYTES
 from quire.testing.sim_calls import Call, Fault
 from quire.testing.sim_inode import FileChange, SimInode, pages_of

@@ -13,12 +13,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-
 from quire.arguments import Bytes
 from quire.block import BlockBuilder
 from quire.definitions.properties import Granted
 from quire.errors import RemoteError, TransactionError
+from quire.libraries import is_arrow
 from quire.limits import EARLIEST_INT_US, MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
 from quire.messages.message_fields import Fields, check_payload, with_moments
@@ -45,7 +44,6 @@ from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import Rows
 
 ADOPTED_BYTES: Final = 64  # what the id of a file takes in a request, about
-_ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 
 
 def _now_us() -> int:
@@ -202,7 +200,7 @@ class PutBuffer:
     def encoded(payloads: Any, default_priority: int) -> list[Bytes]:
         """Blocks of the messages. Raises InvalidArgument."""
         builder = _builder_of(default_priority)
-        if isinstance(payloads, _ARROW):
+        if is_arrow(payloads):
             builder.add_arrow(payloads)
         else:
             builder.add_many(payloads)
@@ -214,7 +212,7 @@ class PutBuffer:
         """
         builder = self._builder(queue, default_priority)
         before = builder.charge_bytes
-        if isinstance(payloads, _ARROW):
+        if is_arrow(payloads):
             count = builder.add_arrow(payloads)
         else:
             count = builder.add_many(payloads)

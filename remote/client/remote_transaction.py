@@ -24,8 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
 
-import pyarrow as pa
-
 from quire.arguments import (
     Bytes,
     check_key,
@@ -57,6 +55,7 @@ from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.single_calls import Streaming, TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Payloads, Transaction
+from quire.libraries import pa
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.messages.encoded_values import encoded_value, encoded_values, is_value
 from quire.messages.message import Message

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from quire.definitions.row_schema import check_schema
 from quire.errors import InvalidArgument, RemoteError
+from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.message_id import KnownId, MessageId, id_of
 from quire.remote.limits import LOOK_CHARACTERS, SPAN_LEVELS

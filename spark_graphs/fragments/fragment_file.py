@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
-
 from quire import ltds
 from quire.block import BlockBuilder, runs_of_shares
 from quire.env import Env, OsEnv
+from quire.libraries import pa
 from quire.limits import MAX_BLOCK_BYTES
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import Rows

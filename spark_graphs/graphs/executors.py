@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from quire.env import OsEnv
 from quire.errors import StoreNotFound
+from quire.libraries import pa
 from quire.spark_graphs.limits import EXECUTOR_TASKS, EXECUTOR_TRIAL_SECONDS
 
 from .batches.task_store import TaskStore

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.first_line import first_line
 from quire.spark_graphs.options import ReadOptions

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -32,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.checkpoint.offsets import Offset, Positions, admit, ranges
 from quire.spark_graphs.checkpoint.planned_ends import PlannedEnds

@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
+from quire.libraries import np, pa
 from quire.reports.info import Piece
 from quire.rows.row_filter import RowCondition, chosen
 from quire.spark_graphs.fragments import shared_files
@@ -31,10 +29,12 @@ from .moved_pieces import find_again
 from .partition import QuirePartition
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from quire.engine import PieceReader
     from quire.env import Env
 
-PositionArray = NDArray[np.int64]
+PositionArray: TypeAlias = "NDArray[np.int64]"
 PositionRanges = deque[tuple[int, int]]  # of positions, half-open
 _NONE = np.empty(0, dtype=np.int64)
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from quire.errors import PositionLost, StoreCorrupt
+from quire.libraries import pa
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
 from quire.ltds import Compression
 from quire.rows.row_input import rows_of

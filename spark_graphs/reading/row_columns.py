@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from quire.definitions.row_schema import META, schema_of_words
 from quire.errors import InvalidArgument
-from quire.messages.message import MESSAGE_SCHEMA
+from quire.libraries import pa
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.rows.row_filter import RowCondition, bound, parse
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import ReadOptions

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META, schema_of_words
+from quire.libraries import pa
 from quire.rows.row_filter import RowCondition
 from quire.spark_graphs.options import ReadOptions
 from quire.spark_graphs.schema import META_COLUMNS

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
+from quire.libraries import np, pa
 from quire.spark_graphs.limits import GATHER_BYTES
 from quire.spark_graphs.schema import SET_BY_STORE
 

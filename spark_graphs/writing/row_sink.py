@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
+from quire.libraries import pa, pc
 from quire.messages.message import SETTABLE
 from quire.rows.row_input import Rows, rows_of
 from quire.spark_graphs import position_range
@@ -63,7 +63,6 @@ def routed(
     `queue`: where all go; by default each goes where its column `queue` says. `priorities`: by
     queue, what rows get that say none.
     """
-    import pyarrow.compute as pc  # heavy, and planners never come here
 
     for batch in batches:
         if queue is not None:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
+from quire.libraries import pa
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offset_log import OffsetLog
 from quire.spark_graphs.first_line import first_line

@@ -28,7 +28,7 @@ from quire.errors import (
     TransactionError,
     TransactionTimeout,
 )
-from quire.messages.message import MESSAGE_SCHEMA
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from tests.behaviour.forms import AnyStore, Clock
 from tests.kit.waiting import SECONDS, eventually
 

@@ -15,8 +15,9 @@ from quire.batches.delivered_slice import Delivered
 from quire.batches.packing import BlockSlice, pack, split
 from quire.block import Block, BlockBuilder, EncodedBlock, encode_one, runs_of_shares
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.message import Message
 from quire.messages.message_fields import Fields
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.rows.open_block import verified_block
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_000_000

@@ -18,7 +18,8 @@ from quire.errors import (
     TransactionError,
     TransactionTimeout,
 )
-from quire.messages.message import MESSAGE_SCHEMA, Message
+from quire.messages.message import Message
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.testing import SimEnv
 from tests.engine.unchanged import numbers
 from tests.kit.messages import FIELDS, take

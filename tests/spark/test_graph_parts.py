@@ -17,7 +17,7 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.limits import MAX_ATTRIBUTES_BYTES
-from quire.messages.message import MESSAGE_SCHEMA
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.batches.batch_end import cut
 from quire.spark_graphs.graphs.batches.batch_inputs import Leased, arrow_columns

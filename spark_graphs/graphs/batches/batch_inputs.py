@@ -13,10 +13,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from quire.libraries import np, pa
 from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import whole_schema

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
-
 from quire.errors import InvalidArgument, QuireError
+from quire.libraries import pa
 from quire.ltds import Compression
 from quire.reports.info import Piece
 from quire.spark_graphs.fragments import shared_files

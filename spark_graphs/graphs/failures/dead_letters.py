@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-import pyarrow as pa
-
 from quire.batches.moved_messages import OWN_PREFIX, QUEUE, SUBSCRIPTION, TIME
 from quire.definitions.row_schema import META, schema_of_words
+from quire.libraries import pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
-from quire.messages.message import MESSAGE_SCHEMA, SETTABLE
+from quire.messages.message import SETTABLE
+from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.messages.message_types import REASON
 from quire.messages.typed_message import ARROW_STREAM, row_payload
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES

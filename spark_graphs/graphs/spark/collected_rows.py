@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+
+from quire.libraries import pa
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError

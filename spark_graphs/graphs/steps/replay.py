@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from quire.batches.moved_messages import QUEUE
 from quire.definitions.row_schema import META, nulls
 from quire.errors import InvalidArgument
+from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.typed_message import TypedMessage, row_of_payload
 from quire.spark_graphs import connection

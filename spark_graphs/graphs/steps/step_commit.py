@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-
 from quire.env import Env, OsEnv
 from quire.errors import AlreadyCommitted, OutcomeUnknown, StoreFailed
+from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import remove

@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
-import pyarrow as pa
-
 from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
 from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
+from quire.libraries import pa
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
 from quire.spark_graphs.fragments.fragment import Fragment

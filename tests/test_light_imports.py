@@ -1,0 +1,165 @@
+"""What is loaded when: libraries when they are used, and public names when they are asked for."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import threading
+import types
+import typing
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.libraries import is_arrow, lazily_loaded
+from quire.messages.message import MESSAGE_COLUMNS
+from tests.source_tree import ROOT
+
+LIBRARIES = frozenset({"numpy", "pyarrow", "sortedcontainers", "cronsim", "lark", "msgspec"})
+EXTRAS = frozenset({"pyspark", "py4j", "pandas", "matplotlib", "transaction", "psycopg"})
+PUBLIC: list[str] = vars(quire)["__all__"]  # which type checkers have no need of
+PARTS = frozenset({"quire.engine", "quire.remote", "quire.spark_graphs", "quire.coordination"})
+
+SMALL = """
+import quire
+with quire.open({path!r}) as store:
+    store.create_queue("jobs", exist_ok=True)
+    store.put("jobs", b"one")
+    with store.transaction() as txn:
+        txn.put("jobs", b"two", sender="me", attributes={{"a": "b"}})
+        print(txn.get("jobs").payload)
+    assert store.get_many("jobs", 9)
+    with store.consume("jobs", timeout=0) as messages:
+        assert list(messages) == []
+    assert store.queue("jobs").messages == 0
+"""
+
+
+def loaded_by(script: str) -> set[str]:
+    """The modules that a new interpreter has after the lines."""
+    told = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    child = subprocess.run(
+        [sys.executable, "-c", script + told], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(child.stdout.splitlines()[-1]))
+
+
+def test_importing_quire_loads_almost_nothing() -> None:
+    """No library, nothing that only extras bring, and none of Quire's own parts."""
+    loaded = loaded_by("import quire")
+    assert loaded & (LIBRARIES | EXTRAS | PARTS) == set()
+    assert {name for name in loaded if name.startswith("quire.")} == set()
+
+
+def test_what_a_program_begins_with_loads_no_library() -> None:
+    """All that is public but for the schemas, before a store is opened."""
+    names = set(PUBLIC) - {"MESSAGE_SCHEMA", "HEADER_SCHEMA"}
+    script = "import quire\n" + "\n".join(f"quire.{name}" for name in sorted(names))
+    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
+
+
+def test_the_command_line_begins_without_libraries() -> None:
+    """Help, and whatever is read of a line before its command runs."""
+    script = (
+        "from quire.cli.command_line import parser_of, commands\nlist(map(parser_of, commands()))"
+    )
+    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
+
+
+def test_a_store_of_small_messages_never_loads_pyarrow(tmp_path: Path) -> None:
+    """Made, used, and opened again with messages in it."""
+    path = str(tmp_path / "small.quire")
+    assert loaded_by(SMALL.format(path=path)) & ({"pyarrow", "lark", "cronsim"} | EXTRAS) == set()
+    again = loaded_by(SMALL.format(path=path) + f"\nwith quire.open({path!r}): pass")
+    assert again & ({"pyarrow", "lark", "cronsim"} | EXTRAS) == set()
+
+
+def test_a_program_that_has_joined_never_loads_pyarrow(tmp_path: Path) -> None:
+    """It puts and gets small messages over its owner's socket."""
+    path = str(tmp_path / "small.quire")
+    with quire.open(path):
+        loaded = loaded_by(SMALL.format(path=path))
+    assert loaded & ({"pyarrow", "lark", "cronsim"} | EXTRAS) == set()
+    assert "quire.remote" in loaded
+
+
+# Public names ------------------------------------------------------------------------------------
+
+
+def seen_by_type_checkers() -> dict[str, str]:
+    """Each public name of `quire`, and its module."""
+    tree = ast.parse((ROOT / "quire" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {each.name: str(node.module) for node in imports for each in node.names}
+
+
+def test_public_names_are_where_type_checkers_see_them() -> None:
+    """The two lists of `quire/__init__.py` say the same."""
+    places = dict.fromkeys(vars(quire)["_MODULES"], "quire") | vars(quire)["_PLACE"]
+    assert places == seen_by_type_checkers()
+    assert sorted([*places, "__version__"]) == PUBLIC
+
+
+def test_public_names_are_given_to_whoever_asks() -> None:
+    """`from quire import *`, dir, and one by one; any other name is an AttributeError."""
+    assert set(PUBLIC) < set(dir(quire))
+    given: dict[str, object] = {}
+    exec("from quire import *", given)
+    for name in PUBLIC:
+        assert given[name] is getattr(quire, name)
+    with pytest.raises(AttributeError, match="module 'quire' has no attribute 'opne'"):
+        _ = vars(quire)["__getattr__"]("opne")
+
+
+def test_annotations_of_public_classes_can_be_read() -> None:
+    """What they name of PyArrow is found, though nothing was loaded for them."""
+    hints = typing.get_type_hints(quire.Transaction.get_arrow)
+    assert hints["return"].__name__ == "RecordBatch"
+    for owner in (quire.Store, quire.Transaction):
+        given = typing.get_args(typing.get_type_hints(owner.put_many)["payloads"])
+        assert {"Array", "ChunkedArray", "RecordBatch", "Table"} < {t.__name__ for t in given}
+
+
+# Libraries ---------------------------------------------------------------------------------------
+
+
+def test_a_library_is_loaded_by_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, whichever threads ask; further ones go past it, and what comes later is found."""
+    library = types.ModuleType("library")
+    vars(library).update(answer=42, __getattr__=lambda name: f"late {name}")
+    asked: list[str] = []
+
+    def load(name: str) -> types.ModuleType:
+        asked.append(name)
+        return library
+
+    monkeypatch.setattr(lazily_loaded, "import_module", load)
+    lazy = lazily_loaded._lazily("library")
+    assert asked == []
+    threads = [threading.Thread(target=lambda: lazy.answer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(asked) == {"library"}
+    asked.clear()
+    assert (lazy.answer, lazy.further) == (42, "late further")
+    vars(library)["more"] = 1
+    assert (lazy.more, asked) == (1, [])
+
+
+def test_nothing_is_of_pyarrow_before_it_is_imported() -> None:
+    """The question loads nothing."""
+    assert not is_arrow([b"one"])
+    lines = "from quire.libraries import is_arrow\nassert not is_arrow([b'one'])"
+    assert "pyarrow" not in loaded_by(lines)
+    assert is_arrow(lazily_loaded.pa.array([1]))
+
+
+def test_the_schema_has_the_columns_that_are_told() -> None:
+    """Who needs their names only does not load PyArrow for it."""
+    assert tuple(quire.MESSAGE_SCHEMA.names) == MESSAGE_COLUMNS
