@@ -581,8 +581,7 @@ WORKERS_LONGEST_RETRY_SECONDS = 300.0
 
 # How long a worker rests after a failure that every message would meet; twice as long after each
 # further one, up to the second.
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 30.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 
 # How often it is looked, while workers end, whether they have, in seconds.
 STOP_POLL_SECONDS = 0.05

@@ -190,10 +190,7 @@ class Workers:
         if self._end is not None or not self._tasks:
             raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
         for task in self._tasks:
-            if not is_pattern(task.source):  # the queues of a pattern may come later
-                check_readable(task.source, self._store.queue(task.source.partition("/")[0]))
-            if task.where is not None:  # raises for a wrong selector
-                self._store.browse(task.source, max_messages=1, where=task.where)
+            _check_there(self._store, task)
         with told_to_end() as end:
             self._threads = [
                 _Worker(self._store, task, end, self._ending, self._retry)
@@ -403,6 +400,14 @@ class _Worker:
     def _handle(self, message: Any, transaction: Transaction) -> None:
         handler = self.task.handler
         check_done("handler", handler, handler(message, transaction))
+
+
+def _check_there(store: Store, task: HandlerTask) -> None:
+    """Raises what a get would raise. The queues of a pattern may come later."""
+    if not is_pattern(task.source):
+        check_readable(task.source, store.queue(task.source.partition("/")[0]))
+    if task.where is not None:  # raises for a wrong selector
+        store.browse(task.source, max_messages=1, where=task.where)
 
 
 def _info(task: HandlerTask, threads: list[_Worker]) -> WorkerInfo:

@@ -36,12 +36,17 @@ def type_names(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _of_module(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Its statements, those under an `if TYPE_CHECKING` and in a `try` too."""
+    """Its statements, those under an `if TYPE_CHECKING` and in a `try` too.
+
+    What is said instead at run time, in the `else` of `if TYPE_CHECKING`, are the same types.
+    """
     waiting = list(tree.body)
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, (ast.If, ast.Try)):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.body
+        elif isinstance(node, (ast.If, ast.Try)):
             waiting += [
                 child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)
             ]

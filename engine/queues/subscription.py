@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from quire.definitions.order import COMMIT
 from quire.definitions.properties import Properties
-from quire.definitions.retry import retry_seconds
 from quire.engine.delivery.delivery_table import DeliveryState, Event
+from quire.engine.delivery.failed_positions import Policy, failures_of
 from quire.engine.delivery.pace_keeping import SubscriptionPace, paced
 from quire.engine.delivery.ready_positions import held_between
 from quire.engine.delivery.selection import Selection
@@ -210,7 +210,7 @@ class Subscription:
         self.returned, self.spent = IntervalSet(), IntervalSet()
         self.cursor = self.done.first_gap(0)
         away = IntervalSet.from_list(in_flight)
-        for start, end, due_us in self._hidden():
+        for start, end, due_us in self.attempts.hidden(self._env.now_us()):  # (U7)
             for lo, hi in list(away.gaps(start, end)):
                 heappush(self.later, (self._due(due_us), lo, hi))
                 away.add(lo, hi)
@@ -548,30 +548,9 @@ class Subscription:
 
     # Retries (U7)
 
-    def failing(self, start: int, end: int, policy: Mapping[str, Any] | float) -> list[Failure]:
-        """[start, end), in flight until now, has failed: what is to be noted of what is not read.
-
-        When it comes again is drawn here, by the policy, or after so many seconds. What has expired
-        waits for nothing.
-        """
-        failures: list[Failure] = []
-        for lo, hi in self.done.gaps(start, end):
-            while lo < hi:
-                stop, is_late = self.attempts.equal(lo, hi), False
-                if self.selection is not None:
-                    stop, is_late = self.selection.late(lo, stop)
-                seconds = policy if isinstance(policy, (int, float)) else self._wait(policy, lo)
-                is_over = not seconds or self.is_spent(lo) or is_late
-                due_us = 0 if is_over else self._env.now_us() + round(seconds * 1e6)
-                failures.append(Failure(self.queue_id, self.subscription_id, lo, stop, due_us))
-                lo = stop
-        return failures
-
-    def _wait(self, policy: Mapping[str, Any], position: int) -> float:
-        """In seconds."""
-        deliveries = max(self.attempts.of(position) + (not self.most), 1)
-        chance = self._env.random_u64() / (1 << 64) if policy["jitter"] else 0.0
-        return retry_seconds(policy, deliveries, chance)
+    def failing(self, start: int, end: int, policy: Policy) -> list[Failure]:
+        """What is to be noted of [start, end), which was in flight and has failed."""
+        return failures_of(self, self._env, start, end, policy)
 
     def _fail(self, start: int, end: int) -> None:
         """[start, end), unread, has failed, and is hidden for as long as that is noted."""
@@ -600,12 +579,6 @@ class Subscription:
         """Only these parts of the rows come later still."""
         self.later = [(due, *part) for due, *row in self.later for part in parts(*row)]
         heapify(self.later)
-
-    def _hidden(self) -> list[tuple[int, int, int]]:
-        """The runs of what has failed and comes later, and when (U7)."""
-        now_us = self._env.now_us() if self.attempts else 0
-        rows = [(start, end, due_us) for start, end, _, _, due_us in self.attempts.rows()]
-        return [row for row in rows if row[2] > now_us]
 
     def bring_back(self, now_us: int) -> bool:
         """What is due is available again; whether anything was."""

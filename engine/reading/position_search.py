@@ -14,6 +14,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.format import DATA
+from quire.engine.state.sections.moves import check_kept
 from quire.errors import InvalidArgument, PositionLost
 from quire.interface.starts import id_of, time_of
 from quire.libraries import np
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FIRST_ID, _TIME_US = 1, 2  # of a `BlockRef`
+
+
+def kept_place(delivery: Delivery, queue: Queue, start: str | int) -> tuple[int, bool]:
+    """`place_of`, and whether it is to be kept still when a subscription is moved there.
+
+    Raises PositionLost, besides, where it is not.
+    """
+    position = place_of(delivery, queue, start)
+    is_strict = start != "earliest"
+    if is_strict:
+        with queue.lock:
+            check_kept(queue.durable, position)
+    return position, is_strict
 
 
 def place_of(delivery: Delivery, queue: Queue, start: str | int) -> int:

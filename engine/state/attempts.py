@@ -43,6 +43,11 @@ class Attempts:
         runs = zip(self.starts[part], self._ends[part], self._tried[part], strict=True)
         return [(start, end, *tried) for start, end, tried in runs]
 
+    def hidden(self, now_us: int) -> list[tuple[int, int, int]]:
+        """The runs of what has failed and comes later than now, and when."""
+        rows = [(start, end, due_us) for start, end, _, _, due_us in self.rows()]
+        return [row for row in rows if row[2] > now_us]
+
     def of(self, position: int) -> int:
         """How often the position was given back."""
         return self._at(position)[0]

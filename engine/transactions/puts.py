@@ -16,8 +16,7 @@ wait in the write buffer, and leave it.
   raises none), so that a rollback gives it back, and once, however often it is begun.
 - PU5: what a queue grants to messages that do not say it (when they expire, their priority) is put
   into their headers, as the queue's properties are when this transaction first puts to it. Without
-  a column of priorities a block says none, with one each message has its own, and be it 0. What is
-  moved keeps its priority.
+  a column of priorities a block says none, with one each has its own. What is moved keeps its own.
 """
 
 from __future__ import annotations

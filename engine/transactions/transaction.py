@@ -39,8 +39,7 @@ from quire.engine.finding.described import described
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
-from quire.engine.reading.position_search import place_of
-from quire.engine.state.sections.moves import check_kept
+from quire.engine.reading.position_search import kept_place
 from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface.finding import (
     MessageKey,
@@ -515,11 +514,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._context.after_reject(queue, subscription)
 
     def mark_moved(self, messages: Iterable[Message]) -> None:
-        """See `single_calls.Streaming`."""
         self.getting(Gets.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        """See `single_calls.Streaming`."""
         self.getting(Gets.unmark_moved)
 
     @call
@@ -539,11 +536,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets = self._reading()
         context = self._context
         queue, subscription = context.state.source(source)
-        position = place_of(context.delivery, queue, start)
-        is_strict = start != "earliest"
-        if is_strict:
-            with queue.lock:
-                check_kept(queue.durable, position)
+        position, is_strict = kept_place(context.delivery, queue, start)
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from quire.arguments import check_timeout
 from quire.calls.uninterrupted import nested
-from quire.definitions.properties import WAIT, check_waits
+from quire.definitions.existing_queue import check_waits
+from quire.definitions.properties import WAIT
 from quire.engine.queues.queue import Queue
 from quire.errors import QueueFull
 from quire.limits import ROOM_TRIES

@@ -1,13 +1,14 @@
-"""A queue that is there already, where one was to be made that may be."""
+"""What is asked of a queue that is there already: to be what was to be made, to have puts wait."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from quire.errors import QueueExists
+from quire.errors import InvalidArgument, QueueExists
 from quire.reports.info import QueueInfo
 
+from .properties import WAIT
 from .row_schema import first_difference
 
 
@@ -35,3 +36,16 @@ def as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
             "ask for what is there, or use another name"
         )
     return found
+
+
+def check_waits(queue: str, overflow: str, seconds: float) -> None:
+    """A put may say how long it waits for room where its queue has puts wait.
+
+    Raises InvalidArgument.
+    """
+    if seconds and overflow != WAIT:
+        raise InvalidArgument(
+            f"queue {queue!r} has no put wait for room (overflow={overflow!r}), so that timeout "
+            f"would have no effect: alter_queue({queue!r}, overflow='wait') has puts wait, or put "
+            "without"
+        )

@@ -348,19 +348,6 @@ def priority_of_puts(order: object, default_priority: int) -> int:
     return default_priority if order == PRIORITY or by_code(order) else 0
 
 
-def check_waits(queue: str, overflow: str, seconds: float) -> None:
-    """A put may say how long it waits for room where its queue has puts wait.
-
-    Raises InvalidArgument.
-    """
-    if seconds and overflow != WAIT:
-        raise InvalidArgument(
-            f"queue {queue!r} has no put wait for room (overflow={overflow!r}), so that timeout "
-            f"would have no effect: alter_queue({queue!r}, overflow='wait') has puts wait, or put "
-            "without"
-        )
-
-
 def read_properties(body: Mapping[str, Any]) -> Properties:
     """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
     given = {name: body[name] for name in Properties._fields if name in body}

@@ -26,7 +26,8 @@ from quire.callbacks import check_callback
 from quire.calls.call_table import CallRow, call_of
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import OwnLock, begin_short, call, end, inside
-from quire.definitions.properties import WAIT, check_waits, priority_of_puts
+from quire.definitions.existing_queue import check_waits
+from quire.definitions.properties import WAIT, priority_of_puts
 from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.interface.awaited import Awaited
 from quire.interface.starts import Start

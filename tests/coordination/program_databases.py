@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -95,10 +96,16 @@ def _django(target: str, is_postgresql: bool) -> Iterator[Begin]:
         {"default": {}, target: options}
     )[target]
 
+    here = threading.get_ident()
+
     @contextlib.contextmanager
     def begin() -> Iterator[Any]:
-        with transaction.atomic(using=target):
-            yield connections[target]
+        try:
+            with transaction.atomic(using=target):
+                yield connections[target]
+        finally:
+            if threading.get_ident() != here:  # each thread has a connection of its own
+                connections[target].close()
 
     try:
         yield begin

@@ -103,7 +103,7 @@ with quire.open(sys.argv[1]) as store:
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.readline(), ended.set())).start()
     count = 0
-    while not ended.is_set():
+    while not count or not ended.is_set():
         store.put(queue, b"%d" % count)
         assert store.get(queue).payload == b"%d" % count
         count += 1

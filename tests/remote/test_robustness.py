@@ -135,14 +135,15 @@ def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore)
     """Those that come together: there are fewer groups than commits, and each has its answer."""
     owner.create_queue("work", kind="work")
     sequencer = owner._context.sequencer
-    groups, changes = sequencer.groups, sequencer.changes
     assert isinstance(owner, SharedStore)
     server = owner.share(OsEnv())
-    barrier = threading.Barrier(9)
+    connected, barrier = threading.Barrier(9), threading.Barrier(9)
     ids: list[int] = []
 
     def put() -> None:
         with open_store(owner.path) as store:
+            ids.append(store.put("work", b"first"))  # from now on it has a connection for puts
+            connected.wait(SECONDS)
             barrier.wait(SECONDS)
             ids.extend(store.put("work", b"%d" % n) for n in range(50))
 
@@ -160,6 +161,8 @@ def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore)
     threads = [threading.Thread(target=put) for _ in range(8)]
     for thread in threads:
         thread.start()
+    connected.wait(SECONDS)
+    groups, changes = sequencer.groups, sequencer.changes
     sequencer.exclusive(hold)
     for thread in threads:
         thread.join(SECONDS)
