@@ -54,8 +54,10 @@ class KeyValues:
         if before is not None:
             if (before["name"], before["key"]) != (name, key):
                 raise ValueError(f"sets key {key!r} of state {name!r} as another one's entry")
-            self.delete(before)
-        self.numbers.setdefault(name, {})[key] = number
+            # It stays in its place: who looks, without a lock, finds the one value or the other.
+            self._count(before, charge_of(key, _bytes_of(before["value"])), -1)
+        else:
+            self.numbers.setdefault(name, {})[key] = number
         self._count(body, charge, 1)
         self.next_number = max(self.next_number, number + 1)
 

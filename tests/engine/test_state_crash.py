@@ -271,3 +271,22 @@ def test_a_contradiction_is_damage(what: str) -> None:
         open_store(env)
     findings = [item for item in dump(PATH, env=env) if isinstance(item, Finding)]
     assert [item.damage for item in findings] == [True]
+
+
+def test_a_value_that_is_replaced_is_there_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks in the midst of a commit, without a lock, finds the value of before."""
+    seen: list[bytes | None] = []
+    with open_store(new_machine(1)) as store:
+        values = store._context.state.values
+        real = KeyValues._count
+
+        def count_and_look(*arguments: Any) -> None:
+            seen.append(values.value("step", "n"))
+            real(*arguments)
+            seen.append(values.value("step", "n"))
+
+        for number in range(3):
+            with store.transaction() as txn:
+                txn.set_value("step", "n", b"%d" % number)
+            monkeypatch.setattr(KeyValues, "_count", count_and_look)
+    assert set(seen) == {b"0", b"1"}
