@@ -134,6 +134,8 @@ class Finder:
             most -= len(rows)
             if most <= 0:
                 break
+        if queue.dropped:  # meanwhile: it is not known what was not looked at
+            raise QueueNotFound(f"queue {queue.name!r} was dropped")
         return found
 
     def runs(

@@ -23,6 +23,7 @@ from typing import Any, Final
 from quire.batches.moved_messages import QUEUE, TIME, joined, origin, put_again
 from quire.block.format import Column
 from quire.calls.uninterrupted import nested
+from quire.engine.finding.choice import Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
@@ -193,7 +194,9 @@ def report_all(
     """The same of all messages at these positions, which nobody gets, and nobody keeps."""
     for start, end in runs:
         with suppress(StoreCorrupt):  # nobody knows who had asked for one
-            for _, part in context.delivery.parts(queue, start, end):
+            # But for what others have read meanwhile.
+            found = context.chooser.finder.browse(queue, None, Choice(), start, end - start, end)
+            for part in found:
                 if part.block.columns & _REPORTING == _REPORTING:
                     for row in range(part.start, part.stop):
                         put_report(txn, part.message(queue.name, row), reason)

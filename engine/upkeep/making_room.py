@@ -29,6 +29,7 @@ from typing import Final
 from quire.batches.delivered_messages import Messages
 from quire.definitions.properties import DEAD_LETTER, GIVING_WAY
 from quire.engine.commits.definitions import Definitions
+from quire.engine.finding.choice import Choice
 from quire.engine.queues.obeyed import TIMED
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -149,7 +150,9 @@ class Room:
         with OwnTransaction(context, "overflow") as txn:
             taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             for start, end in taken:
-                letters = [part for _, part in context.delivery.parts(queue, start, end)]
+                letters = context.chooser.finder.browse(
+                    queue, None, Choice(), start, end - start, end
+                )
                 for message in Messages(queue.name, letters):
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
             txn.commit()
