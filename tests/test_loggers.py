@@ -10,7 +10,7 @@ import pytest
 
 from tests.source_tree import ROOT, all_sources
 
-WARN = "import logging, quire; logging.getLogger({name!r}).warning('told'); {more}"
+WARN = "import logging, quire; quire.open; logging.getLogger({name!r}).warning('told'); {more}"
 
 
 def said(name: str, before: str = "", more: str = "") -> str:

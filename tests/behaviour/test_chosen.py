@@ -291,7 +291,7 @@ def test_a_loop_is_given_what_it_asks_for(store: AnyStore) -> None:
         list(messages)
 
 
-@pytest.mark.parametrize("ack", ["auto", "session"])
+@pytest.mark.parametrize("ack", ["auto", "block"])
 def test_a_loop_waits_for_what_it_asks_for(store: AnyStore, ack: Any) -> None:
     """What others put besides does not end it, and what fails is there again."""
     store.create_queue("q")
