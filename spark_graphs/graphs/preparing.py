@@ -149,7 +149,7 @@ def _check_dead(name: str, kind: str) -> None:
 
 
 def _described(info: QueueInfo) -> dict[str, Any]:
-    names = ("kind", "order", "timed", "grouped")
+    names = ("kind", "order", "timed", "grouped", "keep_latest")
     found = {name: getattr(info, name) for name in names}
     return found | {"type": "volatile" if info.volatile else "persistent"}
 
