@@ -102,7 +102,7 @@ FAULTS = [
         "journal/recovery.py",
         "if number > current), reverse=True):",
         "if number > current)):",
-        "tests/journal/test_recovery.py -k crash_at_every_call_of_recovery",
+        "tests/journal/test_recovery.py -k several_later_segments",
     ),
     SeededFault(
         "damage behind the journal's end is taken for a torn group",

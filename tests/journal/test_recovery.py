@@ -171,6 +171,33 @@ def test_crash_at_every_call_of_recovery(seed: int) -> None:
     enumerate_crashes(workload, check, Oracle, seed=seed, rounds=2)
 
 
+def test_several_later_segments_are_retired_whole_or_from_the_newest_down(seed: int) -> None:
+    """The only group of a segment is lost, and the next one is prepared: both go, over crashes."""
+    env = SimEnv(seed)
+    env.make_directory("/store")
+    env.sync_directory("/")
+    machine = Machine(env, "/store")
+    journal = machine.create(max_spares=0)
+    kept: list[Kept] = []
+    address = 0
+    while address < 2 * SEGMENT:  # until there is one group in the third segment
+        kept.append((1, len(kept), b"x" * 3000))
+        address = put(journal, kept[-1][1], kept[-1][2])
+    journal.prepare_next()
+    journal.close()
+    machine.poke(address // PAGE * PAGE, bytes(PAGE))
+    kept.pop()
+    sound = env.crash(outcome="kept")
+    assert Machine(sound, "/store").recovered() == kept
+    for number in range(1, sound.calls.last_number + 1):
+        cut = env.crash(outcome="kept")
+        cut.fail_at(number, SimulatedCrash(), forever=True)
+        with pytest.raises(SimulatedCrash):
+            Machine(cut, "/store").recovered()
+        for outcome in ("kept", "lost"):
+            assert Machine(cut.crash(outcome=outcome), "/store").recovered() == kept, number
+
+
 @pytest.mark.crash
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("direct", [False, True])
