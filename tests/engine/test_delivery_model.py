@@ -84,7 +84,7 @@ def expires_not(_: Selection, __: int) -> bool:
     return True
 
 
-def hidden_no_more(_: Subscription) -> list[tuple[int, int, int]]:
+def hidden_no_more(_: Attempts, now_us: int) -> list[tuple[int, int, int]]:
     """A wait forgotten: what is recorded of it counts for nothing after a restart."""
     return []
 
@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[object, str, object]] = {
     "left out": (Subscription, "bring_back", comes_never),
     "let go": (Groups, "wait_for", waits_not),
     "expired": (Selection, "_expire", expires_not),
-    "forgotten": (Subscription, "_hidden", hidden_no_more),
+    "forgotten": (Attempts, "hidden", hidden_no_more),
     "turned round": (indexing, "attribute_ranks", last_first),
     "twice": (Attempts, "add", counts_twice),
 }
