@@ -280,8 +280,8 @@ FAULTS = [
     SeededFault(
         "a group of which something is in flight goes to another reader",
         "engine/delivery/ordered_groups.py",
-        "        if not group.held:\n            self._hand(group, None)",
-        "        if True:\n            self._hand(group, None)",
+        "if not group.held and not self._is_shared(number):",
+        "if not self._is_shared(number):",
         "tests/engine/test_groups_over_restarts.py tests/engine/test_delivery_model.py",
     ),
     SeededFault(
