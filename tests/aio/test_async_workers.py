@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quire.aio import AsyncStore, AsyncTransaction, AsyncWorkers
-from quire.errors import InvalidArgument, QueueNotFound, StoreClosed
+from quire.errors import InvalidArgument, InvalidSelector, QueueNotFound, StoreClosed
 from tests.aio.test_waiting import opened
 
 Test = Callable[[AsyncStore], Awaitable[None]]
@@ -78,6 +78,35 @@ def test_each_message_is_handled_in_a_transaction(run: Callable[[Test], None]) -
             assert workers.status()[0].running == 3
         assert await payloads(store, "done") == [b"%d" % n for n in range(9)]
         assert await payloads(store, "work") == []
+
+    run(test)
+
+
+def test_a_handler_of_a_selector_and_one_of_a_pattern(run: Callable[[Test], None]) -> None:
+    """The one gets what its selector holds for, the other of all queues that match."""
+
+    async def test(store: AsyncStore) -> None:
+        for name in ("orders.a", "orders.b"):
+            await store.create_queue(name, kind="work")
+            await store.put(name, name.encode())
+        for number in (1, 2, 3):
+            await store.put("work", b"%d" % number, attributes={"n": str(number)})
+        handled: list[bytes] = []
+        workers = AsyncWorkers(store)
+
+        @workers.on("work", where="n >= 2")
+        @workers.on("orders.*")
+        async def handle(message: Any, txn: AsyncTransaction) -> None:
+            handled.append(bytes(message.payload))
+
+        async with beside(workers):
+            await until(lambda: len(handled) == 4)
+        assert sorted(handled) == [b"2", b"3", b"orders.a", b"orders.b"]
+        assert await payloads(store, "work") == [b"1"]
+        workers = AsyncWorkers(store)
+        workers.on("work", where="n >=")(handle)
+        with pytest.raises(InvalidSelector):
+            await workers.run()
 
     run(test)
 
