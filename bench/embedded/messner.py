@@ -10,8 +10,6 @@ by the averages where it does worst.
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,7 +80,7 @@ def _queues(folder: Path) -> Iterator[list[TableQueue]]:
     cluster = None
     try:
         try:
-            cluster = Cluster({"listen_addresses": ""}, parent=_admitting(folder))
+            cluster = Cluster({"listen_addresses": ""}, parent=folder)
         except NotInstalled as error:
             print(f"  without PostgreSQL: {error}")
         else:
@@ -93,17 +91,6 @@ def _queues(folder: Path) -> Iterator[list[TableQueue]]:
             queue.close()
         if cluster is not None:
             cluster.stop()
-
-
-def _admitting(folder: Path) -> Path:
-    """The folder, or the nearest one above it that PostgreSQL's own user can enter."""
-    if os.geteuid() != 0:
-        return folder
-    return next(
-        above
-        for above in (folder, *folder.parents)
-        if all(each.stat().st_mode & stat.S_IXOTH for each in (above, *above.parents))
-    )
 
 
 def _payloads(size: int, setting: BenchmarkSetting) -> list[bytes]:

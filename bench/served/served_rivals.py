@@ -7,7 +7,6 @@ receives a request, writes a page and syncs it once for all requests that are th
 
 from __future__ import annotations
 
-import os
 import select
 import shutil
 import socket
@@ -87,9 +86,6 @@ class PostgresServer:
         from tests.coordination.postgres import SETTINGS, Cluster, NotInstalled
 
         folder.mkdir()
-        for place in (folder, *folder.parents):  # it runs as another user where this one is root
-            if place.stat().st_uid == os.geteuid() and not place.stat().st_mode & 0o1:
-                place.chmod(place.stat().st_mode | 0o11)
         settings = {**SETTINGS, "max_connections": "200"}
         try:
             self._cluster = Cluster(settings, folder)

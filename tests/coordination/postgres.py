@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -40,14 +41,19 @@ class NotInstalled(Exception):
 class Cluster:
     """A running cluster, from `Cluster()` to `stop()`.
 
-    Its directory is made in `parent`, by default where temporary files go.
+    Its directory is made in `parent`, by default where temporary files go. Where the server runs as
+    another user who may not enter there, it is made in the nearest folder above that admits him: a
+    test's own folder is pytest's, which closes it to others whenever another run of pytest begins.
     """
 
     def __init__(self, settings: Mapping[str, str] = SETTINGS, parent: Path | None = None) -> None:
         self._settings = settings
         self._programs = programs()
         self._identity = identity()
-        self.directory = Path(tempfile.mkdtemp(prefix="quire-postgres-", dir=parent))
+        place = Path(tempfile.gettempdir()) if parent is None else parent
+        if self._identity:
+            place = _admitting(place)
+        self.directory = Path(tempfile.mkdtemp(prefix="quire-postgres-", dir=place))
         try:
             if "user" in self._identity:
                 os.chown(self.directory, self._identity["user"], self._identity["group"])
@@ -155,6 +161,15 @@ def identity() -> dict[str, Any]:
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
     raise NotInstalled(f"PostgreSQL refuses to run as root, and there is no user {UNPRIVILEGED}")
+
+
+def _admitting(folder: Path) -> Path:
+    """The folder, or the nearest one above it that any user can enter."""
+    return next(
+        above
+        for above in (folder, *folder.parents)
+        if all(each.stat().st_mode & stat.S_IXOTH for each in (above, *above.parents))
+    )
 
 
 def _is_whole(folder: Path) -> bool:
