@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Program", "answer_orders", "spent_seconds"]
+__all__ = ["Program", "answer_orders", "say_ready", "spent_seconds"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,9 +69,14 @@ class Program:
 
 def answer_orders(answer: Callable[[str], object]) -> None:
     """In such a program: say that it is ready, and answer each order until there are no more."""
-    print(json.dumps("ready"), flush=True)
+    say_ready()
     for order in sys.stdin:
         print(json.dumps(answer(order.strip())), flush=True)
+
+
+def say_ready() -> None:
+    """To whom has begun the program; one that takes no orders goes on with what it does."""
+    print(json.dumps("ready"), flush=True)
 
 
 def spent_seconds(process_ids: list[int]) -> float:

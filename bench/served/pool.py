@@ -26,7 +26,7 @@ from bench.served.pool_programs import BURST, HOLD, JOB, PRODUCERS, STAY
 from bench.served.request import BetweenThem
 from bench.served.served_rivals import QuireServer, RedisServer, UnsyncedRedisServer
 
-__all__ = ["PoolSide", "RunningPool", "run"]
+__all__ = ["QUIRE", "SIDES", "PoolSide", "PoolTurns", "RunningPool", "figures", "run"]
 
 PROGRAMS = "bench.served.pool_programs"
 CROWDS = (1, 2, 4)
@@ -142,7 +142,7 @@ def run(setting: BenchmarkSetting) -> Sequence[Result]:
         for number, (name, pool) in enumerate(pools.items()):
             if not setting.quick and SIDES[name].kind != "rq forks":
                 struck[name] = pool.strike(setting.folder / f"marks-{number}")
-    return [*_figures(found), _table(found, list(pools)), *_struck_table(struck)]
+    return [*figures(found), _table(found, list(pools)), *_struck_table(struck)]
 
 
 def _measure(
@@ -164,7 +164,8 @@ def _measure(
                 pool.turn(workers[name], setting.scaled(300, 20), turns)
 
 
-def _figures(found: dict[tuple[str, int], PoolTurns]) -> list[Figure]:
+def figures(found: dict[tuple[str, int], PoolTurns]) -> list[Figure]:
+    """How Quire's compare with each that was measured."""
     figures = []
     for (name, count), turns in found.items():
         if name.startswith("Quire"):

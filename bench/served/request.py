@@ -13,25 +13,23 @@ named.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bench.figure import BenchmarkSetting, Figure, Result, Table
-from bench.measuring.program import ROOT, Program, spent_seconds
+from bench.measuring.program import Program, spent_seconds
 from bench.rivals.bare_loop import BareLoop
 from bench.rivals.brokers import NatsServer, RabbitServer
 from bench.served.request_programs import SERVERS
 from bench.served.served_rivals import QuireServer, RedisServer, UnsyncedRedisServer
 
-__all__ = ["run"]
+__all__ = ["SIDES", "RequestTimes", "RunningSide", "figures", "run"]
 
 PROGRAMS = "bench.served.request_programs"
 FLOOR = "floor: two synced pages"
@@ -107,11 +105,9 @@ class RunningSide:
         self._client = Program(PROGRAMS, "client", side.kind, address)
         stack.callback(self._client.close)
         if side.kind in SERVERS:
-            answering = subprocess.Popen(
-                [sys.executable, "-m", PROGRAMS, "server", side.kind, address], cwd=ROOT
-            )
-            stack.callback(_killed, answering)
-            self._process_ids.append(answering.pid)
+            answering = Program(PROGRAMS, "server", side.kind, address)
+            stack.callback(answering.kill)
+            self._process_ids.append(answering.process_id)
         self._process_ids.append(self._client.process_id)
 
     def turn(self, count: int, times: RequestTimes) -> None:
@@ -119,11 +115,6 @@ class RunningSide:
         began = spent_seconds(self._process_ids)
         times.seconds += self._client.ask(count)
         times.processor += spent_seconds(self._process_ids) - began
-
-
-def _killed(process: subprocess.Popen[Any]) -> None:
-    process.kill()
-    process.wait()
 
 
 def run(setting: BenchmarkSetting) -> Sequence[Result]:
@@ -145,7 +136,7 @@ def run(setting: BenchmarkSetting) -> Sequence[Result]:
             for name, running in sides.items():
                 running.turn(count, times.setdefault(name, RequestTimes()))
             _floor_turn(floor, count, times.setdefault(FLOOR, RequestTimes()))
-    return [*_figures(times), _table(times)]
+    return [*figures(times), _table(times)]
 
 
 def _floor_turn(floor: BareLoop, count: int, times: RequestTimes) -> None:
@@ -166,7 +157,8 @@ def _processor(times: RequestTimes) -> float:
     return times.processor / len(times.seconds) * 1e6
 
 
-def _figures(times: dict[str, RequestTimes]) -> list[Figure]:
+def figures(times: dict[str, RequestTimes]) -> list[Figure]:
+    """How ours compare with each that was measured."""
     figures = []
     for ours, others in OURS.items():
         for other in (*others, *((FLOOR,) if SIDES[ours].keeps == SYNCED else ())):

@@ -18,7 +18,7 @@ from typing import Any
 
 import quire
 import quire.aio
-from bench.measuring.program import answer_orders
+from bench.measuring.program import answer_orders, say_ready
 
 __all__ = ["CLIENTS", "SERVERS", "main"]
 
@@ -144,7 +144,9 @@ def volatile(address: str) -> Iterator[RequestTurn]:
 def serve_quire(address: str) -> None:
     """Quire's `Workers`."""
     with quire.open(address) as store:
-        answering_workers(store).run()
+        workers = answering_workers(store)
+        say_ready()
+        workers.run()
 
 
 # NATS ---------------------------------------------------------------------------------------------
@@ -182,6 +184,8 @@ def serve_nats(address: str) -> None:
             await request.respond(request.data)
 
         await client.subscribe(REQUESTS, cb=answer)
+        await client.flush()
+        say_ready()
         await asyncio.Event().wait()
 
     asyncio.run(serve())
@@ -213,6 +217,7 @@ def serve_redis(address: str) -> None:
     import redis
 
     client = redis.Redis(unix_socket_path=address, socket_timeout=None)
+    say_ready()
     while True:
         found: Any = client.brpop([REQUESTS])
         where, _, payload = found[1].partition(b" ")
@@ -279,6 +284,7 @@ def serve_rabbit(address: str, *, durable: bool = False) -> None:
 
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume(rabbit_queue(channel, durable), answer)
+    say_ready()
     channel.start_consuming()
 
 
