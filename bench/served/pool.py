@@ -35,11 +35,12 @@ POLL_SECONDS = 0.005
 
 
 class PoolSide(NamedTuple):
-    """A row: what works, over which server, and how many jobs it takes at once."""
+    """A row: what works, over which server; how many jobs it takes at once."""
 
     kind: str
     server: Callable[[Path], BetweenThem] | None  # None: a file
     most: int = 1
+    jobs: int = 150  # of a turn
 
 
 QUIRE = "Quire"
@@ -48,7 +49,7 @@ SIDES = {
     "Quire, ten jobs a transaction": PoolSide("quire", QuireServer, 10),
     "SQLite, by hand": PoolSide("sqlite", None),
     "RQ, jobs in the worker": PoolSide("rq", RedisServer),
-    "RQ, a process for each job": PoolSide("rq forks", RedisServer),
+    "RQ, a process for each job": PoolSide("rq forks", RedisServer, jobs=30),
     "RQ, jobs in the worker, nothing synced": PoolSide("rq", UnsyncedRedisServer),
 }
 
@@ -158,10 +159,10 @@ def _measure(
             for each in workers[name]:
                 stack.callback(each.close)
             pool.turn(workers[name], 20, PoolTurns())
-        for _ in range(setting.scaled(7, 1)):
+        for _ in range(setting.scaled(5, 1)):
             for name, pool in pools.items():
                 turns = found.setdefault((name, count), PoolTurns())
-                pool.turn(workers[name], setting.scaled(300, 20), turns)
+                pool.turn(workers[name], setting.scaled(SIDES[name].jobs, 20), turns)
 
 
 def figures(found: dict[tuple[str, int], PoolTurns]) -> list[Figure]:
