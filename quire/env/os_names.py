@@ -57,14 +57,16 @@ class HeldNames:
             return True
         if place in table.held:
             return False
+        self._places.add(place)  # first, so that an interrupt leaves nothing that nobody frees
+        table.held.add(place)
         try:
             lock_byte(table.descriptors[0], place)
         except OSError as error:
+            self._places.discard(place)
+            table.held.discard(place)
             if error.errno not in _TAKEN:
                 raise
             return False
-        table.held.add(place)
-        self._places.add(place)
         return True
 
     @property

@@ -3,7 +3,8 @@
 CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
 - Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
-    `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
+    `StreamEnded.sent` tells it from one whose outcome nobody tells any more. That it was not read
+    Linux tells, on Unix sockets; elsewhere its outcome is unknown.
 CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
     time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
     bytes that came, and longer only while the owner lets others in: then it is at work. When its

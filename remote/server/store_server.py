@@ -7,8 +7,9 @@ SV1. One thread waits for all connections, and answers what needs no waiting its
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
-    those that wait are told, what has come is refused. On a Unix socket nothing more can be sent
-    then, and who tries knows that it was not: so an orderly end leaves no outcome unknown. Clients
+    those that wait are told, what has come is refused. On a Unix socket of Linux nothing more can
+    be sent then, and who tries knows that it was not: so an orderly end leaves no outcome unknown.
+    Elsewhere what is sent in that moment has an unknown outcome (UNIX_SOCKETS_REFUSE). Clients
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
