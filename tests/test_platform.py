@@ -114,12 +114,12 @@ def test_windows_is_refused_in_words() -> None:
 
 
 WITHOUT_LINUX = """
-import asyncio, multiprocessing, os, random, selectors, shutil, subprocess, sys, tempfile, uuid
+import asyncio, importlib, multiprocessing, os, random, selectors, shutil, subprocess, sys, tempfile, uuid
 from tests.platform_names import SYSTEM_MODULES, only_on_linux
 import msgspec, numpy, sortedcontainers, xxhash  # these and the ones above may have it
 for module in SYSTEM_MODULES:
     for name in only_on_linux(module):
-        vars(sys.modules[module]).pop(name, None)
+        vars(importlib.import_module(module)).pop(name, None)
 sys.platform = "darwin"
 import quire
 from quire.env.os_platform import PORTABLE
@@ -127,14 +127,15 @@ assert PORTABLE and not hasattr(os, "fdatasync")
 path = {path!r}
 with quire.open(path) as store:
     if {owns}:
-        store.create_queue("q", kind="work")
+        for name in ("asked", "answered"):
+            store.create_queue(name, kind="work")
         print("open", flush=True)
-        assert store.get("q", timeout=30).payload == b"one"
-        store.put("q", b"two")
+        assert store.get("asked", timeout=60).payload == b"one"
+        store.put("answered", b"two")
         sys.stdin.readline()
     else:
-        store.put("q", b"one")
-        assert store.get("q", timeout=30).payload == b"two"
+        store.put("asked", b"one")
+        assert store.get("answered", timeout=60).payload == b"two"
 """
 
 
@@ -154,7 +155,7 @@ def test_two_processes_share_a_store_without_anything_of_linux(tmp_path: Path) -
         assert owner.stdout is not None
         assert owner.stdout.readline()
         with start(owns=False) as other:
-            _, complaint = other.communicate(timeout=60)
+            _, complaint = other.communicate(timeout=120)
         assert (other.returncode, complaint) == (0, "")
         _, complaint = owner.communicate("\n", timeout=60)
         assert (owner.returncode, complaint) == (0, "")

@@ -215,6 +215,8 @@ class PolledSockets:
     def _happened(self, fd: int, event: int) -> int:
         """What is told of it, as far as it is wanted now."""
         wanted = self._wanted.get(fd, 0)
+        if event & select.POLLNVAL and fd in self._masks:  # it was closed: it is told once
+            self._masks[fd] = 0
         if wanted & HANG_UP:
             if not (event & _HUNG_UP or self._has_ended(fd)):
                 return 0
