@@ -114,7 +114,8 @@ def test_windows_is_refused_in_words() -> None:
 
 
 WITHOUT_LINUX = """
-import asyncio, importlib, multiprocessing, os, random, selectors, shutil, subprocess, sys, tempfile, uuid
+import asyncio, importlib, multiprocessing, os, random, selectors, shutil, subprocess, sys
+import tempfile, uuid
 from tests.platform_names import SYSTEM_MODULES, only_on_linux
 import msgspec, numpy, sortedcontainers, xxhash  # these and the ones above may have it
 for module in SYSTEM_MODULES:

@@ -171,6 +171,7 @@ class StoreServer:
         with self._entering:
             entrance, listener, thread = self._entrance, self._listener, self._thread
             if entrance is None or listener is None:
+                self._close_events()
                 return
             entrance.tell_no_more()
         deadline = time.monotonic() + FINISH_SECONDS
