@@ -34,7 +34,6 @@ from tests.kit.children import Child, child, join
 from tests.kit.waiting import SECONDS
 from tests.source_tree import ROOT
 
-
 SERVING = """
 import sys
 from quire.opening import serve
