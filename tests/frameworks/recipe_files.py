@@ -10,7 +10,7 @@ from tests.source_tree import ROOT
 
 TEXT = (ROOT / "docs" / "frameworks.md").read_text()
 # A line that ends with a file's name, or with words on it, and a colon; then what is in the file.
-_NAMED = re.compile(r"`([\w./]+\.py)`[^`\n]*:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"`([\w./]+\.py)`[^`\n]*:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +28,7 @@ def blocks(heading: str) -> list[str]:
 
 def write_files(heading: str, folder: Path) -> list[str]:
     """Write the files of a section into a folder; their names."""
-    files = _NAMED.findall(section(heading))
+    files = NAMED.findall(section(heading))
     for name, program in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(program)

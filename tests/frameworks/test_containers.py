@@ -104,9 +104,7 @@ def test_two_containers_and_one_volume(tmp_path: Path) -> None:
         assert second.ask('store.put("orders", b"pears")') == "2"
         first.kill()
         assert second.ask('store.get_many("orders").payloads()') == "[b'apples', b'pears']"
-        assert second.ask("store.role, store.path") == (
-            f"('owner', '{tmp_path}/data/shop.quire')"
-        )
+        assert second.ask("store.role, store.path") == (f"('owner', '{tmp_path}/data/shop.quire')")
         with container(tmp_path, "mount --bind volume queues", "queues/shop.quire") as third:
             assert third.first == f"1 joined {tmp_path}/queues/shop.quire"
             assert third.ask('store.put("orders", b"plums")') == "3"

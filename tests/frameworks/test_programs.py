@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import quire
-from tests.frameworks.recipe_files import blocks, environment, write_files
+from quire.cli.command import ExitStatus
+from quire.cli.command_line import read_line
+from tests.frameworks.recipe_files import (
+    NAMED,
+    TEXT,
+    blocks,
+    environment,
+    section,
+    write_files,
+)
 from tests.kit.waiting import SECONDS, eventually
 from tests.source_tree import ROOT
 
@@ -24,6 +35,26 @@ def run(folder: Path, *arguments: str, **variables: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def test_every_program_of_the_page_is_run() -> None:
+    """Tests write those with a file's name, section by section, and take these others."""
+    others = [*blocks("Jupyter"), blocks("Flask behind gunicorn")[-1]]
+    assert TEXT.count("```python") == len(NAMED.findall(TEXT)) + len(others)
+
+
+def test_the_unit_of_systemd() -> None:
+    """The command line has its command, and ends with the status that the page says."""
+    text = re.search(r"```ini\n(.*?)```", section("systemd"), re.DOTALL)
+    assert text is not None
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text[1])
+    program, *line = unit["Service"]["ExecStart"].split()
+    assert (Path(program).name, unit["Service"]["Type"]) == ("quire", "notify")
+    assert read_line(line).command == "serve"
+    assert f"RestartPreventExitStatus={ExitStatus.OWNED}" in section("systemd")
+    assert not read_line([*line, "--no-wait"]).wait
 
 
 def test_tasks(tmp_path: Path) -> None:
