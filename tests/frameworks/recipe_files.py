@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.source_tree import ROOT
 
 TEXT = (ROOT / "docs" / "frameworks.md").read_text()
-# A line that ends with a file's name, or with words on it, and a colon; then what is in the file.
-NAMED = re.compile(r"`([\w./]+\.py)`[^`\n]*:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The first line of a file is its name.
+NAMED = re.compile(r"^```python\n# ([\w./]+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
