@@ -24,8 +24,6 @@ from quire.interface.store import Store
 
 __all__ = ["quire_disk_store", "quire_path", "quire_store"]
 
-SEGMENT_BYTES = 4 << 20  # of a test's store: less to write when it is made
-
 
 @pytest.fixture
 def quire_store() -> Iterator[Store]:
@@ -47,5 +45,5 @@ def quire_disk_store(quire_path: str) -> Iterator[Store]:
     """An empty store on a disk, which other processes may join by its `path`."""
     from quire.opening import open as open_store
 
-    with open_store(quire_path, segment_bytes=SEGMENT_BYTES) as store:
+    with open_store(quire_path) as store:
         yield store
