@@ -27,7 +27,8 @@ class OwnerProcess:
     def __init__(self, env: Env, path: str, linger: float, *, create: bool = True) -> None:
         path = os.path.abspath(path)
         self._log = os.path.join(make_run_directory(env, path), LOG_NAME)
-        command = [sys.executable, "-m", "quire", "serve", path, "--linger", str(linger)]
+        command = [sys.executable, "-m", "quire", "serve", path, "--no-wait"]
+        command += ["--linger", str(linger)]
         if not create:
             command.append("--no-create")
         self._process = subprocess.Popen(
