@@ -90,8 +90,7 @@ def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[Report]:
 
 def may_ask_delivery(block: Block) -> bool:
     """Whether any message may that is in a block with these columns."""
-    attributes = block.headers_with(Column.ATTRIBUTES).attributes
-    return attributes is not None and _DELIVERY in bytes(attributes.values.content())
+    return block.may_say(_DELIVERY)
 
 
 Pass = tuple[Queue, Subscription, int, int]  # [start, end) counts as read

@@ -115,7 +115,7 @@ class Puts:
         target = context.state.names.get(queue) if type(queue) is str else None
         if fields is not None and target is not None and fields.columns & target.space.looked_at:
             check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
-            if not is_moved and (asked := arrival_of(queue, fields)):
+            if fields.reply_to and not is_moved and (asked := arrival_of(queue, fields)):
                 found = self.one(queue, content, fields, charge, is_moved=True)
                 self.owe(asked)
                 return found
