@@ -24,6 +24,7 @@ import pytest
 from quire.opening import open as open_store
 from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.children import Child, child
+from tests.kit.waiting import eventually
 
 MAIL = {"max_in_flight": 3, "rate": 20}
 JOBS = {"max_in_flight": 5, "group_max_in_flight": 2, "group_rate": 8}
@@ -140,6 +141,7 @@ class Run:
                 self.kills[owner.process.pid] = time.monotonic()
                 owner.kill()
                 del running[owner.process.pid]
+                eventually(lambda: self._goes_on(notes))  # by another one
                 time.sleep(each)
                 if each is not seconds[-1]:
                     owner = running[owner_of(store_path)]
@@ -149,6 +151,12 @@ class Run:
                 assert process.wait() == 0
         self.handled = list(notes_of(notes.read_text(), self.kills))
 
+    def _goes_on(self, notes: Path) -> bool:
+        """Whether something was started since the last kill."""
+        last = max(self.kills.values())
+        rows = [line.split() for line in notes.read_text().splitlines()]
+        return any(row[0] == "got" and float(row[2]) > last for row in rows)
+
     def of(self, key: str) -> list[Handled]:
         """Messages of one group, or of all of them ("jobs"), or of the other queue."""
         return [
@@ -156,15 +164,13 @@ class Run:
         ]
 
     def check(self) -> None:
-        """That nothing was ever exceeded; and that work went on after each kill."""
+        """That nothing was ever exceeded."""
         assert most_in_flight(self.of("mail")) <= MAIL["max_in_flight"]
         assert most_in_flight(self.of("jobs")) <= JOBS["max_in_flight"]
         assert most_in_a_second(self.of("mail")) <= MAIL["rate"]
         for group in "abc":
             assert most_in_flight(self.of(group)) <= JOBS["group_max_in_flight"]
             assert most_in_a_second(self.of(group)) <= JOBS["group_rate"]
-        for at in self.kills.values():
-            assert any(one.asked > at for one in self.handled)
 
     def share(self, key: str, rate: float) -> float:
         """How much of a rate was reached: from the first start of each owner to its end."""
@@ -188,7 +194,7 @@ def owner_of(store_path: str) -> int:
 
 def test_no_limit_is_exceeded_over_the_owners_death(store_path: str, tmp_path: Path) -> None:
     """Of queues and of groups; the next owner starts no fresh burst."""
-    Run(store_path, tmp_path, 3, [1.5, 2.5]).check()
+    Run(store_path, tmp_path, 3, [1.5, 1.5]).check()
 
 
 @pytest.mark.slow
