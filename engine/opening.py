@@ -186,6 +186,7 @@ class StoreLife:
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
+                self._tell_last_start,
                 lambda: nested(self._types.stop_all),  # the program's code
                 self._end_temporary,
                 self._end_transactions,
@@ -219,6 +220,12 @@ class StoreLife:
         if not self.failed:
             self._temporary.let_go(self._temporary)
             self._temporary.end()
+
+    def _tell_last_start(self) -> None:
+        last_start_us = self._context.state.last_start_us()
+        if last_start_us is not None and not self.failed:
+            opening = self._opened.journal.generation >> 32
+            self._definitions.tell_last_start(opening, last_start_us)
 
     def _save(self) -> None:
         opened = self._opened

@@ -34,6 +34,7 @@ from quire.messages.message_types import (
     REPORTS,
     REQUEST,
     TYPE,
+    check_ends_only,
     reports_asked,
 )
 from quire.moments import check_moment
@@ -116,6 +117,7 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = span.total_seconds() if hasattr(span, "total_seconds") else span
     if "attributes" in found:
         found["attributes"] = dict(found["attributes"])
+        check_ends_only(found["attributes"])
     try:
         json.dumps(found)
     except (TypeError, ValueError) as error:
