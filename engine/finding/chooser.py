@@ -143,6 +143,7 @@ class Chooser:
     ) -> None:
         position = found.position
         if purpose is Purpose.REMOVE:
+            subscription.come_now(position)
             if subscription.held_in(position, position + 1):
                 return
             is_taken = bool(subscription.take_part(position, position + 1))

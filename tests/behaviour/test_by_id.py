@@ -136,6 +136,23 @@ def test_what_is_not_due_yet_is_removed_but_not_got(store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "by priority", "grouped"])
+def test_what_comes_again_later_is_removed(store: AnyStore, kind: str) -> None:
+    """Of several that have failed that one alone: the others come when they would have."""
+    ids = filled(store, kind, 3)
+    with store.transaction() as txn:
+        for message in txn.get_many("q"):
+            txn.reject(message, "not now", 3600)
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[1]) is None
+        assert txn.remove("q", ids[1])
+    with store.transaction() as txn:
+        assert not txn.remove("q", ids[1])
+        assert txn.get_many("q").payloads() == []
+    assert store.queue("q").messages == 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "by priority", "grouped"])
 def test_what_is_held_stays_and_is_nobody_elses(store: AnyStore, kind: str) -> None:
     """Until the transaction ends; then it is there again, and was not delivered."""
     ids = filled(store, kind, 3)

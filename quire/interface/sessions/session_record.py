@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 from quire.arguments import check_name
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, ReplyNotFound, SessionFenced, StoreCorrupt
+from quire.errors import InvalidArgument, LockTimeout, ReplyNotFound, SessionFenced, StoreCorrupt
 from quire.interface.transaction import Transaction
 from quire.messages.message import Message
+from quire.messages.message_fields import Fields, with_moments
 from quire.messages.message_types import (
     EXCEPTION,
     EXPIRY,
@@ -64,7 +66,7 @@ class Opening(NamedTuple):
 
     epoch: int
     replies: str
-    drawn: int  # by it from that of a session that was removed, and had the name before
+    drawn: int  # when the session was made: one that was removed, and had the name, has another
 
     def value(self) -> bytes:
         """As it is kept."""
@@ -114,12 +116,9 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in found.keys() & {"ttl", "delay"}:
         span = found[name]
         found[name] = span.total_seconds() if hasattr(span, "total_seconds") else span
+    Fields(**with_moments(found, _ENV.now_us))  # else no submit could put it
     if "attributes" in found:
         found["attributes"] = dict(found["attributes"])
-    try:
-        json.dumps(found)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"options of a request: {error}; give plain values") from error
     return found
 
 
@@ -147,8 +146,11 @@ class SessionRecord:
         return Template(correlation_id=self.correlation_of(number))
 
     def correlation_of(self, number: int) -> str:
-        """By which the request and its reply belong together: of no other request of the store."""
-        return f"{self.name}:{number}"
+        """By which the request and its reply belong together: of no other request of the store.
+
+        Nor of a session that was removed and had the name: its requests may be answered still.
+        """
+        return f"{self.name}:{self.opening.drawn:016x}:{number}"
 
     # What is kept
 
@@ -165,6 +167,16 @@ class SessionRecord:
         value = txn.get_value(SESSIONS, self.name)
         if value is None or Opening.of(self.name, value) != self.opening:
             raise self.fenced()
+
+    def pass_to(self, txn: Transaction, opening: Opening | None) -> None:
+        """Have the session be another opening's, or nobody's; twice is once. Raises SessionFenced.
+
+        As the session is removed: no other opening takes its place this way.
+        """
+        value = None if opening is None else opening.value()
+        if txn.get_value(SESSIONS, self.name) != value:
+            self.fence(txn)
+            txn.set_value(SESSIONS, self.name, value)
 
     def fenced(self) -> SessionFenced:
         """What is raised where another opening has taken its place."""
@@ -273,10 +285,17 @@ class SessionRecord:
         request = self.found(txn, number)
         if request.has_ended:
             return request.state == RequestState.WITHDRAWN
-        if request.state == PUT and txn.get(request.queue, where=self.wanted(number)) is None:
+        if request.state == PUT and not self._take_back(txn, request.queue, number):
             return False
         self._set(txn, number, request.ended(RequestState.WITHDRAWN, _ENV.now_us()))
         return True
+
+    def _take_back(self, txn: Transaction, queue: str, number: int) -> bool:
+        """Remove what was put, also what is not due yet; False: others have it, or had it."""
+        for each in txn.describe(queue, where=self.wanted(number)):
+            with suppress(LockTimeout):
+                return txn.remove(queue, each.id)
+        return False
 
     def forget(self, txn: Transaction, numbers: list[int]) -> int:
         """Keep nothing of these any more, and drop their replies; how many.
