@@ -380,3 +380,18 @@ def test_descriptions_are_waited_for(store: AnyStore) -> None:
         waiter.join(0.2)
     [seen] = found
     assert (seen.sender, seen.size) == ("me", 1)
+
+
+def test_nobody_waits_for_what_its_own_transaction_has(store: AnyStore) -> None:
+    """It would wait for its own end: it is told at once, and goes on."""
+    ids = filled(store, "plain", 2)
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[0]) is not None
+        assert txn.read("q", id=ids[1], hold=True) is not None
+        for each in ids:
+            with pytest.raises(TransactionError, match="itself"):
+                txn.get("q", id=each, timeout=None)
+            with pytest.raises(TransactionError, match="itself"):
+                txn.remove("q", each, timeout=None)
+        assert txn.state == "open"
+    assert [each.id for each in store.browse("q")] == [ids[1]]

@@ -532,3 +532,20 @@ def test_a_label_of_somebody_elses_transaction_is_no_matter(store: AnyStore, wor
     """It looks like that of a session, but for a digit that is no number."""
     with store.transaction(owner="session till \u00b2"):
         assert store.session("till").epoch == 1
+
+
+@pytest.mark.parametrize("call", ["begin", "put"])
+def test_the_number_of_a_prepared_request_is_given_once(
+    store: AnyStore, work: str, call: str
+) -> None:
+    """Nobody knew of it when the next opening began to count."""
+    before = store.session("till")
+    with before.transaction() as txn:
+        first = before.begin(work, b"prepared", txn=txn)
+        txn.prepare("in doubt")
+    session = store.session("till")
+    store.prepared.commit("in doubt")
+    second = getattr(session, call)(work, b"another")
+    assert second > first
+    assert session.unfinished() == [first, second]
+    assert session.lookup(first).payload == b"prepared"

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
@@ -155,12 +155,7 @@ class Session:
         `correlation_id` and `reply_to`, which are the session's. The queue is looked for when the
         request is put. Raises StateFull.
         """
-        self._check_may_change()
-        asked = check_name(queue, "queue"), check_payload(payload), check_options(options)
-        self._forget_old()
-        number = self._record.next_number()
-        self._do(lambda step: self._record.begin(step, number, *asked), txn)
-        return number
+        return self._begun(self._record.begin, queue, payload, txn, options)
 
     def submit(self, number: int, *, txn: Transaction | None = None) -> bool:
         """Put a request that was begun; False: it was put before.
@@ -183,17 +178,25 @@ class Session:
 
         Who ends before this returns does not know the number: `unfinished` tells.
         """
+        return self._begun(self._record.put_at_once, queue, payload, txn, options)
+
+    def _begun(
+        self,
+        step: Callable[[Transaction, int, KeptRequest], bool],
+        queue: str,
+        payload: Bytes,
+        txn: Transaction | None,
+        options: Mapping[str, Any],
+    ) -> int:
+        """A request that was not there before, by that step; its number."""
         self._check_may_change()
-        name, data, named = (
-            check_name(queue, "queue"),
-            check_payload(payload),
-            check_options(options),
-        )
+        name, data, asked = check_name(queue, "queue"), check_payload(payload), dict(options)
+        kept = KeptRequest(BEGUN, name, check_options(asked), _ENV.now_us(), payload=data)
         self._forget_old()
-        number = self._record.next_number()
-        asked = KeptRequest(BEGUN, name, named, _ENV.now_us(), payload=data)
-        self._do(lambda step: self._record.put_at_once(step, number, asked), txn)
-        return number
+        while True:
+            number = self._record.next_number()
+            if self._do(lambda own, number=number: step(own, number, kept), txn):  # type: ignore[misc]
+                return number
 
     def take(
         self, number: int, timeout: Duration | None = 0.0, *, txn: Transaction | None = None

@@ -5,7 +5,8 @@
   whatever a step says of a request is committed with what it does to the queues, or not at all.
 - KS2: each step reads that entry in its transaction. Where another opening has changed it, the
   step raises SessionFenced; where that happens later, the commit fails. Nothing of an older opening
-  takes effect after the newer one has begun.
+  takes effect after the newer one has begun, but for what was prepared by then: that was in doubt,
+  and its number, which nobody could know of, is passed over once it is committed.
 - KS3: the number of a request is above all that were begun before it, and is given to one request
   only. A number that is not kept, and is not above all that were dropped, was forgotten; it never
   counts as one that was not put.
@@ -210,12 +211,13 @@ class SessionRecord:
 
     # Steps
 
-    def begin(
-        self, txn: Transaction, number: int, queue: str, payload: bytes, options: Mapping[str, Any]
-    ) -> None:
-        """Keep a request, which is not put (transaction 0 of 001)."""
+    def begin(self, txn: Transaction, number: int, request: KeptRequest) -> bool:
+        """Keep a request, which is not put (transaction 0 of 001); False: the number is taken."""
         self.fence(txn)
-        self._set(txn, number, KeptRequest(BEGUN, queue, options, _ENV.now_us(), payload=payload))
+        found = self.read(txn, number)
+        if found is None:
+            self._set(txn, number, request)
+        return found is None or found.begun_us == request.begun_us
 
     def submit(self, txn: Transaction, number: int) -> bool:
         """Put what was begun; False: it was put before (KS4, KS5)."""
@@ -229,11 +231,16 @@ class SessionRecord:
         self.put(txn, number, request)
         return True
 
-    def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> None:
-        """Put what was not begun before, unless that has taken place already (KS5)."""
+    def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> bool:
+        """Put what was not begun before, unless that has taken place already (KS5).
+
+        False: the number is taken.
+        """
         self.fence(txn)
-        if self.read(txn, number) is None:
+        found = self.read(txn, number)
+        if found is None:
             self.put(txn, number, request)
+        return found is None or found.begun_us == request.begun_us
 
     def put(self, txn: Transaction, number: int, request: KeptRequest) -> None:
         """Put it, and note that (transaction 1 of 001). It was fenced, and was never put."""
