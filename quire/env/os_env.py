@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from .file_systems import file_system_of
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file, lock_names
 
@@ -75,6 +76,9 @@ class OsEnv:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def file_system(self, path: str) -> str:
+        return file_system_of(path)
 
     def modified_us(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1000
