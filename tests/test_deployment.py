@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,13 +18,16 @@ import pytest
 import quire
 from quire.cli.running import main
 from quire.engine import EmbeddedStore as Store
-from quire.env import OsEnv, file_systems, os_env
-from quire.env.file_systems import DOUBTFUL, NETWORK, file_system_of
-from quire.errors import FileSystemWarning, InvalidArgument
+from quire.env import OsEnv, os_env, os_mount
+from quire.env.file_systems import DOUBTFUL, NETWORK
+from quire.env.os_mount import file_system_of
+from quire.errors import FileSystemWarning, InvalidArgument, StoreCorrupt
+from quire.inspection.looking import look
 from quire.remote.wire.address import run_directory
 from quire.testing import SimEnv
 from tests.engine.mounted import small_disk
-from tests.kit.children import child
+from tests.kit.children import child, is_stopped
+from tests.kit.waiting import eventually
 from tests.source_tree import ROOT
 
 warned = pytest.mark.filterwarnings("error::quire.FileSystemWarning")
@@ -87,7 +92,7 @@ def test_the_option_is_a_switch() -> None:
 )
 def test_a_mount_is_read_as_the_kernel_writes_it(line: str, kind: str) -> None:
     """Of 9p the way to the server counts."""
-    assert file_systems._kind_of(line + "\n") == kind
+    assert os_mount._kind_of(line + "\n") == kind
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
@@ -195,7 +200,7 @@ def test_without_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(file_systems, "open", refuse, raising=False)
+    monkeypatch.setattr(os_mount, "open", refuse, raising=False)
     assert file_system_of("/") == ""
 
 
@@ -293,3 +298,78 @@ def test_other_users_are_told_that_it_is_not_theirs(
         assert "Error: [Errno" not in words
         for wrong in ("stop that process", "there is no store", "does not answer"):
             assert wrong not in words, (way, words)
+
+
+# Copies ------------------------------------------------------------------------------------------
+
+
+def put_and_read(store: quire.Store, numbers: Iterator[int]) -> None:
+    """Some work, with a checkpoint: files are made and removed."""
+    for _ in range(20):
+        with store.transaction() as txn:
+            for _ in range(5):
+                txn.put("q", b"%09d" % next(numbers) + bytes(3000))
+    store.admin.checkpoint()
+    while store.queue("q").messages > 50:
+        store.get_many("q", 50)
+
+
+@pytest.mark.parametrize(
+    "order", [("checkpoint", "journal", "data"), ("data", "journal", "checkpoint")]
+)
+def test_a_copy_of_several_moments_is_refused(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """File by file, while the owner works and makes checkpoints."""
+    path, copy = tmp_path / "s.quire", tmp_path / "copy"
+    sizes = {"segment_bytes": 256 << 10, "checkpoint_bytes": 64 << 10, "grow_bytes": 256 << 10}
+    numbers = itertools.count()
+    with quire.open(str(path), share=False, **sizes) as store:
+        store.create_queue("q", kind="work")
+        put_and_read(store, numbers)
+        for part in (*order, "ltds"):
+            shutil.copytree(path / part, copy / part)
+            put_and_read(store, numbers)
+    with pytest.raises(StoreCorrupt, match="the segment is missing"):
+        quire.open(str(copy), create=False)
+
+
+PUTS = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("q", kind="work")
+    for number in range(10**9):
+        store.put("q", b"%d" % number)
+        print(number, flush=True)
+"""
+
+
+def test_a_copy_of_a_stopped_owner_has_all_that_was_acknowledged(tmp_path: Path) -> None:
+    """Looks at the copy, and other processes, find the copy, whose address is the first one's."""
+    path, copy = tmp_path / "s.quire", tmp_path / "copy"
+    with child(PUTS, str(path)) as process:
+        for _ in range(50):
+            last = int(process.line())
+        os.kill(process.process.pid, signal.SIGSTOP)
+        eventually(lambda: is_stopped(process.process.pid))
+        subprocess.run(["cp", "-a", str(path), str(copy)], check=True)
+        os.kill(process.process.pid, signal.SIGCONT)
+        process.line()
+        assert json.loads((copy / "run" / "address").read_text())["url"].startswith(
+            f"quire+unix://{path}/"
+        )
+        waiting = look(str(copy), lambda store: store.queue("q").messages)
+        with quire.open(str(copy)) as store:
+            assert store.role == "owner"
+            assert [int(m.payload) for m in store.get_many("q", 10**6)] == list(range(waiting))
+    assert waiting > last
+
+
+def test_a_store_is_moved_as_it_is(tmp_path: Path) -> None:
+    """Nothing in it names its path."""
+    with quire.open(str(tmp_path / "here")) as store:
+        store.create_queue("q", kind="work")
+        store.put("q", b"one")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with quire.open(str(tmp_path / "there"), create=False) as store:
+        message = store.get("q")
+        assert message is not None
+        assert message.payload == b"one"

@@ -6,13 +6,11 @@ system answers for another machine: its locks may be those of one machine only, 
 while their holder goes on, and a sync may reach the server's memory. Of those between (programs,
 layers, folders of a host) it depends on what is behind them, which nobody here can see.
 
-The kernel tells what a directory lies on, as the mount it belongs to. Where it does not (no /proc,
-no Linux), nothing is known, and nothing is refused.
+Where the kernel does not tell what a directory lies on, nothing is refused.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Final
 
@@ -88,55 +86,3 @@ def _doubt(kind: str) -> str:
     if kind.startswith("fuse"):
         return "where a program decides whether locks and syncs hold"
     return "a folder of this machine's host, where locks and syncs may not hold"
-
-
-def file_system_of(path: str) -> str:
-    """The kind of file system that the path, or the nearest directory above it, lies on.
-
-    As mounts name it ("ext4", "nfs4", "fuse.sshfs"), and "9p over tcp" by how it is reached. Empty
-    where the kernel does not tell.
-    """
-    number = _mount_of(path)
-    if number is None:
-        return ""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                if line.startswith(f"{number} "):
-                    return _kind_of(line)
-    except OSError:
-        pass
-    return ""
-
-
-def _mount_of(path: str) -> str | None:
-    """The number of the mount, which no two that are there have."""
-    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        fd = os.open(path, flags)
-    except (FileNotFoundError, NotADirectoryError):
-        above = os.path.dirname(path)
-        return None if above == path else _mount_of(above)
-    except OSError:  # the opening says what it is
-        return None
-    try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as facts:
-            for line in facts:
-                name, _, value = line.partition(":")
-                if name == "mnt_id":
-                    return value.strip()
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-    return None
-
-
-def _kind_of(line: str) -> str:
-    """Of a line of mountinfo: ... - KIND SOURCE OPTIONS."""
-    kind, _, rest = line.rpartition(" - ")[2].partition(" ")
-    if kind == "9p":
-        options = rest.split()[-1].split(",")
-        way = next((o.removeprefix("trans=") for o in options if o.startswith("trans=")), "")
-        return f"9p over {way}" if way in ("tcp", "rdma") else "9p"
-    return kind

@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from .file_systems import file_system_of
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file, lock_names
+from .os_mount import file_system_of
 
 
 class OsEnv:
