@@ -217,7 +217,9 @@ def test_a_store_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.Mo
     schema = source_schema()
     ways: dict[str, Callable[[dict[str, str]], object]] = {
         "source": lambda given: QuireDataSource(given).reader(schema),
-        "stream": lambda given: QuireDataSource(given).streamReader(schema).initialOffset(),
+        "stream": lambda given: (
+            QuireDataSource({**given, "subscription": "s"}).streamReader(schema).initialOffset()
+        ),
         "sink": lambda given: QuireDataSource(given).writer(schema, overwrite=False),
         "stream sink": lambda given: QuireDataSource(given).streamWriter(schema, overwrite=False),
     }
@@ -229,7 +231,7 @@ def test_a_store_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.warns(quire.FileSystemWarning):
         store = quire.open(path, network_file_system=True)
     with store:
-        store.create_queue("q", kind="work")
+        store.create_queue("q", kind="topic")
         for way in ways.values():
             with pytest.raises(InvalidArgument, match="network file system"):
                 way({"path": path, "queue": "q"})
