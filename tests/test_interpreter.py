@@ -10,7 +10,8 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore as Store
-from quire.engine.pages.bounded_cache import GuardedCache, bounded_cache
+from quire.engine.pages.bounded_cache import BoundedCache, GuardedCache, bounded_cache
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import Space
 from quire.env.interpreter import has_gil, numbers_from
 
@@ -70,17 +71,19 @@ def test_opening_a_store_without_the_gil_warns() -> None:
 @pytest.mark.filterwarnings("ignore:this interpreter runs without the GIL:RuntimeWarning")
 def test_without_the_gil_every_commit_takes_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """No change leads by a look alone (C13), and R grows under the queue's lock (S4)."""
-    reserve, locked = Space.reserve, []
+    reserve = Space.reserve
+    queues: list[Queue] = []
+    locked: list[bool] = []
 
     def under_the_lock(space: Space) -> None:
-        (queue,) = (each for each in store._context.state.queues.values() if each.space is space)
-        locked.append(queue.lock.locked())
+        locked.append(queues[0].lock.locked())
         reserve(space)
 
     monkeypatch.setattr(Space, "reserve", under_the_lock)
     with quire.open(":memory:") as store:
         assert isinstance(store, Store)
         store.create_queue("jobs", kind="work")
+        queues.extend(store._context.state.queues.values())
         taken: list[int] = []
 
         def put_and_get() -> None:
@@ -97,14 +100,13 @@ def test_without_the_gil_every_commit_takes_the_locks(monkeypatch: pytest.Monkey
         assert locked == [True] * (THREADS * EACH)
         sequencer = store._context.sequencer
         assert sequencer._alone == 0 < sequencer.changes
-        (queue,) = store._context.state.queues.values()
-        assert (queue.space.reserving, queue.space.open_transactions) == (0, 0)
+        assert (queues[0].space.reserving, queues[0].space.open_transactions) == (0, 0)
 
 
 @pytest.mark.usefixtures("no_gil")
 def test_without_the_gil_caches_and_numbers_have_a_lock() -> None:
     """What they count is right whatever threads do at the same time."""
-    cache = bounded_cache(2000, len, 8)
+    cache: BoundedCache[int, bytes] = bounded_cache(2000, len, 8)
     assert isinstance(cache, GuardedCache)
     new_number = numbers_from(1)
     given: list[int] = []
