@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from quire.errors import ConnectionLost as ConnectionLost
     from quire.errors import Deadlock as Deadlock
     from quire.errors import DiskFull as DiskFull
+    from quire.errors import FileSystemWarning as FileSystemWarning
     from quire.errors import InputChanged as InputChanged
     from quire.errors import InvalidArgument as InvalidArgument
     from quire.errors import InvalidSelector as InvalidSelector
@@ -199,6 +200,7 @@ else:
             "ConnectionLost",
             "Deadlock",
             "DiskFull",
+            "FileSystemWarning",
             "InputChanged",
             "InvalidArgument",
             "InvalidSelector",

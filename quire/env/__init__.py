@@ -3,6 +3,7 @@
 What the system has in another form on Linux than elsewhere is behind `os_platform`.
 """
 
+from .file_systems import check_file_system
 from .os_env import OsEnv, after_fork
 from .os_platform import (
     ENDED,
@@ -26,6 +27,7 @@ __all__ = [
     "FileLock",
     "OsEnv",
     "after_fork",
+    "check_file_system",
     "short_path",
     "socket_events",
 ]

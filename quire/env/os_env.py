@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file
+from .os_mount import file_system_of
 from .os_names import HeldNames, lock_names
 from .os_platform import sync_directory
 
@@ -77,6 +78,9 @@ class OsEnv:
             sync_directory(fd)
         finally:
             os.close(fd)
+
+    def file_system(self, path: str) -> str:
+        return file_system_of(path)
 
     def modified_us(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1000

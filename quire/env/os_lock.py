@@ -225,6 +225,12 @@ def _write(fd: int, text: bytes) -> None:
 
 def _describe_holder(fd: int, path: str) -> str:
     process_id, _, owner = os.pread(fd, 4096, 0).decode(errors="replace").partition("\n")
+    user = os.fstat(fd).st_uid
+    if os.geteuid() not in (0, user):
+        return (
+            f"{path} is locked by a process of user {user}: permission denied, a store is its "
+            "user's alone; run this as that user"
+        )
     if not process_id:
         return f"{path} is locked by another process, which has not written its name yet; retry"
     return (

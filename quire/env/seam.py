@@ -175,6 +175,12 @@ class Env(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make the directory's entries durable (E4)."""
 
+    def file_system(self, path: str) -> str:
+        """The kind of file system that the path, or the nearest one above it, lies on: "ext4".
+
+        Empty where that is not known (`quire.env.file_systems`).
+        """
+
     def modified_us(self, path: str) -> int:
         """When the file was last changed, in microseconds since 1970."""
 

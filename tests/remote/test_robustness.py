@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server import served_client
+from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.kit.children import Child, child, join
 from tests.kit.limits import Limits
@@ -54,6 +56,26 @@ def test_idle_connections_are_cheap(store_path: str) -> None:
         assert memory(owner.process.pid) - before < IDLE * 32 << 10
         store.put("work", b"y")
         assert store.queue("work").messages == 2
+
+
+def test_a_begin_is_handed_over_to_nobody(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SV1: how a transaction is to be is a short request, as what a worker begins each time."""
+    threads: list[int] = []
+    begin = ServedClient._begin
+
+    def noted(client: ServedClient, *arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return begin(client, *arguments)
+
+    monkeypatch.setattr(ServedClient, "_begin", noted)
+    owner.create_queue("work", kind="work")
+    for name in (None, "a worker", None, "a worker"):
+        with joined.transaction(owner=name, durable=name is None) as txn:
+            assert txn.get("work") is None
+    assert len(threads) == 4
+    assert len(set(threads)) == 1
 
 
 def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits: Limits) -> None:
