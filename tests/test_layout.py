@@ -72,7 +72,7 @@ def imported_names(tree: ast.Module) -> set[str]:
 
 
 def is_re_export(node: ast.stmt) -> bool:
-    """An import, a dunder assignment, a docstring, or the hooks of a lazy import."""
+    """An import, a dunder assignment, a docstring, hooks of a lazy import, or a refusal."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
             return True
@@ -80,7 +80,7 @@ def is_re_export(node: ast.stmt) -> bool:
             return name.startswith("__")
         case ast.FunctionDef(name=name):
             return name in ("__getattr__", "__dir__")
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.If(body=[ast.Raise()], orelse=[]):
             return True
     return False
 
@@ -295,7 +295,7 @@ NO_LIMITS = {
     "_BLOCK_ENTRY_BYTES", "_NUMBER_BITS", "_FILE_SHIFT", "_OFFSET_MASK", "_MAGIC_COLUMN",
     "_LAST_NUMBER", "STORE_NUMBER", "UNKNOWN", "_FIRST_OFFSET", "NONE", "BY_RULE",
     "NO_SEQUENCE", "PAYLOAD_AT", "REFUSED", "_NOTHING", "_UNSENT", "_MESSAGE", "_TEXT", "_SPAN",
-    "_INT", "_PRESENT", "_FACTOR", "_ID",
+    "_INT", "_PRESENT", "_FACTOR", "_ID", "DIRECT_FLAGS", "READ", "WRITE", "ENDED", "HANG_UP",
 }  # fmt: skip
 
 

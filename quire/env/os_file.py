@@ -29,7 +29,6 @@ from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 from .os_platform import DIRECT_FLAGS, forget_pages, punch_hole, read_into, reserve, sync_data
 
 DIRECT_ALIGNMENT = 4096
-_FILL_BYTES = 4096  # the least that a file system has, or has not
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -272,7 +271,7 @@ class OsFile:
             chunk = self.read(offset, min(ZERO_CHUNK_BYTES, end - offset))
             if not chunk:
                 return
-            step = _FILL_BYTES if chunk.strip(b"\0") else len(chunk)
+            step = DIRECT_ALIGNMENT if chunk.strip(b"\0") else len(chunk)
             for start in range(0, len(chunk), step):
                 part = chunk[start : start + step]
                 if not part.strip(b"\0"):

@@ -36,7 +36,6 @@ UNIX_SOCKETS_REFUSE: Final[bool] = False
 BYTES_OF_OPEN_FILES: Final[bool] = False
 
 _HUNG_UP: Final[int] = select.POLLHUP | select.POLLERR | select.POLLNVAL
-_LOOK_SECONDS: Final = 1.0  # between two looks for the end of who has sent what nobody reads yet
 _SHORT_PLACES: Final = ("/tmp", "/var/tmp")
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 _NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS)
@@ -192,10 +191,10 @@ class PolledSockets:
             for fd, mask in self._masks.items():
                 if mask:
                     poll.register(fd, mask)
-            # Where something is to be read, macOS looks for the end as a poll begins.
+            # Where something is to be read, macOS looks for the end as a poll begins: each second.
             looks = select.POLLHUP in self._masks.values()
             self._polling = True
-        return poll.poll(_LOOK_SECONDS * 1000 if looks else None)
+        return poll.poll(1000 if looks else None)
 
     def _want(self, fd: int, events: int) -> None:
         self._wanted[fd] = events
