@@ -86,24 +86,30 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
         try:
             return election.own(create=create)
         except StoreLocked as error:
-            if str(error) != str(locked):  # another process than before: it has just begun
+            begun = str(error) != str(locked)  # another process than before
+            if begun:
                 deadline = machine.monotonic() + JOIN_SECONDS
             locked = error
         joined = election.join()
         if joined is not None:
             return ElectedStore(election, joined)
+        private = election.forbidden() if begun else None
+        if private is not None:
+            raise StoreLocked(another_users(election.path, private)) from None
         if machine.monotonic() > deadline:
-            private = election.forbidden()
-            if private is not None:
-                raise StoreLocked(
-                    f"{locked} (permission denied: this process may not use {private}; a store is "
-                    "its user's alone, so run this as that user)"
-                ) from None
             raise StoreLocked(
                 f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
                 "begin or end)"
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
+
+
+def another_users(path: str, private: str) -> str:
+    """Why the owner of a store cannot be asked: `private`, which belongs to somebody else."""
+    return (
+        f"{path} is open in a process of another user (permission denied: this process may not use "
+        f"{private}); a store is its user's alone, so run this as that user"
+    )
 
 
 def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
@@ -217,11 +223,14 @@ def _tell_status(store: Store, say: Callable[[str], None]) -> None:
         say(f"no checkpoint: {type(error).__name__}: {error}")
 
 
-def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
+def open_or_serve(
+    path: str, linger: float = 30.0, *, create: bool = True, network_file_system: bool = False
+) -> RemoteStore:
     """Join the owner of the store at `path`; where there is none, start a process that owns it.
 
     That process ends once no client has been connected for `linger` seconds, or when the store has
-    failed: the next call starts another one. Raises StoreNotFound
+    failed: the next call starts another one. `network_file_system`: it may own a store on one,
+    where any other process would be refused. Raises StoreNotFound
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """
@@ -254,7 +263,8 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
             said = "" if started is None else started.last_words()
             raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {said}")
         if started is None or (not started.is_running and now >= retry_at):
-            started = OwnerProcess(env, path, linger, create=create)
+            allowed = ("--network-file-system",) if network_file_system else ()
+            started = OwnerProcess(env, path, linger, create=create, further=allowed)
             retry_at = now + 1.0
         env.sleep(JOIN_POLL_SECONDS)
 
