@@ -16,7 +16,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import call, look_around, made, nested, waiting
 from quire.engine.queues.queue import Queue
-from quire.env import Env, OsEnv, after_fork
+from quire.env import Env, OsEnv, after_fork, check_file_system
+from quire.env.interpreter import warn_without_gil
 from quire.env.memory_env import IN_MEMORY, MemoryEnv
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
 from quire.interface.store import Store
@@ -50,6 +51,8 @@ def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
     What an interrupt leaves is let go of; it ends the recovery at once.
     """
     look_around()
+    warn_without_gil()
+    check_file_system(env, layout.path, network=asked.options.network_file_system)
     with errors_of_path(layout):
         prepare_directory(env, layout, asked.create)
         lock = env.lock(layout.lock, asked.owner or "a process using quire.open")
