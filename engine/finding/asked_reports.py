@@ -44,7 +44,7 @@ REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
 _DELIVERY = DELIVERY.encode()
 
 
-class Report(NamedTuple):
+class AskedReport(NamedTuple):
     """One that is to be put; its payload is empty."""
 
     to: str
@@ -58,7 +58,7 @@ def report_on(
     correlation_id: str | None,
     attributes: Mapping[str, str],
     reason: str | None = None,
-) -> Report:
+) -> AskedReport:
     """On a message with these, of the queue. Raises InvalidArgument where its time is none."""
     by = attributes.get(REPLY_BY)
     fields = Fields(
@@ -66,10 +66,10 @@ def report_on(
         expires_at=None if by is None else int(by),
         attributes={**report_attributes(event, reason), QUEUE: queue},
     )
-    return Report(reply_to, fields)
+    return AskedReport(reply_to, fields)
 
 
-def arrival_of(queue: str, fields: Fields) -> list[Report]:
+def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
     """Of one message, if it asks for that."""
     to, attributes = fields.reply_to, fields.attributes
     if to is None or not asks_report(attributes, ARRIVAL):
@@ -77,9 +77,9 @@ def arrival_of(queue: str, fields: Fields) -> list[Report]:
     return [report_on(ARRIVAL, queue, to, fields.correlation_id, attributes)]
 
 
-def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[Report]:
+def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[AskedReport]:
     """Of those with these headers that ask for it."""
-    found: list[Report] = []
+    found: list[AskedReport] = []
     for headers in parts:
         attributes = headers.attributes
         if attributes is not None and Column.REPLY_TO in headers.strings:
@@ -112,9 +112,9 @@ class Additions:
         self.may_report = False  # some of what was got may ask for a report of its delivery
         self._told: set[tuple[Subscription, int]] = set()
 
-    def reports(self, delivery: Delivery, got: Got) -> list[Report]:
+    def reports(self, delivery: Delivery, got: Got) -> list[AskedReport]:
         """Those on deliveries; each message's once, however often this is called (AR4)."""
-        found: list[Report] = []
+        found: list[AskedReport] = []
         for _, _, start, end, queue, subscription, _, _ in got.taken:
             with suppress(StoreCorrupt):  # nobody knows who had asked for one
                 for first, part in delivery.parts(queue, start, end):
@@ -127,7 +127,7 @@ class Additions:
         return found
 
 
-def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, Report]]:
+def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, AskedReport]]:
     """Of those that ask for it; each with its row in the block."""
     block = part.block
     if block.columns & REPORTING == REPORTING:
@@ -145,7 +145,9 @@ def _asking(headers: Headers, start: int, stop: int, event: str) -> list[int]:
     return [row for row in rows if reply_to.get(row) is not None]
 
 
-def _report_in(event: str, queue: str, headers: Headers, row: int, own_id: str | None) -> Report:
+def _report_in(
+    event: str, queue: str, headers: Headers, row: int, own_id: str | None
+) -> AskedReport:
     strings, attributes = headers.strings, headers.attributes
     assert attributes is not None
     correlation_ids = strings.get(Column.CORRELATION_ID)

@@ -313,7 +313,7 @@ class State:
     def _last_start_before(self, opening: int) -> int:
         """When an owner before may have started something, by the clock that nobody sets (PK2)."""
         now_us = clock_us(self._env)
-        told = self.durable.catalog[STORE].get(LAST_START_NUMBER)
+        told = self.durable.catalog.get(STORE, {}).get(LAST_START_NUMBER)
         if told is None or told.body["opening"] != opening - 1:
             return now_us  # the one right before was killed, or told nothing
         return now_us - max(0, self._env.now_us() - int(told.body["last_start_us"]))

@@ -31,7 +31,7 @@ from quire.block import EncodedBlock
 from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
 from quire.engine.commits.written_messages import Written, add_block, move_to_files, written_to
-from quire.engine.finding.asked_reports import Report, arrival_of, arrivals_in
+from quire.engine.finding.asked_reports import AskedReport, arrival_of, arrivals_in
 from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -97,7 +97,7 @@ class Puts:
                 raise
             self._buffer = buffer
             self.is_light = False
-            self._owed: list[Report] = []  # which the commit is to put, too
+            self._owed: list[AskedReport] = []  # which the commit is to put, too
         return buffer
 
     # Putting
@@ -323,7 +323,7 @@ class Puts:
         count: int,
         add: Callable[[Written], None],
         largest: Callable[[], int],
-        asked: Sequence[Report] = (),
+        asked: Sequence[AskedReport] = (),
         *,
         is_row: bool = False,
     ) -> MessageIds:
@@ -338,12 +338,12 @@ class Puts:
         self._owed += asked
         return MessageIds(written, index, count)
 
-    def _asked(self, queue: Queue, parts: list[Headers], *, is_moved: bool) -> list[Report]:
+    def _asked(self, queue: Queue, parts: list[Headers], *, is_moved: bool) -> list[AskedReport]:
         """Those of arrivals that are asked for. Raises as `check_headers`."""
         check_headers(queue.config, parts, is_moved=is_moved)
         return [] if is_moved else arrivals_in(queue.name, parts)
 
-    def owe(self, reports: Sequence[Report]) -> None:
+    def owe(self, reports: Sequence[AskedReport]) -> None:
         """The commit is to put these, too."""
         self.fill()
         self._owed += reports

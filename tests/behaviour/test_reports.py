@@ -50,7 +50,7 @@ def test_who_asks_is_told_of_the_arrival_and_of_the_delivery(store: AnyStore) ->
 def test_a_report_on_a_delivery_names_the_message_that_has_no_correlation_id(
     store: AnyStore,
 ) -> None:
-    """By its id, in digits; at the arrival nobody knows that yet."""
+    """By its id, in digits; at the arrival nobody knows that yet (AR3)."""
     message_id = store.put("q", b"x", **ASKED)
     assert store.get("q") is not None
     assert told(store) == [("arrival", None), ("delivery", str(message_id))]
@@ -151,7 +151,7 @@ def test_each_subscription_delivers(store: AnyStore) -> None:
 
 
 def test_what_is_moved_or_removed_is_not_delivered_by_that(store: AnyStore) -> None:
-    """Nor does it arrive a second time; who gets it at last is."""
+    """Nor does it arrive a second time; who gets it at last is (AR4)."""
     store.create_queue("other")
     for number in ("1", "2"):
         store.put("other", b"x", correlation_id=number, **ASKED)
