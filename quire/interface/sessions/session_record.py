@@ -37,6 +37,7 @@ from quire.messages.message_types import (
     REPORTS,
     REQUEST,
     TYPE,
+    check_ends_only,
     reports_asked,
 )
 from quire.moments import check_moment
@@ -120,6 +121,7 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     Fields(**with_moments(found, _ENV.now_us))  # else no submit could put it
     if "attributes" in found:
         found["attributes"] = dict(found["attributes"])
+        check_ends_only(found["attributes"])
     return found
 
 
