@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -181,6 +180,11 @@ def failing(request: Any, txn: Any) -> bytes:
     raise RequestFailed("no such fruit")
 
 
+def fine(request: Any, txn: Any) -> bytes:
+    """A function that does what it is asked."""
+    return b"done"
+
+
 def test_nobody_else_gets_a_request_that_has_failed_for_good(store: AnyStore) -> None:
     """Not in the moment between its roll-back and its reply, either: it is executed once."""
     store.create_queue("asked")
@@ -215,22 +219,9 @@ def test_a_request_whose_reply_queue_is_gone_is_done_with(
 ) -> None:
     """Nobody waits for the reply: else it would be executed for ever."""
     store.create_queue("asked")
-    for function in (answered, failing):
+    for function in (fine, failing):
         store.put("asked", b"x", reply_to="log", correlation_id="1")
         with store.transaction() as txn:
-            handle = answer_by(store, "asked", partial(unlogged, function))
-            handle(txn.get("asked", SECONDS), txn)
+            answer_by(store, "asked", function)(txn.get("asked", SECONDS), txn)
         assert store.queue("asked").messages == 0
     assert "is not answered: there is no queue 'log'" in caplog.text
-
-
-def unlogged(function: Callable[[Any, Any], Any], request: Any, _: Any) -> Any:
-    """What the function says, which puts nothing in its transaction."""
-    return function(request, Log())
-
-
-class Log:
-    """A transaction that puts nothing."""
-
-    def put(self, *_: Any) -> None:
-        """Nothing."""
