@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -320,7 +321,11 @@ def put_and_read(store: quire.Store, numbers: Iterator[int]) -> None:
 def test_a_copy_of_several_moments_is_refused(tmp_path: Path, order: tuple[str, ...]) -> None:
     """File by file, while the owner works and makes checkpoints."""
     path, copy = tmp_path / "s.quire", tmp_path / "copy"
-    sizes = {"segment_bytes": 256 << 10, "checkpoint_bytes": 64 << 10, "grow_bytes": 256 << 10}
+    sizes: dict[str, Any] = {
+        "segment_bytes": 256 << 10,
+        "checkpoint_bytes": 64 << 10,
+        "grow_bytes": 256 << 10,
+    }
     numbers = itertools.count()
     with quire.open(str(path), share=False, **sizes) as store:
         store.create_queue("q", kind="work")
@@ -346,8 +351,7 @@ def test_a_copy_of_a_stopped_owner_has_all_that_was_acknowledged(tmp_path: Path)
     """Looks at the copy, and other processes, find the copy, whose address is the first one's."""
     path, copy = tmp_path / "s.quire", tmp_path / "copy"
     with child(PUTS, str(path)) as process:
-        for _ in range(50):
-            last = int(process.line())
+        last = max(int(process.line()) for _ in range(50))
         os.kill(process.process.pid, signal.SIGSTOP)
         eventually(lambda: is_stopped(process.process.pid))
         subprocess.run(["cp", "-a", str(path), str(copy)], check=True)
