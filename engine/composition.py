@@ -24,6 +24,7 @@ from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.retention import Retention
 from quire.engine.upkeep.schedules import Schedules
 from quire.engine.upkeep.temporary import Temporary
+from quire.env.interpreter import has_gil
 from quire.writebuffer import WriteBuffers
 
 from .checkpoints.store_files import Opened
@@ -55,7 +56,9 @@ def compose(opened: Opened) -> Parts:
     """
     env, options, journal, state = opened.env, opened.options, opened.journal, opened.state
     places, layout = opened.places, opened.layout
-    sequencer = Sequencer(journal, opened.recovered.number, lambda: checkpointer.run())
+    sequencer = Sequencer(
+        journal, opened.recovered.number, lambda: checkpointer.run(), has_gil=has_gil()
+    )
     adoptions = Adoptions(env, layout.ltds, opened.store_id, places)
     committer = Committer(
         state, opened.reader, places, journal, sequencer, adoptions,

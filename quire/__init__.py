@@ -33,9 +33,16 @@ Classes whose names end in Info, and Lease, Notice, Piece, QueueRecord and Repor
 that the methods of a store give. Loggers stand below `quire`.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"  # of the release
+
+if _sys.platform in ("win32", "cygwin"):
+    raise ImportError(
+        "Quire runs on Linux and macOS, and not on Windows, whose locks and renames of files are "
+        "others: run your program in the Windows Subsystem for Linux (WSL 2)"
+    )
 
 if TYPE_CHECKING:
     from quire import codecs as codecs

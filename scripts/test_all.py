@@ -49,7 +49,8 @@ ROOM_BYTES = 6 << 30  # the stores of a test that needs most, times the parts, a
 
 def commands(seed: str, memory: str | None) -> dict[str, list[str]]:
     """What each part runs; `memory`: a directory there."""
-    found = {"the checks": ["make", "--no-print-directory", "check"]}
+    newest = [sys.executable, "scripts/test_newest.py", "--seed", seed]
+    found = {"the checks": ["make", "--no-print-directory", "check"], "the newest Python": newest}
     for name, arguments in PARTS.items():
         found[name] = [sys.executable, *PYTEST, *arguments, "--seed", seed]
         if memory is not None and name not in ON_DISK:

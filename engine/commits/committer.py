@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
@@ -63,6 +63,7 @@ from quire.engine.state.sections.moves import MovesSection
 from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import PendingSection, Section
 from quire.engine.state.sections.values import ValuesSection
+from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -73,6 +74,8 @@ from .sequencer import Sequencer
 from .transaction_change import TransactionChange
 from .written_messages import Written, lone_block
 
+# More than a queue may hold.
+_NEVER_PLENTY: Final = 1 << 63
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
 
@@ -102,9 +105,11 @@ class Committer:
     _after_commit: Callable[[], None]  # there may be something to do; it must not raise
     due_lsn: int = 0  # that need not be called before the journal ends there
     _locks_queues: bool = field(init=False)
+    _plenty_bytes: int = field(init=False)  # for each commit record: then R needs no lock (S4)
 
     def __post_init__(self) -> None:
         self._locks_queues = self._state.strategy.locks_queues
+        self._plenty_bytes = COMMIT_BYTES if has_gil() else _NEVER_PLENTY
 
     @property
     def failed(self) -> bool:
@@ -425,7 +430,7 @@ class Committer:
             queue = part.queue
             space = queue.space
             reserving = space.reserving + 1
-            plenty = COMMIT_BYTES * (space.open_transactions + reserving)
+            plenty = self._plenty_bytes * (space.open_transactions + reserving)
             if not queue.dropped and space.capacity - space.used >= plenty:
                 space.reserving = reserving  # in one step with the look (S4 of `reservation`)
                 reserved += (queue,)

@@ -28,7 +28,7 @@
 - C13: who leads is decided without a lock. CPython switches threads, and runs signal handlers, only
   within calls and at the ends of loops: so a statement without either is one step. A lone change
   takes the lead if nobody has it, and lets go of it if nobody is in line. Who has got in line then
-  looks whether anybody leads.
+  looks whether anybody leads. Without the GIL every change gets in line, under the lock.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Change(Protocol):
 
 
 # What refuses a change because another one has done it.
+_NO_THREAD: Final = 0
 _THERE_ALREADY: Final = (AlreadyCommitted, TransactionNotFound, XidExists)
 
 
@@ -121,9 +122,14 @@ class Sequencer:
     """See the module. Thread-safe."""
 
     def __init__(
-        self, journal: Journal, number: int = 0, relieve: Callable[[], None] = lambda: None
+        self,
+        journal: Journal,
+        number: int = 0,
+        relieve: Callable[[], None] = lambda: None,
+        has_gil: bool = True,
     ) -> None:
-        """`number`: how many records the store had before (see `number`); `relieve`: see C11."""
+        """`number`: how many records the store had before (see `number`); `relieve`: see C11;
+        `has_gil`: see C13."""
         self._journal = journal
         self._number = number
         self._write = journal.write_group
@@ -133,6 +139,8 @@ class Sequencer:
         self._queue: deque[_Turn] = deque()
         self._failure = ""  # in words: the error itself would hold all that it has passed
         self._gathering: dict[int, _Gathering] = {}  # by thread
+        if not has_gil:  # as if somebody always gathered: so no change goes alone
+            self._gathering[_NO_THREAD] = _Gathering(iter(()))
         self._alone = 0  # changes that were their group
         self._groups = self._grouped = 0  # the others
         self._relieve = relieve

@@ -17,7 +17,7 @@ from quire.engine.records.commit_record import PAYLOAD_AT
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES
 from quire.ltds import LtdsReader
 
-from .bounded_cache import BoundedCache
+from .bounded_cache import BoundedCache, bounded_cache
 
 # What an entry takes besides its bytes, measured (see `tests/engine/test_caches.py`).
 _FRESH_ENTRY_BYTES: Final = 192
@@ -32,11 +32,11 @@ class BlockCache:
     def __init__(self) -> None:
         # Just committed inside the journal, by address there: a block, or, at `PAYLOAD_AT` more,
         # the payload of its only message.
-        self.fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
+        self.fresh: BoundedCache[int, bytes | bytearray] = bounded_cache(
             INLINE_CACHE_BYTES, len, _FRESH_ENTRY_BYTES
         )
         # Verified, with the number of the block's first message in its file.
-        self.blocks: BoundedCache[BlockKey, tuple[Block, int]] = BoundedCache(
+        self.blocks: BoundedCache[BlockKey, tuple[Block, int]] = bounded_cache(
             BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
         )
         self.files: OrderedDict[int, LtdsReader] = OrderedDict()

@@ -5,13 +5,17 @@
 - An empty cache holds no memory of a larger time.
 - BC3: no lock is taken. CPython switches threads only within calls of Python functions and at the
   ends of calls and loops: a call of the dict, and a sum without a call in it, are one step each.
+  Where there is no GIL a `GuardedCache` has a lock.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from quire.env.interpreter import has_gil
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -81,3 +85,33 @@ class BoundedCache(Generic[Key, Value]):
                 return
             size = self._size_of(oldest) + self._entry_bytes
             self.size_bytes -= size
+
+
+class GuardedCache(BoundedCache[Key, Value]):
+    """The same, for threads that run at the same time. `get` is one step of the dict anyhow."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, limit_bytes: int, size_of: Callable[[Value], int], entry_bytes: int) -> None:
+        super().__init__(limit_bytes, size_of, entry_bytes)
+        self._lock = threading.Lock()
+
+    def add(self, key: Key, value: Value) -> None:
+        with self._lock:
+            super().add(key, value)
+
+    def forget(self, key: Key) -> bool:
+        with self._lock:
+            return super().forget(key)
+
+    def list_keys(self) -> list[Key]:
+        with self._lock:
+            return super().list_keys()
+
+
+def bounded_cache(
+    limit_bytes: int, size_of: Callable[[Value], int], entry_bytes: int
+) -> BoundedCache[Key, Value]:
+    """One that is right with this interpreter's threads (GI1 of `interpreter`)."""
+    made = BoundedCache[Key, Value] if has_gil() else GuardedCache[Key, Value]
+    return made(limit_bytes, size_of, entry_bytes)

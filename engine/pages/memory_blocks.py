@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part, new_part
+from quire.env.interpreter import numbers_from
 from quire.errors import PositionLost
 
 
@@ -21,7 +21,7 @@ class MemoryBlocks:
 
     def __init__(self) -> None:
         self._blocks: dict[int, bytes | bytearray] = {}
-        self._new_address = itertools.count(1).__next__
+        self._new_address = numbers_from(1)
 
     def __len__(self) -> int:
         return len(self._blocks)

@@ -18,7 +18,7 @@ from quire.engine.records.packed_records import PackedRecords
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import RECORD_CACHE_BYTES
 
-from .bounded_cache import BoundedCache
+from .bounded_cache import BoundedCache, bounded_cache
 from .data_files import DataFiles
 
 # What a page in the cache takes besides its records, measured (see `tests/engine/test_caches.py`).
@@ -33,7 +33,7 @@ class RecordPages:
 
     def __init__(self, data: DataFiles) -> None:
         self._data = data
-        self._cache: BoundedCache[int, PackedRecords] = BoundedCache(
+        self._cache: BoundedCache[int, PackedRecords] = bounded_cache(
             RECORD_CACHE_BYTES, _cached_bytes, _ENTRY_BYTES
         )
         self.retired: list[int] = []

@@ -15,7 +15,8 @@ default:
 - S4: but where there is plenty for all commit records, a commit raises R without the lock, in one
   step with its look: a statement without a call, and what follows it, is never interrupted by
   another thread (see C13 of `sequencer`). So who has the lock, and asks its strategy about R, looks
-  again whether R is the same, as the last thing before it takes the space.
+  again whether R is the same, as the last thing before it takes the space. Without the GIL every
+  commit takes the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
-from .obeyed import not_obeyed
+from .obeyed import looked_at
 
 Refused = tuple[str, int, int]
 """By which rule, bytes, messages."""
@@ -43,7 +44,7 @@ class Space:
 
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
-        "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "passes",
+        "looked_at", "max_messages", "most_bytes", "name", "open_transactions", "passes",
         "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
         "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
@@ -76,7 +77,7 @@ class Space:
         self.has_remedy = properties.has_remedy  # where there is no room, something may be done
         self.stopped = stopped
         self.most_bytes = properties.max_message_bytes  # of a message
-        self.not_obeyed = not_obeyed(properties)  # what no put may ask for its message
+        self.looked_at = looked_at(properties)  # what puts may ask for their messages, or not
         self.is_typed = properties.schema is not None  # its messages are rows
         self.is_guarded = (  # a put has more to pass than the capacity
             self.max_messages is not None

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Final, Protocol
 from weakref import ref
 
 from quire.engine.queues.subscription import Subscription
+from quire.env.interpreter import numbers_from
 from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
 from quire.reports.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
@@ -72,7 +72,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.open: dict[int, ref[OpenTransaction]] = {}
-        self.new_id = itertools.count(1).__next__
+        self.new_id = numbers_from(1)
         self.dropped: deque[OpenTransaction] = deque()
 
     def __iter__(self) -> Iterator[OpenTransaction]:

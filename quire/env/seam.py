@@ -34,7 +34,10 @@ E8. A lock has one holder over all processes and threads, and ends with its proc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from socket import socket
 
 
 class File(Protocol):
@@ -111,6 +114,28 @@ class FileLock(Protocol):
 
     def release(self) -> None:
         """Give the lock up; twice is once. May be called from a finaliser."""
+
+
+class SocketEvents(Protocol):
+    """What happens at many sockets; one thread polls, any may make other calls meanwhile.
+
+    Events are the flags READ, WRITE, ENDED and HANG_UP of `quire.env`.
+    """
+
+    def register(self, channel: socket | int, events: int, /) -> None:
+        """Tell of these events of a socket, or of another file, from now on."""
+
+    def modify(self, fd: int, events: int, /) -> None:
+        """Tell of these events, in place of those before."""
+
+    def unregister(self, fd: int, /) -> None:
+        """Tell of nothing any more."""
+
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
+        """Wait for events, at most so many of them; `timeout` is -1: without an end."""
+
+    def close(self) -> None:
+        """Give back its files. A forked child may call it too."""
 
 
 class Env(Protocol):

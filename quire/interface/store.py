@@ -10,6 +10,7 @@ from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import change, look
 from quire.definitions.properties import QueueChanges, QueueOptions
+from quire.libraries import pa  # noqa: F401 - Python 3.14 looks here for what `Payloads` names
 from quire.messages.message import Message
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions, StorePutOptions

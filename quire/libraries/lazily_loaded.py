@@ -2,6 +2,9 @@
 
 Each is a plain module that is filled then, so that every further question costs what it costs
 elsewhere. Threads that ask at the same time wait for one import.
+
+- LD1: no field of a dataclass has a type of theirs: to see whether it is a ClassVar, Python 3.15
+  looks up what its annotation begins with, which would load the library with the class.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Compared:
     column: str
     sign: str
     value: Any  # a number, a text, a bool, or of a date or time what is told by `plain`
-    scalar: pa.Scalar | None = None  # of the column's type, once that is known
+    scalar: Any = None  # pa.Scalar of the column's type, once that is known (LD1)
 
     def mask(self, columns: ColumnOf) -> pa.Array:
         """For each row whether it is true."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from quire.libraries import np, pa, pc
 from quire.messages.message import Message
@@ -95,7 +95,7 @@ class OfRow:
     """A condition on one column of a typed queue: see `quire.rows.row_filter`."""
 
     condition: RowCondition
-    type: pa.DataType  # of the column
+    type: Any  # pa.DataType of the column (see LD1 of `lazily_loaded`)
 
     def of(self, message: Message) -> bool | None:
         rows = message.row  # type: ignore[attr-defined]

@@ -145,7 +145,7 @@ class RowColumn:
 
     name: str
     kind: ValueKind
-    type: pa.DataType
+    type: Any  # pa.DataType (see LD1 of `lazily_loaded`)
 
     def of(self, message: Message) -> Any:
         """As Python has it; a decimal as a double."""

@@ -6,7 +6,6 @@ which waits for a message holds up no other.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import warnings
@@ -28,6 +27,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import OwnLock, begin_short, call, end, inside
 from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT, priority_of_puts
+from quire.env.interpreter import numbers_from
 from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.interface.awaited import Awaited
 from quire.interface.starts import Start
@@ -80,7 +80,7 @@ class RemoteStore(MadeStore):
         self._store_id: Final = self.connection.store_id
         self.owner_process_id: Final = self.connection.owner_process_id
         self._awaiting = Awaiting(self.connection)
-        self._numbers = itertools.count(1)
+        self._new_number = numbers_from(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
         self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
@@ -188,7 +188,7 @@ class RemoteStore(MadeStore):
         if timeout is not None or large is not False or owner is not None or durable is not True:
             timeout = check_transaction(timeout, large, owner, durable)
         return RemoteTransaction(
-            self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
+            self, self._new_number(), timeout=timeout, large=large, owner=owner, durable=durable
         )
 
     @call

@@ -36,7 +36,8 @@ class OwnerProcess:
     ) -> None:
         path = os.path.abspath(path)
         self._log = os.path.join(make_run_directory(env, path), LOG_NAME)
-        command = [sys.executable, "-m", "quire", "serve", path, "--linger", str(linger), *further]
+        command = [sys.executable, "-m", "quire", "serve", path, "--no-wait"]
+        command += ["--linger", str(linger), *further]
         if not create:
             command.append("--no-create")
         self._process = subprocess.Popen(

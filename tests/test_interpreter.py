@@ -1,0 +1,123 @@
+"""What rests on the GIL takes locks where there is none, and opening a store says so there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import quire
+from quire.engine import EmbeddedStore as Store
+from quire.engine.pages.bounded_cache import BoundedCache, GuardedCache, bounded_cache
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.reservation import Space
+from quire.env.interpreter import has_gil, numbers_from
+
+THREADS = 4
+EACH = 60 if has_gil() else 2000  # of what each thread does
+
+
+@pytest.fixture
+def no_gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter says that it has none, as a free-threaded one does."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+
+
+def each_thread(action: Callable[[], None]) -> None:
+    """All do it at once; what one raises is raised."""
+    errors: list[BaseException] = []
+    together = threading.Barrier(THREADS)
+
+    def do() -> None:
+        together.wait()
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=do) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_an_interpreter_that_does_not_know_the_question_has_a_gil(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python before 3.13; a newer one answers for itself."""
+    monkeypatch.delattr(sys, "_is_gil_enabled", raising=False)
+    assert has_gil()
+    for answer in (True, False):
+        monkeypatch.setattr(sys, "_is_gil_enabled", lambda told=answer: told, raising=False)
+        assert has_gil() is answer
+
+
+@pytest.mark.usefixtures("no_gil")
+def test_opening_a_store_without_the_gil_warns() -> None:
+    """It names the reason, the page that lists what rests on the GIL, and the way around."""
+    with (
+        pytest.warns(RuntimeWarning, match=r"without the GIL.*docs/locks\.md.*PYTHON_GIL=1"),
+        quire.open(":memory:"),
+    ):
+        pass
+
+
+@pytest.mark.usefixtures("no_gil")
+@pytest.mark.filterwarnings("ignore:this interpreter runs without the GIL:RuntimeWarning")
+def test_without_the_gil_every_commit_takes_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No change leads by a look alone (C13), and R grows under the queue's lock (S4)."""
+    reserve = Space.reserve
+    queues: list[Queue] = []
+    locked: list[bool] = []
+
+    def under_the_lock(space: Space) -> None:
+        locked.append(queues[0].lock.locked())
+        reserve(space)
+
+    monkeypatch.setattr(Space, "reserve", under_the_lock)
+    with quire.open(":memory:") as store:
+        assert isinstance(store, Store)
+        store.create_queue("jobs", kind="work")
+        queues.extend(store._context.state.queues.values())
+        taken: list[int] = []
+
+        def put_and_get() -> None:
+            for number in range(EACH):
+                with store.transaction() as txn:
+                    txn.put("jobs", b"%d" % number)
+                    txn.put("jobs", b"%d" % number)
+                message = store.get("jobs")
+                assert message is not None
+                taken.append(message.id)
+
+        each_thread(put_and_get)
+        assert len(set(taken)) == store.queue("jobs").messages == THREADS * EACH
+        assert locked == [True] * (THREADS * EACH)
+        sequencer = store._context.sequencer
+        assert sequencer._alone == 0 < sequencer.changes
+        assert (queues[0].space.reserving, queues[0].space.open_transactions) == (0, 0)
+
+
+@pytest.mark.usefixtures("no_gil")
+def test_without_the_gil_caches_and_numbers_have_a_lock() -> None:
+    """What they count is right whatever threads do at the same time."""
+    cache: BoundedCache[int, bytes] = bounded_cache(2000, len, 8)
+    assert isinstance(cache, GuardedCache)
+    new_number = numbers_from(1)
+    given: list[int] = []
+
+    def come_and_go() -> None:
+        for step in range(EACH):
+            given.append(new_number())
+            cache.add(step % 40, bytes(step % 40 + 2))
+            cache.forget(step * 3 % 40)
+
+    each_thread(come_and_go)
+    assert sorted(given) == list(range(1, THREADS * EACH + 1))
+    kept = cache.list_keys()
+    assert cache.size_bytes == sum(kept) + 10 * len(kept) <= 2000
