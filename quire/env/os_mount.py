@@ -38,7 +38,7 @@ def _mount_of(path: str) -> str | None:
     except (OSError, ValueError):  # the opening says what it is
         return None
     try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as facts:
+        with open(f"/proc/self/fdinfo/{fd}", encoding="utf-8") as facts:
             for line in facts:
                 name, _, value = line.partition(":")
                 if name == "mnt_id":
