@@ -30,7 +30,7 @@ from tests.kit.limits import Limits, limited
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
-SLICE = 6
+SLICE = 10
 PROMISES = range(1, 15)
 
 SEED = pytest.StashKey[int]()

@@ -123,11 +123,10 @@ def check_moved(env: SimEnv, noted: Noted) -> None:
 
 @pytest.mark.crash
 @pytest.mark.promise(2, 8)
-def test_promise_2_8_power_failure_at_every_call(seed: int, rounds: int) -> None:
+def test_promise_2_8_power_failure_at_every_call(seed: int, spread: int) -> None:
     """Whatever call of either store the power fails in, no message is lost or doubled."""
-    every = 3 if rounds <= 25 else 1
     cases = enumerate_crashes(
-        move_all, check_moved, Noted, seed=seed, rounds=1, every=every, resume=open_again
+        move_all, check_moved, Noted, seed=seed, rounds=1, every=(spread + 1) // 2, resume=open_again
     )
     assert cases > 100
 
