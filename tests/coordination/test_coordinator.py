@@ -126,7 +126,13 @@ def check_moved(env: SimEnv, noted: Noted) -> None:
 def test_promise_2_8_power_failure_at_every_call(seed: int, spread: int) -> None:
     """Whatever call of either store the power fails in, no message is lost or doubled."""
     cases = enumerate_crashes(
-        move_all, check_moved, Noted, seed=seed, rounds=1, every=(spread + 1) // 2, resume=open_again
+        move_all,
+        check_moved,
+        Noted,
+        seed=seed,
+        rounds=1,
+        every=(spread + 1) // 2,
+        resume=open_again,
     )
     assert cases > 100
 
