@@ -27,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-newest check format docs reference crash recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-newest test-portable check format docs reference crash recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test: $(if $(ARGS),check,$(STAMP)) ## Run the checks and all tests but the slow 
 
 test-newest: $(STAMP) ## Run a slice of the tests in the newest Python of this machine (ARGS="--python /path")
 	$(BIN)/python scripts/test_newest.py --seed $(or $(SEED),1) $(ARGS)
+
+test-portable: $(STAMP) ## Run all tests but the slow ones with the forms of calls that macOS has (ARGS="-k name")
+	QUIRE_PORTABLE=1 $(BIN)/python -m pytest -m "not slow" --seed $(or $(SEED),1) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
 	$(BIN)/ruff format --check .

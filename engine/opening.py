@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import call, look_around, made, nested, waiting
 from quire.engine.queues.queue import Queue
-from quire.env import Env, OsEnv, after_fork
+from quire.env import Env, OsEnv, after_fork, check_file_system
 from quire.env.interpreter import warn_without_gil
 from quire.env.memory_env import IN_MEMORY, MemoryEnv
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
@@ -52,6 +52,7 @@ def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
     """
     look_around()
     warn_without_gil()
+    check_file_system(env, layout.path, network=asked.options.network_file_system)
     with errors_of_path(layout):
         prepare_directory(env, layout, asked.create)
         lock = env.lock(layout.lock, asked.owner or "a process using quire.open")
@@ -188,6 +189,7 @@ class StoreLife:
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
+                self._tell_last_start,
                 lambda: nested(self._types.stop_all),  # the program's code
                 self._end_temporary,
                 self._end_transactions,
@@ -221,6 +223,12 @@ class StoreLife:
         if not self.failed:
             self._temporary.let_go(self._temporary)
             self._temporary.end()
+
+    def _tell_last_start(self) -> None:
+        last_start_us = self._context.state.last_start_us()
+        if last_start_us is not None and not self.failed:
+            opening = self._opened.journal.generation >> 32
+            self._definitions.tell_last_start(opening, last_start_us)
 
     def _save(self) -> None:
         opened = self._opened

@@ -48,6 +48,7 @@ class Options:
     commit_timeout: float = limits.DEFAULT_COMMIT_TIMEOUT
     call_timeout: float = limits.DEFAULT_CALL_TIMEOUT  # of a process that joins
     strategy: str = "reserve-mode"  # see `quire.engine.strategies`
+    network_file_system: bool = False  # a store on one is only warned of
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
@@ -64,6 +65,9 @@ class Options:
             elif name in _CHOICES and value not in _CHOICES[name]:
                 wanted = f"one of {', '.join(_CHOICES[name])}"
                 raise InvalidArgument(f"option {name} = {value!r}: give {wanted}")
+            elif known[name] == "bool":
+                if not isinstance(value, bool):
+                    raise InvalidArgument(f"option {name} = {value!r}: give True or False")
             elif name not in _CHOICES:
                 _check_number(name, value, fractions=known[name] == "float")
         return cls(**values)

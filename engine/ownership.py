@@ -68,6 +68,7 @@ class OwnedEnv:
         self._most_files = FILES_NOTED
         self.exists = machine.exists
         self.list_directory = machine.list_directory
+        self.file_system = machine.file_system
         self.modified_us = machine.modified_us
         self.lock = machine.lock
         self.is_locked = machine.is_locked

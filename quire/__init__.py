@@ -33,9 +33,16 @@ Classes whose names end in Info, and Lease, Notice, Piece, QueueRecord and Repor
 that the methods of a store give. Loggers stand below `quire`.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"  # of the release
+
+if _sys.platform in ("win32", "cygwin"):
+    raise ImportError(
+        "Quire runs on Linux and macOS, and not on Windows, whose locks and renames of files are "
+        "others: run your program in the Windows Subsystem for Linux (WSL 2)"
+    )
 
 if TYPE_CHECKING:
     from quire import codecs as codecs
@@ -59,6 +66,7 @@ if TYPE_CHECKING:
     from quire.errors import ConnectionLost as ConnectionLost
     from quire.errors import Deadlock as Deadlock
     from quire.errors import DiskFull as DiskFull
+    from quire.errors import FileSystemWarning as FileSystemWarning
     from quire.errors import InputChanged as InputChanged
     from quire.errors import InvalidArgument as InvalidArgument
     from quire.errors import InvalidSelector as InvalidSelector
@@ -192,6 +200,7 @@ else:
             "ConnectionLost",
             "Deadlock",
             "DiskFull",
+            "FileSystemWarning",
             "InputChanged",
             "InvalidArgument",
             "InvalidSelector",

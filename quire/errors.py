@@ -53,10 +53,11 @@
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
-A warning stands beside it:
+Warnings stand beside it:
 
     UserWarning
-    └── NobodyReads                       a message is put into a topic without subscriptions
+    ├── NobodyReads                       a message is put into a topic without subscriptions
+    └── FileSystemWarning                 a store lies where locks and syncs may not hold
 
 What is in brackets is a base, too: one who catches `NoRoom` catches whatever does not fit.
 `quire.coordination` adds the exceptions of PEP 249 as a branch `Error`.
@@ -327,4 +328,11 @@ class NobodyReads(UserWarning):
     """A message is put into a topic without subscriptions: it is kept, and some time it is full.
 
     Said once for each queue and store object, by the process that puts.
+    """
+
+
+class FileSystemWarning(UserWarning):
+    """A store lies where it may not be safe: FUSE, layers of a container, another machine.
+
+    Said by the process that owns it, when it opens it. Where a store may live: docs/deployment.md.
     """

@@ -557,8 +557,8 @@ INDEXED_POSITIONS = 1 << 16  # messages whose values are hashed before they are 
 PATTERNS_KEPT = 1000  # of sources, whose turns are known
 KEYS_IN_VAIN = 1000  # that are known of messages that are gone, beside as many as are there
 HASHED_ONE_BY_ONE = 64  # bytes of a text that is looked for in an index: longer ones as arrays
-MAX_INDEXED_NAME = 200  # characters of such a name
-MAX_INDEXED = 16  # attributes or columns of a queue that are indexed
+LATE_INDEXED = 16  # new messages that are looked at rather than put into an index, each at each get
+MAX_INDEXED_NAME, MAX_INDEXED = 200, 16  # characters of a name that is indexed; of a queue's names
 
 # --- errors ---
 # Among so many names it is looked for the one that was meant, which takes some milliseconds; a name

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from .interface.store import Store
     from .remote.ownership.election import Election
+    from .remote.ownership.shared_store import SharedStore
+    from .remote.server.signals import SignalFlag
 
 _log = logger("quire.opening")
 
@@ -84,24 +86,30 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
         try:
             return election.own(create=create)
         except StoreLocked as error:
-            if str(error) != str(locked):  # another process than before: it has just begun
+            begun = str(error) != str(locked)  # another process than before
+            if begun:
                 deadline = machine.monotonic() + JOIN_SECONDS
             locked = error
         joined = election.join()
         if joined is not None:
             return ElectedStore(election, joined)
+        private = election.forbidden() if begun else None
+        if private is not None:
+            raise StoreLocked(another_users(election.path, private)) from None
         if machine.monotonic() > deadline:
-            private = election.forbidden()
-            if private is not None:
-                raise StoreLocked(
-                    f"{locked} (permission denied: this process may not use {private}; a store is "
-                    "its user's alone, so run this as that user)"
-                ) from None
             raise StoreLocked(
                 f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
                 "begin or end)"
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
+
+
+def another_users(path: str, private: str) -> str:
+    """Why the owner of a store cannot be asked: `private`, which belongs to somebody else."""
+    return (
+        f"{path} is open in a process of another user (permission denied: this process may not use "
+        f"{private}); a store is its user's alone, so run this as that user"
+    )
 
 
 def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
@@ -131,40 +139,80 @@ def serve(
     linger: float | None = None,
     *,
     create: bool = True,
+    wait: bool = True,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
     """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
 
-    With `linger`, also end when no client has been connected for that many seconds, and when a
-    write or sync of the store has failed: the next one opens it anew and recovers. `say` is given
-    a line when others can join, with the process id, the path and the URL, and one at each SIGHUP,
-    which makes a checkpoint: the store's status, as JSON. A service manager is told too
-    (NOTIFY_SOCKET). Raises what `open` raises; StoreLocked if another process owns the store.
+    Where another process owns it, this one has joined, and takes over when that one ends, if it is
+    the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
+    no client has been connected for that many seconds, and when a write or sync of the store has
+    failed: the next one opens it anew and recovers. `say` is given a line for each process that
+    owns the store before this one, one when others can join this one, with the process id, the path
+    and the URL, and one at each SIGHUP, which makes a checkpoint: the store's status, as JSON. A
+    service manager is told too (NOTIFY_SOCKET), who waits is ready as well. Raises what `open`
+    raises.
     """
-    from quire.remote import READY, STOPPING, notify, on_hangup, told_to_end
+    from quire.remote import STOPPING, notify, on_hangup, told_to_end
 
-    from .remote.ownership.shared_store import SharedStore
+    from .remote.ownership.election import Election
 
     path = checked_path(path)
     env = OsEnv()
     say = say or _log.info
+    election = Election(env, path, options, owner="quire serve")
     with (
         told_to_end() as end,
-        SharedStore.open(path, env=env, create=create, owner="quire serve", **options) as store,
+        _own_or_join(env, election, create) if wait else election.own(create=create) as store,
     ):
-        server = store.share(env)
-        url = server.wait_started()
         with on_hangup(lambda: _tell_status(store, say)):
-            say(f"ready: process {os.getpid()} serves {path} at {url}")
-            notify(READY)
-            server.wait_until_idle(linger, end)
+            owned = _in_turn(store, end, say)
+            if owned is not None:
+                _serve_others(owned, env, linger, end, say)
         notify(STOPPING)
-        if linger is None and store.failed:
+        if linger is None and owned is not None and owned.failed:
             raise StoreFailed(
                 f"a write or sync of {path} failed: the store is let go of; who opens it next "
                 "recovers it"
             )
+
+
+def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:
+    """The store, once this process owns it; None if it is to end before."""
+    from quire.remote import READY, notify
+    from quire.remote.limits import LOOK_SECONDS
+
+    from .remote.ownership.elected_store import ElectedStore
+    from .remote.ownership.shared_store import SharedStore
+
+    owner = 0
+    while isinstance(store, ElectedStore):
+        if store.owned is not None:
+            return store.owned
+        if owner != store.owner_process_id:
+            owner = store.owner_process_id
+            say(f"waiting: process {owner} owns {store.path}; process {os.getpid()} has joined it")
+            notify(f"{READY}\nSTATUS=waiting: process {owner} owns {store.path}")
+        if end.wait(LOOK_SECONDS):
+            return None
+    assert isinstance(store, SharedStore)
+    return store
+
+
+def _serve_others(
+    store: SharedStore,
+    env: Env,
+    linger: float | None,
+    end: SignalFlag,
+    say: Callable[[str], None],
+) -> None:
+    from quire.remote import READY, notify
+
+    server = store.share(env)
+    say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
+    notify(f"{READY}\nSTATUS=owns {store.path}")
+    server.wait_until_idle(linger, end)
 
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:
@@ -175,11 +223,14 @@ def _tell_status(store: Store, say: Callable[[str], None]) -> None:
         say(f"no checkpoint: {type(error).__name__}: {error}")
 
 
-def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
+def open_or_serve(
+    path: str, linger: float = 30.0, *, create: bool = True, network_file_system: bool = False
+) -> RemoteStore:
     """Join the owner of the store at `path`; where there is none, start a process that owns it.
 
     That process ends once no client has been connected for `linger` seconds, or when the store has
-    failed: the next call starts another one. Raises StoreNotFound
+    failed: the next call starts another one. `network_file_system`: it may own a store on one,
+    where any other process would be refused. Raises StoreNotFound
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """
@@ -212,7 +263,8 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
             said = "" if started is None else started.last_words()
             raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {said}")
         if started is None or (not started.is_running and now >= retry_at):
-            started = OwnerProcess(env, path, linger, create=create)
+            allowed = ("--network-file-system",) if network_file_system else ()
+            started = OwnerProcess(env, path, linger, create=create, further=allowed)
             retry_at = now + 1.0
         env.sleep(JOIN_POLL_SECONDS)
 

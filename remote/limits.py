@@ -33,7 +33,7 @@ MAX_IDLE_CHANNELS = 4  # that a client keeps open for its next transactions
 MAX_AWAITED = 10_000  # sources that a connection awaits
 REMEMBERED_DECISIONS = 256  # of prepared transactions, the latest, for clients that ask again
 BACKLOG = 512  # connections that wait to be accepted
-MAX_SOCKET_PATH_BYTES = 107  # the system's address has 108 bytes and ends with a zero
+MAX_SOCKET_PATH_BYTES = 103  # an address of macOS has 104 bytes, of Linux 108, and ends with a zero
 MAX_PORT = 65535
 MAX_PARTS = 512  # of one call of the system that sends, which takes 1024
 

@@ -2,7 +2,8 @@
 
 Spark calls the connector from several processes, forks some of them, and replaces them at any time.
 None of them owns the store: each joins its owner, which is started if there is none. When the owner
-dies, the next call starts another one, and what is safe to repeat is repeated.
+dies, the next call starts another one, and what is safe to repeat is repeated. Whether the store
+may live where it does was asked of whoever gave its path (`quire.env.check_file_system`), once.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _open(path: str) -> RemoteStore:
             f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
             "with create_queue"
         )
-    return open_or_serve(path, create=False)
+    return open_or_serve(path, create=False, network_file_system=True)
 
 
 def make(path: str) -> None:
@@ -63,7 +64,7 @@ def make(path: str) -> None:
     key = (os.getpid(), path)
     with _opening:
         if key not in _stores:
-            _stores[key] = open_or_serve(path, create=True)
+            _stores[key] = open_or_serve(path, create=True, network_file_system=True)
 
 
 def owner_of(path: str) -> int | None:

@@ -5,6 +5,7 @@ an option that is not known where it is given is an error, never ignored.
 
 Everywhere
     path                   the store's directory, absolute; or what is given to load, save, start
+    networkFileSystem      true: a store on a network file system is warned of in place of refused
 
 Reads
     queue                  the queue to read
@@ -90,6 +91,7 @@ _WRITES = (Side.BATCH_WRITE, Side.STREAM_WRITE)
 
 KNOWN: dict[str, tuple[Side, ...]] = {
     "path": tuple(Side),
+    "networkFileSystem": tuple(Side),
     "queue": tuple(Side),
     "subscribe": _READS,
     "subscribePattern": _READS,
@@ -154,6 +156,7 @@ class ReadOptions:
     columns: str | None = None
     where: str | None = None
     source: int = 1  # of those that Spark makes of one load (one_load.py)
+    network_file_system: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,7 @@ class WriteOptions:
     codec: Compression = Compression.NONE
     checkpoint: str | None = None  # as Spark was told it, for a streaming write
     query_name: str | None = None
+    network_file_system: bool = False
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -197,6 +201,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         checkpoint=options.get("checkpointLocation"),
         columns=options.get("columns"),
         where=options.get("where"),
+        network_file_system=_flag(options, "networkFileSystem", False),
     )
 
 
@@ -216,6 +221,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         codec=_codec(options, "compression"),
         checkpoint=options.get("checkpointLocation"),
         query_name=options.get("queryName"),
+        network_file_system=_flag(options, "networkFileSystem", False),
     )
 
 

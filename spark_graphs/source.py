@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quire.env import OsEnv
+from quire.env import OsEnv, check_file_system
 from quire.errors import InvalidArgument, QuireError
 
 from . import connection
@@ -32,6 +32,8 @@ from .writing.row_sink import Routes
 from .writing.sink_writer import BatchWriter, StreamWriter
 
 FORMAT = "quire"
+
+Parsed = TypeVar("Parsed", ReadOptions, WriteOptions)
 
 
 @first_line
@@ -63,7 +65,7 @@ class QuireDataSource(DataSource):
         return chosen_columns(options, plain) if words is None else typed_schema(words, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self.options, streaming=False)
+        options = _placed(read_options, self.options, streaming=False)
         words = self._words(options)
         if words is None:
             check_source_schema(schema)
@@ -71,7 +73,7 @@ class QuireDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            options = read_options(self.options, streaming=True)
+            options = _placed(read_options, self.options, streaming=True)
             words = self._words(options)
             if words is None:
                 check_source_schema(schema)
@@ -80,18 +82,18 @@ class QuireDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = write_options(self.options, streaming=False)
+        options = _placed(write_options, self.options, streaming=False)
         return BatchWriter(options, schema, overwrite, self._routes(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        options = write_options(self.options, streaming=True)
+        options = _placed(write_options, self.options, streaming=True)
         return StreamWriter(options, schema, overwrite, self._routes(options, schema))
 
     def _read_options(self) -> ReadOptions | None:
         """Of a batch or a stream, which is not said yet."""
         for streaming in (False, True):
             with suppress(InvalidArgument):
-                return read_options(self.options, streaming=streaming)
+                return _placed(read_options, self.options, streaming=streaming)
         return None
 
     def _turn(self, options: ReadOptions) -> LoadTurn | None:
@@ -119,3 +121,10 @@ class QuireDataSource(DataSource):
         return connection.call(
             options.path, lambda store: row_sink.routes(store, options.queue, schema)
         )
+
+
+def _placed(parse: Callable[..., Parsed], given: Mapping[str, str], *, streaming: bool) -> Parsed:
+    """What the options say. Raises InvalidArgument, also for where the store is."""
+    options = parse(given, streaming=streaming)
+    check_file_system(OsEnv(), options.path, network=options.network_file_system)
+    return options

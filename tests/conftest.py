@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from quire.env.os_platform import PORTABLE
 from quire.testing import TALLY
 from tests.kit.limits import Limits, limited
 
@@ -83,7 +84,8 @@ def repeat_with(config: pytest.Config) -> str:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Name the seed before anything runs, so that a run that dies is repeatable too."""
-    return f"seed: repeat with {repeat_with(config)}"
+    forms = "; portable forms of system calls" if PORTABLE else ""
+    return f"seed: repeat with {repeat_with(config)}{forms}"
 
 
 def pytest_terminal_summary(

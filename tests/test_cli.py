@@ -530,7 +530,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
 def test_serving_a_store_that_is_owned(quire: Terminal) -> None:
     """The exit status tells a starter that another owner was first."""
     with open_store(quire.path):
-        quire("serve", status=75)
+        quire("serve", "--no-wait", status=75)
     assert "StoreLocked" in quire.errors
 
 

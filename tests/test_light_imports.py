@@ -61,6 +61,11 @@ def test_what_a_program_begins_with_loads_no_library() -> None:
     assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
 
 
+def test_simulated_machines_need_no_pytest() -> None:
+    """Who asks for the fixtures has it; nobody else's interpreter loads it for `quire.testing`."""
+    assert "pytest" not in loaded_by("import quire.testing")
+
+
 def test_the_command_line_begins_without_libraries() -> None:
     """Help, and whatever is read of a line before its command runs."""
     script = (

@@ -24,7 +24,9 @@ def value(shown: str) -> Any:
     if shown.startswith("`"):
         return shown.strip('`"')
     number, _, unit = shown.replace(",", "").partition(" ")
-    return None if number == "None" else float(number) * UNITS.get(unit, 1)
+    if number in ("None", "False"):
+        return {"None": None, "False": False}[number]
+    return float(number) * UNITS.get(unit, 1)
 
 
 def test_all_options_are_listed_with_their_defaults() -> None:

@@ -106,11 +106,6 @@ WRITING_OS = frozenset(
 WRITING_MODULES = frozenset({"shutil", "tempfile"})
 WRITING_METHODS = frozenset({"write_bytes", "write_text", "touch"})
 
-# (file, call) -> why it is right there.
-EXCEPTIONS = {
-    ("quire/remote/wire/sockets.py", "os.open"): "a directory, to name a socket in it",
-}
-
 
 def is_the_seam(path: Path) -> bool:
     """`quire/env/seam.py`, its package, and its implementation on the real machine."""
@@ -225,8 +220,7 @@ SEAM_CHECKED = [path for path in all_sources() if not is_the_seam(path)]
 def test_only_the_environment_touches_disk_clock_and_chance(path: Path) -> None:
     """All I/O, time and randomness of the engine goes through `quire/env/__init__.py`."""
     breaches = seam_breaches((ROOT / path).read_text(), outside=is_outside_the_engine(path))
-    left = [breach for breach in breaches if (path.as_posix(), breach[1]) not in EXCEPTIONS]
-    assert left == [], f"{path} must call its Env for {left}"
+    assert breaches == [], f"{path} must call its Env for {breaches}"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,15 @@ from typing import Any, Protocol
 
 from bench.rivals.bare_loop import BareLoop
 
-__all__ = ["FloorServer", "PostgresServer", "QuireServer", "RedisServer", "Server", "serve_floor"]
+__all__ = [
+    "FloorServer",
+    "PostgresServer",
+    "QuireServer",
+    "RedisServer",
+    "Server",
+    "UnsyncedRedisServer",
+    "serve_floor",
+]
 
 START_SECONDS = 30.0
 PAGES = 4096  # of the floor's file
@@ -47,6 +55,11 @@ class QuireServer:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _wait_for(folder / "store" / "run" / "address", self._process)
 
+    @property
+    def process_ids(self) -> list[int]:
+        """What works for its clients."""
+        return [self._process.pid]
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
@@ -56,6 +69,7 @@ class RedisServer:
     """redis-server with appendonly yes, appendfsync always. Raises FileNotFoundError."""
 
     name = "Redis"
+    syncs = True
 
     def __init__(self, folder: Path) -> None:
         program = shutil.which("redis-server")
@@ -65,16 +79,27 @@ class RedisServer:
         self.address = str(folder / "redis.sock")
         settings = {
             "port": "0", "unixsocket": self.address, "unixsocketperm": "600", "save": "",
-            "appendonly": "yes", "appendfsync": "always", "dir": str(folder),
-            "auto-aof-rewrite-percentage": "0",
+            "appendonly": "yes" if self.syncs else "no", "appendfsync": "always",
+            "dir": str(folder), "auto-aof-rewrite-percentage": "0",
         }  # fmt: skip
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         self._process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
         _wait_for(folder / "redis.sock", self._process)
 
+    @property
+    def process_ids(self) -> list[int]:
+        """What works for its clients."""
+        return [self._process.pid]
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
+
+
+class UnsyncedRedisServer(RedisServer):
+    """redis-server that writes nothing."""
+
+    syncs = False
 
 
 class PostgresServer:

@@ -128,7 +128,8 @@ def errors_of_path(layout: Layout) -> Iterator[None]:
 def not_opened(layout: Layout, error: OSError) -> StoreFailed:
     """With what to do about it."""
     advice = {
-        errno.EACCES: "; a store is its user's alone: run this as that user",
+        errno.EACCES: "; a store is its user's alone: run this as that user, and give it what "
+        "another one has made there (chown -R)",
         errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
     }.get(error.errno or 0, "")
     return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")
@@ -138,6 +139,8 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
     """Make sure that the path can be a store's. Raises `StoreNotFound`, `InvalidArgument`."""
     if not env.exists(layout.path):
         if not create:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                env.list_directory(layout.path)  # which says whether it may be seen at all
             raise no_store(layout)
         env.make_directory(layout.path)
         return

@@ -25,6 +25,7 @@ from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
 from quire.engine.state.catalog import (
     ALIAS,
+    LAST_START_NUMBER,
     QUEUE,
     STATE,
     STORE,
@@ -266,6 +267,11 @@ class Definitions:
 
         self.submit(prepare)
         return switches
+
+    def tell_last_start(self, opening: int, last_start_us: int) -> None:
+        """For the next opening: when something started that has a rate (PK2)."""
+        body = {"opening": opening, "last_start_us": last_start_us}
+        self.submit(lambda: [CatalogChange(STORE, LAST_START_NUMBER, body)])
 
     def grow(self, queue: Queue, full: QueueFull) -> bool:
         """Enlarge a queue's capacity so that what was refused has room; whether it has, by that."""

@@ -6,15 +6,20 @@ transaction is large, in files (`flush`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from quire.block import EncodedBlock, checked_one
+from quire.block import EncodedBlock, checked_one, run_of_block
+from quire.block.encoding import with_no_priority
+from quire.definitions.properties import Granted
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part
-from quire.limits import CONTROL_BYTES
+from quire.limits import CONTROL_BYTES, LTDS_WRITERS
 from quire.ltds import LtdsInfo, LtdsWriter
 from quire.messages.message_fields import Fields
+from quire.rows.given_block import check_block
+from quire.rows.row_block import RowBlock
+from quire.rows.row_input import rows_of_block
 from quire.writebuffer import QueueBuffer
 
 WrittenPiece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
@@ -217,3 +222,31 @@ def _with_control(piece: EncodedBlock | Part) -> EncodedBlock | Part:
     return EncodedBlock(
         piece.data, piece.count, piece.charge_bytes + CONTROL_BYTES, piece.payload_bytes
     )
+
+
+def move_to_files(written: Collection[Written], may_wait_bytes: int) -> None:
+    """What waits in memory; so much of all files together may wait for a write."""
+    many = len(written) > LTDS_WRITERS
+    for part in written:
+        part.flush()
+        if many:
+            part.write_out(close=True)
+    if sum(part.waiting_bytes for part in written) > may_wait_bytes:
+        for part in written:
+            part.write_out(close=False)
+
+
+def add_block(
+    written: Written, encoded: EncodedBlock, granted: Granted | None, *, is_moved: bool
+) -> None:
+    """The messages of a block, which was checked, with what their queue grants."""
+    if granted is None:
+        written.buffer.add_block(encoded, written.queue.block_bytes)
+        return
+    own = check_block(encoded.data)
+    if is_moved:
+        own.headers = with_no_priority(own.headers, encoded.count)
+    if isinstance(own, RowBlock):
+        written.buffer.add_rows(rows_of_block(own).with_granted(granted))
+    else:  # the builder grants it
+        written.buffer.builder.add_run(run_of_block(own))

@@ -1,15 +1,17 @@
 """What limits let start: how many messages are in flight, and how many start in a second.
 
 A queue's `max_in_flight` and `rate` hold for each of its subscriptions (`SubscriptionPace`),
-`group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Nothing of
-it is journaled; a queue without limits has neither.
+`group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Of all of
+it only the latest start is journaled, at the close; a queue without limits has neither.
 
 - PK1: of a rate of n a second no more than n start in any second, by the clock that nobody sets: a
   window that slides. Where n is large, starts are counted in slices of it, each as if at the end
   of its slice: so some wait up to a slice longer, and none starts too soon. Of a rate below 1 one
   starts in its time (10 seconds for 0.1).
 - PK2: who opens a store does not know what its owner before has started: so the window is full at
-  the opening. A limit that is altered holds for what was counted from when there was a rate.
+  the opening. Where that owner has closed the store, it has told when something started at last
+  (`State.last_start_us`): the window was full then, by the wall clock, and may be empty by now. A
+  limit that is altered holds for what was counted from when there was a rate.
 - PK3: groups take turns: of what may be taken, and is equal in the queue's order, the message of
   the group that had the fewest turns is next; who was away for a while begins among those that are
   there. What has no key is one more group, without limits. (Start-time fair queueing: Goyal, Vin
@@ -79,7 +81,7 @@ class StartWindow:
 class SubscriptionPace:
     """Of one subscription. The queue's lock covers it."""
 
-    __slots__ = ("_env", "_pace", "_window", "changes", "groups")
+    __slots__ = ("_env", "_pace", "_window", "changes", "groups", "latest_us")
 
     def __init__(self, env: Env, pace: QueuePace) -> None:
         self._env = env
@@ -87,6 +89,7 @@ class SubscriptionPace:
         self._window = StartWindow()
         self.groups: GroupPaces | None = None
         self.changes = 0  # so often something has started
+        self.latest_us: int | None = None  # when something may have at last, if that is known
 
     def alter(self, pace: QueuePace) -> None:
         """Other limits hold from now on."""
@@ -94,12 +97,20 @@ class SubscriptionPace:
             self._window = StartWindow()
         self._pace = pace
 
-    def rest(self) -> None:
-        """The store was opened (PK2)."""
+    @property
+    def has_rate(self) -> bool:
+        """Whether it counts when something starts."""
+        return self._pace.rate is not None or (
+            self.groups is not None and self.groups.pace.rate is not None
+        )
+
+    def rest(self, latest_us: int) -> None:
+        """The store was opened, whose owner before may have started something then (PK2)."""
+        self.latest_us = latest_us
         if self._pace.rate is not None:
-            self._window.start(self._pace.most, self._pace, clock_us(self._env))
+            self._window.start(self._pace.most, self._pace, latest_us)
         if self.groups is not None:
-            self.groups.rest()
+            self.groups.rest(latest_us)
 
     def room(self, in_flight: int, wanted: int) -> int:
         """How many of those that are wanted may start now."""
@@ -113,6 +124,8 @@ class SubscriptionPace:
     def start(self, count: int) -> None:
         """So many have."""
         self.changes += 1
+        if self.has_rate:
+            self.latest_us = clock_us(self._env)
         if self._pace.rate is not None:
             self._window.start(count, self._pace, clock_us(self._env))
 
@@ -172,10 +185,10 @@ class GroupPaces:
             self._windows.clear()
         self.pace = pace
 
-    def rest(self) -> None:
+    def rest(self, latest_us: int) -> None:
         """See `SubscriptionPace.rest`."""
         if self.pace.rate is not None:
-            self._full_until_us = clock_us(self._env) + self.pace.span_us
+            self._full_until_us = latest_us + self.pace.span_us
 
     def now_us(self) -> int:
         """By the clock that nobody sets."""

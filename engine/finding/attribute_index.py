@@ -3,6 +3,8 @@
 - AI1: it is derived, made when somebody first asks for a value, and never journaled. It knows all
   messages of the queue up to a position, read or not; what it names is looked at before it counts,
   so that two values of one hash, and what is gone, do no harm.
+- AI3: messages behind that position, if they are few, may all have the value: to look at them costs
+  less than to take them into the index at each get. So a queue that is almost empty needs none.
 - AI2: it takes 16 bytes a message. Runs are sorted by hash, and joined where the last is at least
   half as long as the one before it, so there are few; then what every subscription has read goes.
 - What comes together is hashed together, without a loop over messages.
@@ -18,7 +20,7 @@ from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.libraries import np, pa
-from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS
+from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS, LATE_INDEXED
 from quire.selectors.analysis import FieldPlace
 from quire.selectors.block_columns import BlockColumns
 
@@ -45,15 +47,21 @@ class AttributeIndex:
     def find(self, delivery: Delivery, queue: Queue, value: str | int) -> list[int]:
         """Ascending positions of messages that may have the value (AI1). Raises StoreCorrupt."""
         with self._lock:
-            self._catch_up(delivery, queue)
-            runs = list(self._runs)
-        hashed = hash_of(value)
-        found = [positions[slice(*_span(hashes, hashed))] for hashes, positions in runs]
-        return np.sort(np.concatenate(found)).tolist() if found else []
+            late = self._catch_up(delivery, queue)
+            runs = self._runs
+        found: list[int] = []
+        if runs:
+            hashed = hash_of(value)
+            parts = [positions[slice(*_span(hashes, hashed))] for hashes, positions in runs]
+            found = np.sort(np.concatenate(parts)).tolist()
+        return found + list(late)
 
-    def _catch_up(self, delivery: Delivery, queue: Queue) -> None:
+    def _catch_up(self, delivery: Delivery, queue: Queue) -> range:
+        """The positions that are left out (AI3)."""
         with queue.lock:
             start, end = max(self._known, queue.released.first_gap(0)), queue.end_position
+        if end - start <= LATE_INDEXED:
+            return range(start, end)
         found: list[tuple[_Hashes, _Indexed]] = []
         size = 0
         for position, part in delivery.parts(queue, start, end):
@@ -66,6 +74,7 @@ class AttributeIndex:
                 self._add(queue, found, position + part.stop - part.start)
                 found, size = [], 0
         self._add(queue, found, end)
+        return range(end, end)
 
     def _add(self, queue: Queue, found: list[tuple[_Hashes, _Indexed]], end: int) -> None:
         """One run more, of what was found (AI2)."""

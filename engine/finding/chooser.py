@@ -2,6 +2,7 @@
 
 - FM1: who asks by id for a message that another transaction has waits for that one to end, up to
   the time-out, and no longer than until it is read. A circle of those who wait is refused (WA1).
+- FM2: nobody waits for a message that its own transaction has.
 - What is taken so is in flight as what is taken by its position: given back it is looked at
   again, and stands at its place. Its ordered group is the taker's, as with any delivery.
 """
@@ -18,7 +19,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns, moving
 from quire.env import Env
-from quire.errors import LockTimeout
+from quire.errors import LockTimeout, TransactionError
 
 from .candidates import Candidate, Finder, Passed
 from .choice import Choice
@@ -67,7 +68,7 @@ class Chooser:
         """The first messages for which the choice holds, now in flight; none: there are none.
 
         Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (FM1); TransactionError
-        to the taker that is to move the subscription.
+        to the taker that is to move the subscription, and where it has the message (FM2).
         """
         queue, subscription, taker, wanted = asking.request
         if subscription.seeker is taker:
@@ -79,6 +80,8 @@ class Chooser:
                 seen = queue.changes()
             due = self._delivery.look(queue, subscription)
             runs, is_gone, held = self._try(asking, passed)
+            if held is not None and self._holder(subscription, held) == asking.transaction_id:
+                raise _own(queue, asking)
             left = deadline - self._env.monotonic()
             if runs or is_gone or not wanted():
                 return runs
@@ -143,6 +146,7 @@ class Chooser:
     ) -> None:
         position = found.position
         if purpose is Purpose.REMOVE:
+            subscription.come_now(position)
             if subscription.held_in(position, position + 1):
                 return
             is_taken = bool(subscription.take_part(position, position + 1))
@@ -178,7 +182,7 @@ class Chooser:
         queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
 
     def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
-        holder = self._waits.holder(AwaitedMessage(subscription, position))
+        holder = self._holder(subscription, position)
         # None is listed where one is prepared, and while a taker has not noted it yet.
         who = "another transaction" if holder is None else f"transaction {holder}"
         return LockTimeout(
@@ -187,6 +191,9 @@ class Chooser:
             "(store.admin.transactions() lists those that are open, store.prepared.list() those "
             "that are prepared)"
         )
+
+    def _holder(self, subscription: Subscription, position: int) -> int | None:
+        return self._waits.holder(AwaitedMessage(subscription, position))
 
     def find(self, request: DeliveryRequest, choice: Choice, most: int, timeout: float) -> Found:
         """Up to `most` committed messages for which it holds, whoever has them; nothing is taken.
@@ -218,6 +225,15 @@ class Chooser:
                 return found
             with queue.lock:
                 self._wait_for_change(request, seen, left)
+
+
+def _own(queue: Queue, asking: Asking) -> TransactionError:
+    """For one who would wait for its own end (FM2)."""
+    return TransactionError(
+        f"this transaction ({asking.transaction_id}) has got message {asking.choice.message_id} of "
+        f"queue {queue.name!r} itself, or keeps it from others by hold=True: use what it has got, "
+        "or leave hold out where the message is to be taken later on"
+    )
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:

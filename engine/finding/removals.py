@@ -39,3 +39,11 @@ def without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]
     for lo, hi in runs:
         left += (lo, min(position, hi)), (max(position + 1, lo), hi)
     return [(start, end) for start, end in left if start < end]
+
+
+def has_retry(taken: Sequence[TakenRow]) -> bool:
+    """Whether any of it comes later where it fails."""
+    for own in taken:  # noqa: SIM110 - a generator would take longer than the look
+        if own[5].retry is not None:
+            return True
+    return False

@@ -15,6 +15,7 @@ from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
 from quire.definitions.order import by_sequence
 from quire.definitions.row_schema import check_part
+from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.prepared_transactions import PreparedTransactions
@@ -23,6 +24,7 @@ from quire.engine.queues.releases import ReadRange
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.state.catalog import (
+    LAST_START_NUMBER,
     QUEUE,
     STORE,
     STORE_NUMBER,
@@ -306,7 +308,31 @@ class State:
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
         self.ruled = {q for q in self.queues.values() if q.has_rules}
-        self.prepared.resume_reading()
+        self.prepared.resume_reading(self._last_start_before(opening))
+
+    def _last_start_before(self, opening: int) -> int:
+        """When an owner before may have started something, by the clock that nobody sets (PK2)."""
+        now_us = clock_us(self._env)
+        told = self.durable.catalog[STORE].get(LAST_START_NUMBER)
+        if told is None or told.body["opening"] != opening - 1:
+            return now_us  # the one right before was killed, or told nothing
+        return now_us - max(0, self._env.now_us() - int(told.body["last_start_us"]))
+
+    def last_start_us(self) -> int | None:
+        """When something started at last that counts for a rate, in microseconds since the epoch.
+
+        0: nothing has; None: there is no rate.
+        """
+        paces = [
+            each.pace
+            for queue in list(self.queues.values())
+            for each in queue.readers()
+            if each.pace is not None and each.pace.has_rate
+        ]
+        if not paces:
+            return None
+        known = [pace.latest_us for pace in paces if pace.latest_us is not None]
+        return self._env.now_us() - clock_us(self._env) + max(known) if known else 0
 
     # Beside the fold (see `Effects`)
 

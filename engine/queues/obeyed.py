@@ -43,6 +43,11 @@ def not_obeyed(properties: Properties) -> int:
     )
 
 
+def looked_at(properties: Properties) -> int:
+    """Those, and of what is needed to ask for a report of the arrival."""
+    return not_obeyed(properties) | Column.REPLY_TO
+
+
 def asked_of(fields: Fields) -> int:
     """The bits of what one message asks for."""
     asked = fields.columns & (Column.PRIORITY | _TIMES)

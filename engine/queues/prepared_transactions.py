@@ -256,8 +256,11 @@ class PreparedTransactions:
             if queue is not None and read.subscription_id in queue.subscriptions:
                 yield queue, queue.subscriptions[read.subscription_id], read.start, read.end
 
-    def resume_reading(self) -> None:
-        """At the end of recovery: what is not in flight is delivered again, in order."""
+    def resume_reading(self, last_start_us: int) -> None:
+        """At the end of recovery: what is not in flight is delivered again, in order.
+
+        `last_start_us`: when something may have started that counts for a rate (PK2).
+        """
         in_flight: dict[Subscription, list[tuple[int, int]]] = {}
         for prepared in self:
             for _, subscription, start, end in self._taken(prepared):
@@ -266,7 +269,7 @@ class PreparedTransactions:
             for subscription in queue.subscriptions.values():
                 subscription.resume(in_flight.get(subscription, []))
                 if subscription.pace is not None:
-                    subscription.pace.rest()
+                    subscription.pace.rest(last_start_us)
 
     # For the end of the process
 

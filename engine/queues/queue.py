@@ -477,7 +477,7 @@ class Queue(QueueEffects):
 
     def pointers(self, start: int, end: int) -> list[Pointer]:
         """Pointers to the first committed messages of [start, end), as far as they are kept."""
-        kept = (ref for ref in self.records.overlapping(start, end) if self.unreleased(ref))
+        kept = (ref for ref in self.records.near(start, end) if self.unreleased(ref))
         return [
             Pointer(ref, max(start - ref.position, 0), min(end - ref.position, ref.count))
             for ref in islice(kept, POINTERS_AT_ONCE)

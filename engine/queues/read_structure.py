@@ -83,7 +83,7 @@ class ReadStructure:
         if position == self._end or (alone is not None and position == alone.end):
             ref = self._scan(position)
         else:  # RS3
-            ref = self._alone = next(self._records.overlapping(position, position + 1))
+            ref = self._alone = next(self._records.near(position, position + 1))
             self.scanned_records += 1
         assert ref.position <= position < ref.end, "a released position was asked for"
         return ref

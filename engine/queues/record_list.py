@@ -9,6 +9,9 @@
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
   because recovery reads the pages of the checkpoint that it starts from.
 - L5: on a full disk records stay in the tail, which the checkpoint then holds.
+- L6: the record that was found last by a number of it stays at hand, for who asks for its messages
+  then. Each checkpoint has it forgotten, as it may move the block. Who is given it looks whether
+  all of it was released meanwhile, or asks for what was not.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from operator import itemgetter
 from typing import Protocol
 
 from quire.engine.pages.record_page import RecordPages
@@ -40,9 +42,10 @@ class Sealed(Protocol):
 class RecordList:
     """See the module. Not thread-safe: the queue's lock covers it."""
 
-    __slots__ = ("_pages", "_starts", "directory", "queue_id", "tail")
+    __slots__ = ("_found", "_pages", "_starts", "directory", "queue_id", "tail")
 
     def __init__(self, durable: DurableQueue, pages: RecordPages) -> None:
+        self._found: BlockRef | None = None  # L6
         self.queue_id = durable.config.queue_id
         self._pages = pages
         self.directory = durable.directory
@@ -64,6 +67,13 @@ class RecordList:
             return self._load(directory[index]).overlapping(start, end)
         return self._over_pages(start, end)
 
+    def near(self, start: int, end: int) -> Iterator[BlockRef]:
+        """The same, where probably the record that was found last holds all of them (L6)."""
+        found = self._found
+        if found is not None and found.position <= start < end <= found.end:
+            return iter((found,))
+        return self.overlapping(start, end)
+
     def _over_pages(self, start: int, end: int) -> Iterator[BlockRef]:
         for entry in self._entries(start, end):
             yield from self._load(entry).overlapping(start, end)
@@ -71,15 +81,15 @@ class RecordList:
 
     def last_up_to(self, field: int, most: int) -> BlockRef | None:
         """The last record whose field, which ascends with the positions, is not above `most`."""
-        directory = self.directory
-        if self.tail and self.tail[0][field] <= most:
-            records = self.tail
-        else:
-            page = bisect_right(directory, most, key=lambda entry: self._load(entry)[0][field]) - 1
+        records = self.tail
+        if not records or records.number(0, field) > most:
+            directory, number = self.directory, PackedRecords.number
+            page = bisect_right(directory, most, key=lambda e: number(self._load(e), 0, field)) - 1
             if page < 0:
                 return None
             records = self._load(directory[page])
-        return records[bisect_right(records, most, key=itemgetter(field)) - 1]
+        self._found = records[records.last_up_to(field, most)]  # L6
+        return self._found
 
     def at_hand(self, start: int, end: int) -> bool:
         """Whether the usual read, of the tail or of one page, needs no page to be read.
@@ -146,6 +156,7 @@ class RecordList:
 
     def seal(self, sealed: Sealed, released: IntervalSet) -> None:
         """New record pages take the place of a page and of the tail's first records (L2, L4)."""
+        self._found = None
         for old, new in sealed.rewritten.items():
             self._rewrite(old, new)
         replaced = sealed.replaced

@@ -29,7 +29,7 @@ from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
-from .obeyed import not_obeyed
+from .obeyed import looked_at
 
 Refused = tuple[str, int, int]
 """By which rule, bytes, messages."""
@@ -44,7 +44,7 @@ class Space:
 
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
-        "max_messages", "most_bytes", "name", "not_obeyed", "open_transactions", "passes",
+        "looked_at", "max_messages", "most_bytes", "name", "open_transactions", "passes",
         "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
         "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
@@ -77,7 +77,7 @@ class Space:
         self.has_remedy = properties.has_remedy  # where there is no room, something may be done
         self.stopped = stopped
         self.most_bytes = properties.max_message_bytes  # of a message
-        self.not_obeyed = not_obeyed(properties)  # what no put may ask for its message
+        self.looked_at = looked_at(properties)  # what puts may ask for their messages, or not
         self.is_typed = properties.schema is not None  # its messages are rows
         self.is_guarded = (  # a put has more to pass than the capacity
             self.max_messages is not None

@@ -570,15 +570,23 @@ class Subscription:
 
     def _coming(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         """What of a row of `later` comes later still."""
-        selection = self.selection
-        return (
-            self.done.gaps(start, end) if selection is None else selection.rejected_in(start, end)
-        )
+        runs = self.done.gaps if self.selection is None else self.selection.rejected_in
+        return runs(start, end)
 
     def _cut_later(self, parts: Callable[[int, int], Iterable[tuple[int, int]]]) -> None:
         """Only these parts of the rows come later still."""
         self.later = [(due, *part) for due, *row in self.later for part in parts(*row)]
         heapify(self.later)
+
+    def come_now(self, position: int) -> None:
+        """It is available if it came later."""
+        for row in [row for row in self.later if row[1] <= position < row[2]]:
+            self.later.remove(row)
+            parts = ((row[1], position), (position + 1, row[2]))
+            self.later += ((row[0], lo, hi) for lo, hi in parts if lo < hi)
+            heapify(self.later)
+            for lo, hi in list(self._coming(position, position + 1)):
+                self._put_back(lo, hi, Event.COME)
 
     def bring_back(self, now_us: int) -> bool:
         """What is due is available again; whether anything was."""

@@ -24,7 +24,9 @@ are 0)
                            selector, if it asks for part only), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
                            and queues are numbered together. "store", number 1: puts, gets (booleans),
-                           while the store is stopped for either. "state": name, key, value (base64); number
+                           while the store is stopped for either; number 2: opening (the high 32 bits of
+                           the journal's generation), last_start_us, as its owner closed it: when a message
+                           of a queue with a rate was started last (0: none was). "state": name, key, value (base64); number
                            0 is deleted where there was none.
                            "schedule": name, queue_id, cron, timezone, missed, paused, payload (in base64),
                            those fields of the message that are given (`quire.schedules`), created_us,

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
+from struct import Struct
 from typing import Final
 
 from quire.intervals import IntervalSet
@@ -23,6 +24,7 @@ from .format import PACKED_RECORD, RECORD
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
 _unpack_from = PACKED_RECORD.unpack_from
 _BYTES: Final = PACKED_RECORD.size
+_number_from = Struct("<q").unpack_from  # the first four fields are of eight bytes each
 
 _OBJECT_BYTES: Final = 190  # measured
 
@@ -60,6 +62,19 @@ class PackedRecords:
 
     def __getitem__(self, index: int) -> BlockRef:
         return _ref(_unpack_from(self.data, index * _BYTES))
+
+    def number(self, index: int, field: int) -> int:
+        """Position, first id or time of a record."""
+        return int(_number_from(self.data, index * _BYTES + 8 * field)[0])
+
+    def last_up_to(self, field: int, most: int) -> int:
+        """The index of the last whose number, which ascends, is not above `most`; -1: none."""
+        data, first = self.data, 8 * field
+
+        def number(index: int) -> int:
+            return int(_number_from(data, index * _BYTES + first)[0])
+
+        return bisect_right(range(len(self.starts)), most, key=number) - 1
 
     def at(self, position: int) -> BlockRow | None:
         """The record that holds the position, if it is here."""

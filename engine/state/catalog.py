@@ -46,7 +46,8 @@ SUBSCRIPTION: Final = "subscription"
 ALIAS: Final = "alias"
 STORE: Final = "store"
 SCHEDULE: Final = "schedule"
-STORE_NUMBER: Final = 1  # of the one entry of its type
+STORE_NUMBER: Final = 1  # of the entry that says whether the store is stopped
+LAST_START_NUMBER: Final = 2  # of the one that says when something started that has a rate
 STATE: Final = "state"
 RAN_KEY: Final = "quire.schedule:{}"
 """The ledger key, with a schedule's number, whose version is the last due time that it was put for,
@@ -277,7 +278,10 @@ def index_catalog(state: DurableState, effects: Effects) -> None:
 
 
 def _put_store(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
-    if not all(isinstance(body[name], bool) for name in ("puts", "gets")):
+    if key == LAST_START_NUMBER:
+        if not all(type(body[name]) is int for name in ("opening", "last_start_us")):
+            raise ValueError("it is not told when something started at last")
+    elif not all(isinstance(body[name], bool) for name in ("puts", "gets")):
         raise ValueError("the store is neither stopped nor not")
 
 
@@ -307,7 +311,7 @@ TYPES: Final = {
         MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_ENTRY_BYTES, _put_subscription, _delete_subscription
     ),
     ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
-    STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),
+    STORE: EntryType(2, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),
     STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
     SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete),
 }

@@ -61,12 +61,22 @@ def _size(source: Any) -> int:
         return 0
 
 
-def measure(part: Any) -> tuple[tuple[int, int], list[Headers]]:
-    """(charge, messages) and the headers of a slice, all checked. Raises InvalidArgument."""
-    builder = BlockBuilder()
-    mark = builder.mark()
-    count = builder.add_arrow(part)
-    return (builder.charge_bytes, count), builder.headers_since(mark)
+def measure_all(parts: list[Any]) -> tuple[list[tuple[int, int]], list[Headers]]:
+    """(charge, messages) of slices, and their headers, all checked. Raises InvalidArgument."""
+    sizes: list[tuple[int, int]] = []
+    headers: list[Headers] = []
+    for part in parts:
+        builder = BlockBuilder()
+        mark = builder.mark()
+        count = builder.add_arrow(part)
+        sizes.append((builder.charge_bytes, count))
+        headers += builder.headers_since(mark)
+    return sizes, headers
+
+
+def largest_of_all(parts: list[Any]) -> int:
+    """The largest charge of the messages of slices, which were checked."""
+    return max(map(largest_charge, parts))
 
 
 def largest_charge(payloads: Any) -> int:

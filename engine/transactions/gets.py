@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
+from quire.block import Block
 from quire.definitions.retry import Retry
+from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
 from quire.engine.finding.choice import Choice
 from quire.engine.finding.moved_marks import GotPart, MovedMarks
 from quire.engine.finding.queue_view import QueueView
-from quire.engine.finding.removals import bring_back, part_of, without
+from quire.engine.finding.removals import bring_back, has_retry, part_of, without
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
@@ -50,14 +52,14 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "_removed", "has_more", "kept", "moved",
-        "passes", "seeks", "taken", "views",
+        "_batch", "_block", "_context", "_is_counted", "adds", "has_more", "kept", "moved",
+        "removed", "seeks", "taken", "views",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[TakenRow] = []
-        self.passes: list[tuple[Queue, Subscription, int, int]] = []
+        self.adds: Additions | None = None
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
@@ -66,7 +68,7 @@ class Gets:
         self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
-        self._removed: Sequence[tuple[Subscription, int]] = ()  # but for these positions
+        self.removed: Sequence[tuple[Subscription, int]] = ()  # but for these positions
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
@@ -108,6 +110,8 @@ class Gets:
             if reading is None:
                 runs = [(position, position + 1, 1)]
                 parts = context.delivery.deliver(queue, subscription, runs)
+                if parts and parts[0].block.columns & REPORTING == REPORTING:
+                    self._look_asked(parts[0].block)
                 message = message_of(queue.name, parts)
             else:
                 message = reading.message(position)
@@ -167,7 +171,10 @@ class Gets:
             return None
         record = BlockRef._make(row)
         try:
-            return BlockCursor(queue, epoch, record, self._context.reader.block(record))
+            block = self._context.reader.block(record)
+            if block.columns & REPORTING == REPORTING:
+                self._look_asked(block)
+            return BlockCursor(queue, epoch, record, block)
         except BlockMoved:
             return None
 
@@ -179,6 +186,9 @@ class Gets:
         None at all, when somebody's read_to or unsubscribe has released them in between.
         """
         parts = self._context.delivery.deliver(queue, subscription, runs)
+        for part in parts:
+            if part.block.columns & REPORTING == REPORTING:
+                self._look_asked(part.block)
         for lo, hi, _ in runs:
             self._note(queue, subscription, lo, hi, None, 0)
         if runs:
@@ -256,8 +266,18 @@ class Gets:
         with queue.lock:
             selection = subscription.selection if subscription.seeker is None else None
             runs = [] if selection is None else selection.unwanted_runs(most, PURGED_RUNS)
-        self.passes += [(queue, subscription, start, end) for start, end in runs]
+        self.pass_over([(queue, subscription, start, end) for start, end in runs])
         return sum(end - start for start, end in runs)
+
+    def _look_asked(self, block: Block) -> None:
+        if may_ask_delivery(block):
+            self.adds = self.adds or Additions()
+            self.adds.may_report = True
+
+    def pass_over(self, passes: list[Pass]) -> None:
+        """These count as read, too."""
+        self.adds = self.adds or Additions()
+        self.adds.passes += passes
 
     def _expired(self, queue: Queue, subscription: Subscription, most: int) -> int:
         """Take more that has expired and is not kept: how many, at most so many."""
@@ -434,10 +454,8 @@ class Gets:
             if latest is subscription and end == lo:
                 taken[-1] = queue_id, subscription_id, start, hi, queue, subscription, None, 0
                 return
-        own = (
-            queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
-            epoch,
-        )  # fmt: skip
+        own = (queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
+               epoch)  # fmt: skip
         taken.append(own)
 
     def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
@@ -455,13 +473,13 @@ class Gets:
                 raise moving(queue, subscription)
             passed.append((queue, subscription, 0, position))
             created_us[source] = queue.config.created_us
-        self.passes += passed
+        self.pass_over(passed)
         return created_us
 
     def passed(self) -> list[Read]:
         """What else counts as read, as the commit's record names it."""
         records: list[Read] = []
-        for queue, subscription, start, end in self.passes:
+        for queue, subscription, start, end in () if self.adds is None else self.adds.passes:
             if subscription in self.seeks or start >= end:
                 continue  # where it goes to says what it has read
             with queue.lock:
@@ -524,8 +542,8 @@ class Gets:
     def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
         """A page of the queue as it was when this transaction looked through it first."""
         queue, context = key[0], self._context
+        self.has_more = True
         if key not in self.views:
-            self.has_more = True
             self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
         found = self.views[key].page(choice, most, after)
         return Messages(queue.name, found, queue.schema)
@@ -533,7 +551,7 @@ class Gets:
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
         for lo, hi, _ in runs:
-            self._removed = [*self._removed, (subscription, lo)]
+            self.removed = [*self.removed, (subscription, lo)]
             self._note(queue, subscription, lo, hi, None, 0)
 
     def has(self, subscription: Subscription, position: int) -> bool:
@@ -561,18 +579,12 @@ class Gets:
         names = sorted({(own[4].name, own[5].name) for own in list(self.taken)})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
-    def _has_retry(self) -> bool:
-        for own in self.taken:  # noqa: SIM110 - a generator would take longer than the look
-            if own[5].retry is not None:
-                return True
-        return False
-
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
-        if self._removed:
-            bring_back(self.taken, self._removed)
+        if self.removed:
+            bring_back(self.taken, self.removed)
         taken, counted = self.taken, self._is_counted
-        noted = self._context.delivery.fail(taken) if counted and self._has_retry() else ()
+        noted = self._context.delivery.fail(taken) if counted and has_retry(taken) else ()
         while taken:
             _, _, lo, hi, queue, subscription, _, _ = taken[-1]
             with queue.lock:

@@ -3,8 +3,7 @@
 States (`quire.reports.info.TransactionState`):
 
     OPEN -> COMMITTED      commit() returned
-    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
-                           the store's close
+    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, abort(), close()
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
     OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file
     OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
@@ -137,9 +136,7 @@ class TransactionLife:
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
         self.change: TransactionChange | None = None  # what the journal was asked to hold
-        self.prepared: PreparedTransaction | None = (
-            None  # what the store holds for it once it is prepared
-        )
+        self.prepared: PreparedTransaction | None = None  # what the store holds for it then
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
@@ -213,18 +210,18 @@ class TransactionLife:
         taken: Sequence[TakenRow] = ()
         passed: Sequence[Read] = ()
         entries: Sequence[LedgerEntry] = ()
+        if gets is not None:
+            taken = gets.to_read()
+            if gets.adds:
+                passed, puts = self._add(gets)
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
             if not light:
-                puts.check_no_stream()
+                puts.complete()
             if puts.requests is not None:
                 if puts.requests.found and self.durable:
                     self._context.sequencer.sync()  # that may have been committed without
                 entries = self._entry_records()
-        if gets is not None:
-            taken = gets.to_read()
-            if gets.passes:
-                passed = gets.passed()
         if self._entries is not None:
             entries = self._entry_records()
         has_changes = bool(written or taken or passed or entries)
@@ -241,6 +238,14 @@ class TransactionLife:
         # It writes nothing; but a durable one comes behind what is durable (promise 14).
         if self.durable and self._context.journal.unsynced_bytes:
             self._context.sequencer.sync()
+
+    def _add(self, gets: Gets) -> tuple[Sequence[Read], Puts | None]:
+        """What it passes over; and what it has got asks for reports, which it puts (AR1)."""
+        if gets.adds is not None and gets.adds.may_report:
+            reports = gets.adds.reports(self._context.delivery, gets)
+            self._puts = self._puts or Puts(self._context, self.id, self._large)
+            self._puts.owe(reports)
+        return gets.passed(), self._puts
 
     def _further_sections(
         self, *, has_changes: bool
@@ -390,8 +395,7 @@ class TransactionLife:
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it has got the message, or keeps it."""
-        gets = self._gets
-        return gets is not None and gets.has(subscription, position)
+        return (gets := self._gets) is not None and gets.has(subscription, position)
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll back for another reason than its user's, who is told so; whether that was done.
@@ -484,8 +488,7 @@ class TransactionLife:
     def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         check_xid(xid)
         check_preparable(self.durable)
-        if timeout is not None:
-            timeout = check_timeout(timeout)
+        seconds = self._seconds(timeout)
         with self._lock:
             self._check_open()
             if self._gets is not None and self._gets.has_more:
@@ -498,7 +501,7 @@ class TransactionLife:
                 try:
                     action()
                 except QueueFull as full:
-                    self._with_room(full, action, self._seconds(timeout))
+                    self._with_room(full, action, seconds)
             except BaseException as error:
                 if not self.is_prepared:
                     self._refused(error)
@@ -510,15 +513,15 @@ class TransactionLife:
                     self._let_go()  # and it may be decided already: nothing of it is here any more
 
     def _prepare(self, xid: str) -> None:
-        puts, gets = self._puts, self._gets
+        gets = self._gets
         taken = () if gets is None else gets.to_read()
-        passed = () if gets is None else gets.passed()
+        passed, puts = ((), self._puts) if gets is None else self._add(gets)
         written = () if puts is None else puts.by_queue.values()
         committer = self._context.committer
         committer.volatile.check_none(written, [*taken, *passed])
         if puts is not None:
             puts.fill()
-            puts.check_no_stream()
+            puts.complete()
         values = None if self._values is None else self._values.section(xid)
         held = Held(xid, len(taken))
         committer.commit(
@@ -533,9 +536,7 @@ class TransactionLife:
         """Somebody has decided it; called likewise."""
         if first_id is not None and self._puts is not None:
             self._puts.give_ids(first_id)
-        self._state = (
-            TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
-        )
+        self._state = _ROLLED_BACK if first_id is None else _COMMITTED
 
     def _decide(self, *, commit: bool) -> None:
         """The transaction's lock is held."""
@@ -590,11 +591,10 @@ class TransactionLife:
 
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
         """A put found no room: it waits where its queue says so."""
-        seconds = patience(
-            self._context, full, self._seconds(self.put_timeout if timeout is None else timeout)
-        )
+        asked = self.put_timeout if timeout is None else timeout
+        seconds = patience(self._context, full, self._seconds(asked))
         return held(self._with_room, full, action, seconds)
 
-    def _seconds(self, timeout: float | None) -> float:
+    def _seconds(self, timeout: Duration | None) -> float:
         """How long to wait for room: as is said, or as the store's options say."""
         return check_timeout(self._context.options.commit_timeout if timeout is None else timeout)

@@ -21,15 +21,17 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from quire.arguments import Bytes, check_name
-from quire.block import EncodedBlock, run_of_block
-from quire.block.encoding import with_no_priority
+from quire.block import EncodedBlock
+from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
-from quire.engine.commits.written_messages import Written, written_to
+from quire.engine.commits.written_messages import Written, add_block, move_to_files, written_to
+from quire.engine.finding.asked_reports import Report, arrival_of, arrivals_in
 from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -42,17 +44,17 @@ from quire.errors import (
     TransactionError,
 )
 from quire.libraries import is_arrow
-from quire.limits import LTDS_WRITERS
+from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.ltds import check_foreign
 from quire.messages.encoded_values import encoded_values
 from quire.messages.message_fields import Fields
 from quire.messages.message_id import MessageId, MessageIds, id_of
 from quire.rows.given_block import check_block
 from quire.rows.row_block import RowBlock
-from quire.rows.row_input import Rows, one_row, rows_of, rows_of_block
+from quire.rows.row_input import Rows, one_row, rows_of
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from .arrow_slices import largest_charge, measure, row_slices, slices_of
+from .arrow_slices import largest_charge, largest_of_all, measure_all, row_slices, slices_of
 from .context import Context
 from .own_requests import OwnRequests
 
@@ -61,8 +63,8 @@ class Puts:
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_charge", "_context", "_granted", "_messages", "_transaction_id", "by_queue",
-        "is_light", "large", "lost", "requests", "streams",
+        "_buffer", "_charge", "_context", "_granted", "_messages", "_owed", "_transaction_id",
+        "by_queue", "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
@@ -95,6 +97,7 @@ class Puts:
                 raise
             self._buffer = buffer
             self.is_light = False
+            self._owed: list[Report] = []  # which the commit is to put, too
         return buffer
 
     # Putting
@@ -110,8 +113,12 @@ class Puts:
     ) -> MessageId:
         context = self._context
         target = context.state.names.get(queue) if type(queue) is str else None
-        if fields is not None and target is not None and fields.columns & target.space.not_obeyed:
+        if fields is not None and target is not None and fields.columns & target.space.looked_at:
             check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
+            if fields.reply_to and not is_moved and (asked := arrival_of(queue, fields)):
+                found = self.one(queue, content, fields, charge, is_moved=True)
+                self.owe(asked)
+                return found
         if self.is_light:
             total, messages = self._charge + charge, self._messages + 1
             if (
@@ -183,21 +190,19 @@ class Puts:
     def known(self) -> OwnRequests:
         """Those that were put with a request id, and what is known of request ids."""
         if self.requests is None:
-            context = self._context
-            self.requests = OwnRequests(context.state, context.journal.max_group_bytes)
+            state, journal = self._context.state, self._context.journal
+            self.requests = OwnRequests(state, journal.max_group_bytes)
         return self.requests
 
     def rows(
         self, queue: str, made_for: Callable[[str, int], list[Rows]], *, is_moved: bool = False
     ) -> MessageIds:
-        """All rows that are made for the queue's schema, and the priority of those that say none;
-        or, with an error, none.
-        """
+        """All rows made for the queue's schema and default priority or, with an error, none."""
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=True)
         granted = self._granted_by(target)
         found = made_for(target.schema or "", 0 if granted is None else granted.priority)
-        check_headers(target.config, [rows.headers for rows in found], is_moved=is_moved)
+        asked = self._asked(target, [rows.headers for rows in found], is_moved=is_moved)
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
@@ -209,7 +214,7 @@ class Puts:
                     written.buffer.add_rows(part if granted is None else part.with_granted(granted))
                     self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
 
-        return self._put_all(queue, charge, count, add, most, is_row=True)
+        return self._put_all(queue, charge, count, add, most, asked, is_row=True)
 
     def many(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
@@ -233,7 +238,7 @@ class Puts:
         try:
             count = builder.add_arrow(payloads) if of_arrow else builder.add_many(payloads)
             charge = builder.charge_bytes - before
-            check_headers(written.queue.config, builder.headers_since(mark), is_moved=is_moved)
+            asked = self._asked(written.queue, builder.headers_since(mark), is_moved=is_moved)
             if written.queue.space.most_bytes is not None:
                 written.queue.space.check_size(largest_charge(payloads))
             self.take_space(written, charge, count)
@@ -248,16 +253,14 @@ class Puts:
         except BaseException:
             self.lost = True
             raise
+        self._owed += asked
         return MessageIds(written, index, count)
 
     def _slices(self, queue: str, parts: list[Any], *, is_moved: bool) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
         target = self._context.state.queue(queue)
-        sizes = []
-        for part in parts:
-            size, headers = measure(part)
-            check_headers(target.config, headers, is_moved=is_moved)
-            sizes.append(size)
+        sizes, headers = measure_all(parts)
+        asked = self._asked(target, headers, is_moved=is_moved)
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
 
         def add(written: Written) -> None:
@@ -266,34 +269,24 @@ class Puts:
                 written.buffer.builder.add_arrow(part)
                 self._note(written.buffer.account, *size)
 
-        return self._put_all(queue, charge, count, add, lambda: max(map(largest_charge, parts)))
+        return self._put_all(queue, charge, count, add, partial(largest_of_all, parts), asked)
 
     def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         target = self._context.state.queue_of(queue, words)
-        if block.columns & target.space.not_obeyed:
-            check_headers(target.config, [block.headers], is_moved=is_moved)
+        asked = self._asked(target, [block.headers], is_moved=is_moved) if block.columns else ()
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
         def add(written: Written) -> None:
-            buffer, granted = written.buffer, self._granted_by(written.queue)
-            if granted is None:
-                buffer.add_block(encoded, written.queue.block_bytes)
-            else:
-                own = check_block(encoded.data)
-                if is_moved:
-                    own.headers = with_no_priority(own.headers, count)
-                if isinstance(own, RowBlock):
-                    buffer.add_rows(rows_of_block(own).with_granted(granted))
-                else:  # the builder grants it
-                    buffer.builder.add_run(run_of_block(own))
-            self._note(buffer.account, charge, count)
+            add_block(written, encoded, self._granted_by(written.queue), is_moved=is_moved)
+            self._note(written.buffer.account, charge, count)
 
         is_row = words is not None
-        return self._put_all(queue, charge, count, add, block.largest_charge, is_row=is_row)
+        most = block.largest_charge
+        return self._put_all(queue, charge, count, add, most, asked, is_row=is_row)
 
     def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
@@ -309,7 +302,7 @@ class Puts:
         try:
             info, words = context.adoptions.inspect(ltds_id)
             target = self._context.state.queue_of(queue, words)
-            asked = context.adoptions.asked(ltds_id, target.space.not_obeyed)
+            asked = context.adoptions.asked(ltds_id, target.space.looked_at)
             check_obeyed(target.config, asked, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
 
@@ -330,6 +323,7 @@ class Puts:
         count: int,
         add: Callable[[Written], None],
         largest: Callable[[], int],
+        asked: Sequence[Report] = (),
         *,
         is_row: bool = False,
     ) -> MessageIds:
@@ -341,7 +335,30 @@ class Puts:
         except BaseException:
             self.lost = True
             raise
+        self._owed += asked
         return MessageIds(written, index, count)
+
+    def _asked(self, queue: Queue, parts: list[Headers], *, is_moved: bool) -> list[Report]:
+        """Those of arrivals that are asked for. Raises as `check_headers`."""
+        check_headers(queue.config, parts, is_moved=is_moved)
+        return [] if is_moved else arrivals_in(queue.name, parts)
+
+    def owe(self, reports: Sequence[Report]) -> None:
+        """The commit is to put these, too."""
+        self.fill()
+        self._owed += reports
+
+    def complete(self) -> None:
+        """For the commit: put what is owed, each once. Raises TransactionError, as a put (AR2)."""
+        if self.streams:
+            raise TransactionError(
+                f"{self.streams} messages are being put as streams: finish or abandon them first"
+            )
+        while self._owed:
+            to, fields = self._owed[0]
+            with suppress(QueueNotFound, InvalidArgument):
+                self.one(to, b"", fields, MESSAGE_OVERHEAD_BYTES + fields.extra_bytes)
+            del self._owed[0]
 
     def _tell_unread(self, queue: Queue) -> None:
         """Of a transaction of this process's user, as the others wait for no room (NR1)."""
@@ -361,8 +378,7 @@ class Puts:
         if queue not in self.by_queue:
             self._granted.pop(queue, None)  # of a put that was refused
             if queue.grants:
-                now_us = self._context.env.now_us()
-                self._granted[queue] = queue.config.properties.granted(now_us)
+                self._granted[queue] = queue.config.properties.granted(self._context.env.now_us())
         return self._granted.get(queue)
 
     def _grant(self, written: Written) -> None:
@@ -382,13 +398,6 @@ class Puts:
         """What a message's put sets, with what its queue grants."""
         granted = self._granted.get(written.queue) if self._granted else None
         return fields if granted is None else Fields.with_granted(fields, granted)
-
-    def check_no_stream(self) -> None:
-        """Raises TransactionError while a message is being put as a stream."""
-        if self.streams:
-            raise TransactionError(
-                f"{self.streams} messages are being put as streams: finish or abandon them first"
-            )
 
     # Space (PU1)
 
@@ -538,22 +547,12 @@ class Puts:
     def _to_files(self, may_wait_bytes: int) -> None:
         """Move what waits to files (PU3). So much of all files together may wait for a write."""
         self.large = True
-        written = self.by_queue.values()
         try:
             with self._context.sequencer.writing_file():
-                many = len(written) > LTDS_WRITERS
-                for part in written:
-                    part.flush()
-                    if many:
-                        part.write_out(close=True)
-                if sum(part.waiting_bytes for part in written) > may_wait_bytes:
-                    for part in written:
-                        part.write_out(close=False)
+                move_to_files(self.by_queue.values(), may_wait_bytes)
         except BaseException:
             self.lost = True
             raise
-
-    # Looking, ending
 
     @property
     def broken(self) -> bool:

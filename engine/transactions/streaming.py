@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
 from quire.engine.commits.written_messages import Written
+from quire.engine.finding.asked_reports import arrival_of
 from quire.engine.queues.obeyed import asked_of, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE
@@ -164,6 +165,8 @@ class StreamPut:
             puts.lost = True
             raise
         puts.streams -= 1
+        if self._fields is not None and not self._is_moved:
+            puts.owe(arrival_of(self._queue, self._fields))
         return id_of(written, written.count - 1)
 
     def _abandon(self, puts: Puts) -> None:

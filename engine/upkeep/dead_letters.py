@@ -8,41 +8,36 @@
 - What a subscription does not ask for counts as read once that is committed here, too.
 - What the other queue can never take, as it is too large, holds up none of those behind it, but
   where there are more than `STUCK_AT_ONCE` such.
-- LR1: who has asked for a report of it gets one in its `reply_to`, by the same commit: of an expiry
-  where the message expires, of an exception where it leaves for another reason. So who waits for an
-  answer to it is told that there will be none. Where that queue is full, the message waits, too;
-  where there is none, or it takes no such message, there is no report.
+- LR1: who has asked for a report of it gets one, by the same commit (AR1): of an expiry where the
+  message expires, of an exception where it leaves for another reason. So who waits for an answer to
+  it is told that there will be none. Where the report's queue is full, the message waits, too.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
-from quire.batches.moved_messages import QUEUE, TIME, joined, origin, put_again
-from quire.block.format import Column
+from quire.batches.moved_messages import TIME, joined, origin, put_again
 from quire.calls.uninterrupted import nested
+from quire.engine.finding.asked_reports import REPORTING, report_on
 from quire.engine.finding.choice import Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import EXPIRED, Gets
-from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError, StoreCorrupt
+from quire.errors import InvalidArgument, QueueFull, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
 from quire.messages.message import SETTABLE, Message
 from quire.messages.message_types import (
     EXCEPTION,
     EXPIRY,
-    REPLY_BY,
     asks_report,
-    report_attributes,
 )
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
 from .own_transaction import MessageRuns, OwnTransaction
-
-_REPORTING: Final = Column.ATTRIBUTES | Column.REPLY_TO  # what a message has that asks for reports
 
 
 class DeadLetters:
@@ -175,17 +170,12 @@ def put_letter(
 def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
     """Tell who has asked for it that the message is handled by nobody (LR1)."""
     event = EXPIRY if reason == EXPIRED else EXCEPTION
-    if message.reply_to is None or not asks_report(message.attributes, event):
-        return
-    by = message.attributes.get(REPLY_BY)
-    with suppress(QueueNotFound, ValueError):  # InvalidArgument, too
-        txn.put(
-            message.reply_to,
-            b"",
-            correlation_id=message.correlation_id,
-            expires_at=None if by is None else int(by),
-            attributes={**report_attributes(event, reason), QUEUE: message.queue},
-        )
+    to, attributes = message.reply_to, message.attributes
+    if to is not None and asks_report(attributes, event):
+        known = message.correlation_id or str(message.id)
+        with suppress(ValueError):  # InvalidArgument, too
+            report = report_on(event, message.queue, to, known, attributes, reason)
+            txn.putting(lambda puts: puts.owe([report]))
 
 
 def report_all(
@@ -197,6 +187,6 @@ def report_all(
             # But for what others have read meanwhile.
             found = context.chooser.finder.browse(queue, None, Choice(), start, end - start, end)
             for part in found:
-                if part.block.columns & _REPORTING == _REPORTING:
+                if part.block.columns & REPORTING == REPORTING:
                     for row in range(part.start, part.stop):
                         put_report(txn, part.message(queue.name, row), reason)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
+from quire.engine.records.commit_record import Read
 from quire.engine.transactions.context import Context
+from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.puts import Puts
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.limits import LET_GO_AT_ONCE
 from quire.moments import Duration
@@ -26,6 +29,10 @@ class OwnTransaction(EmbeddedTransaction):
     def commit(self, timeout: Duration | None = 0.0) -> None:
         super().commit(timeout)
 
+    def _add(self, gets: Gets) -> tuple[Sequence[Read], Puts | None]:
+        """What it takes is delivered to nobody by that."""
+        return gets.passed(), self._puts
+
     def schema_of(self, queue: str) -> str | None:
         """Of a typed queue, in words."""
         return self._context.state.queue(queue).schema
@@ -37,7 +44,7 @@ class OwnTransaction(EmbeddedTransaction):
     def pass_over(self, queue: Queue, subscription: Subscription, runs: MessageRuns) -> None:
         """Count what is not read of these positions as read with the commit."""
         passes = [(queue, subscription, start, end) for start, end in runs]
-        self.getting(lambda gets: gets.passes.extend(passes))
+        self.getting(lambda gets: gets.pass_over(passes))
 
 
 def pass_by(

@@ -155,7 +155,7 @@ class AsyncSession:
         message = await txn.get(self.replies, seconds, where=record.wanted(number))
         if message is None:
             return None
-        self._inner._taken += 1
+        self._inner._ended += 1
         return await txn._call(lambda inner: record.took(inner, number, message))
 
     async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:

@@ -144,7 +144,7 @@ class AsyncTransaction:
                 timeout,
                 lambda inner, seconds: inner.get_many(source, limit, seconds, where=where),
                 lambda found: self._give_back(found or None),
-                partial(_is_there, source, where),
+                None if isinstance(where, str | Template) else partial(_is_there, source, where),
             )
         nothing = Messages(check_sources(source).partition("/")[0])
 
@@ -311,11 +311,11 @@ class AsyncTransaction:
         timeout: Duration | None,
         look: Callable[[Transaction, float], R],
         undo: Callable[[R], object] | None = None,
-        may_come: Callable[[Transaction], bool] = lambda _: True,
+        may_come: Callable[[Transaction], bool] | None = None,
     ) -> R:
         """What is found by what it is; one that waits does so in a thread, a while at a time.
 
-        `may_come`: asked where nothing is found, whether it is worth while to wait.
+        `may_come`: asked where nothing is found, whether it is worth while to wait; None: it is.
         """
         end = self._loop.time() + check_wait(timeout)
         seconds = 0.0
@@ -325,7 +325,7 @@ class AsyncTransaction:
                     found = await self._call(partial(_look, look, seconds), undo)
                 if found or found is False or self._loop.time() >= end:
                     return found
-                if not await self._call(may_come):
+                if may_come is not None and not await self._call(may_come):
                     return found
             except LockTimeout:
                 if self._loop.time() >= end:
@@ -400,7 +400,7 @@ async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | No
 
 def _is_there(source: str, where: Where, inner: Transaction) -> bool:
     """Whether a message that is asked for by its id may still be got."""
-    return isinstance(where, str | Template) or inner.exists(source, where=where)
+    return inner.exists(source, where=where)
 
 
 def _look(look: Callable[[Transaction, float], R], seconds: float, inner: Transaction) -> R:

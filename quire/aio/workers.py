@@ -58,6 +58,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
+_NOBODYS: Final = (signal.SIG_DFL, signal.SIG_IGN)  # what a signal that nobody has taken does
 _ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends all of them by
 _GIVE: Final = "give a coroutine function (async def); for others there is quire.Workers"
 
@@ -121,8 +122,9 @@ class AsyncWorkers:
     async def run(self) -> None:
         """Handle messages until SIGTERM, `stop` or a cancellation, then finish what is in work.
 
-        In the main thread it takes SIGTERM as long as it runs. SIGINT cancels the task of
-        `asyncio.run`, and so this. A cancellation is raised once all has ended. Raises what
+        In the main thread it takes SIGTERM as long as it runs, where nobody else has a handler for
+        it: a web server that runs it is to call `stop`. SIGINT cancels the task of `asyncio.run`,
+        and so this. A cancellation is raised once all has ended. Raises what
         `Workers.run` raises, in the same cases.
         """
         if self._end is not None or not self._tasks:
@@ -219,12 +221,12 @@ async def _ended(
 
 @contextmanager
 def _sigterm(end: asyncio.Event, hurry: asyncio.Event) -> Iterator[None]:
-    """In the main thread, SIGTERM ends them for the length of a block."""
-    if threading.current_thread() is not threading.main_thread():
+    """In the main thread, SIGTERM ends them for the length of a block; not if others have it."""
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before not in _NOBODYS:
         yield
         return
     loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGTERM)
 
     def told() -> None:
         (hurry if end.is_set() else end).set()

@@ -153,6 +153,14 @@ class Block:
         unread = self.unread
         return self.headers if unread is None else unread.column(column)
 
+    def may_say(self, word: bytes) -> bool:
+        """Whether the attributes of any message may have it; nothing is verified for that."""
+        unread = self.unread
+        if unread is not None:
+            return word in bytes(unread.view[: unread.payload_at])
+        attributes = self.headers.attributes
+        return attributes is not None and word in bytes(attributes.values.content())
+
     @property
     def is_packed(self) -> bool:
         """Whether the messages carry ids and times of their own, as only the store gives them."""

@@ -70,6 +70,7 @@ have them. Both versions are valid when also the head's checksum matches, and Ar
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 MAGIC = b"QBLK"
@@ -148,6 +149,7 @@ _FIXED_BITS = sum(FIXED_COLUMNS)
 _STRING_BITS = sum(STRING_COLUMNS)
 
 
+@lru_cache(maxsize=64)
 def section_count(columns: int) -> int:
     """How many sections, and so table entries, the columns have."""
     return (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,12 @@ def sections_of(columns: int, count: int) -> int:
 def _table_of(columns: int) -> Callable[[memoryview, int], tuple[int, ...]]:
     """Reads the lengths of a block's sections."""
     return Struct(f"<{section_count(columns)}Q").unpack_from
+
+
+@lru_cache(maxsize=64)
+def _run_of(count: int) -> Callable[[memoryview, int], tuple[int, ...]]:
+    """Reads so many offsets that stand together."""
+    return Struct(f"<{count}i").unpack_from
 
 
 def _offsets_of(columns: int) -> int:
@@ -135,24 +141,23 @@ class Unread:
         return payload, found
 
     def _attributes(self, index: int, row: int) -> dict[str, str]:
-        view, places, lengths = self.view, self._places, self._lengths
         self._check(index, _OFFSET_BYTES * (self._count + 1))
-        first, last = _BOUNDS(view, places[index] + _OFFSET_BYTES * row)
-        pairs = lengths[index + 1] // _OFFSET_BYTES - 1
+        first, last = _BOUNDS(self.view, self._places[index] + _OFFSET_BYTES * row)
+        pairs = self._lengths[index + 1] // _OFFSET_BYTES - 1
         if not 0 <= first <= last <= pairs:
             raise self._wrong("have offsets that fall")
-        self._check(index + 1, _OFFSET_BYTES * (pairs + 1))
-        self._check(index + 3, _OFFSET_BYTES * (pairs + 1))
-        _, keys_at, keys, values_at, values = places[index : index + 5]
-        found: dict[str, str] = {}
-        for at in range(_OFFSET_BYTES * first, _OFFSET_BYTES * last, _OFFSET_BYTES):
-            lo, hi = _BOUNDS(view, keys_at + at)
-            low, high = _BOUNDS(view, values_at + at)
-            if not (0 <= lo <= hi <= lengths[index + 2] and 0 <= low <= high <= lengths[index + 4]):
-                raise self._outside()
-            name = str(view[keys + lo : keys + hi], "utf-8")
-            found[name] = str(view[values + low : values + high], "utf-8")
-        return found
+        keys = self._texts(index + 1, first, last, pairs)
+        return dict(zip(keys, self._texts(index + 3, first, last, pairs), strict=True))
+
+    def _texts(self, index: int, first: int, last: int, count: int) -> list[str]:
+        """The texts `first` to `last` of so many, whose offsets are in a section."""
+        self._check(index, _OFFSET_BYTES * (count + 1))
+        size, place = self._lengths[index + 1], self._places[index + 1]
+        offsets = _run_of(last - first + 1)(self.view, self._places[index] + _OFFSET_BYTES * first)
+        if offsets[0] < 0 or offsets[-1] > size or sorted(offsets) != list(offsets):
+            raise self._outside()
+        content = self.view[place : place + size]
+        return [str(content[lo:hi], "utf-8") for lo, hi in pairwise(offsets)]
 
     def _text(self, index: int, row: int, count: int) -> str:
         """Of the rows whose offsets are in a section, and whose bytes are in the next one."""

@@ -49,6 +49,11 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.set_defaults(run=command.run, command=command.name)
         self.add_argument("path", metavar="PATH", help="the store's directory")
+        self.add_argument(
+            "--network-file-system",
+            action="store_true",
+            help="the store may be opened on one (docs/deployment.md)",
+        )
         command.arguments(self)
         words = [_shown(action) for action in self._get_positional_actions()]
         self.usage = " ".join((self.prog, *words, "[OPTIONS]"))

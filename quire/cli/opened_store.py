@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def opened(options: argparse.Namespace) -> Any:
     """The store, to be changed: owned, or joined. It must be there."""
-    return open_store(options.path, create=False)
+    return open_store(options.path, create=False, network_file_system=options.network_file_system)
 
 
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
@@ -24,8 +24,9 @@ def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
 
 
 def creation(options: argparse.Namespace) -> dict[str, Any]:
-    """What is fixed when a store is made, as far as it was given."""
-    return {} if options.data_files is None else {"data_files": options.data_files}
+    """Where a store may be made, and what is fixed then, as far as it was given."""
+    fixed = {} if options.data_files is None else {"data_files": options.data_files}
+    return {"network_file_system": options.network_file_system, **fixed}
 
 
 def source_parts(source: str) -> tuple[str, str | None]:

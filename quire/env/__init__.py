@@ -1,6 +1,33 @@
-"""The environment: what reaches files, locks, clocks and chance. All else calls nothing of `os`."""
+"""The environment: what reaches files, locks, clocks and chance. All else calls nothing of `os`.
 
+What the system has in another form on Linux than elsewhere is behind `os_platform`.
+"""
+
+from .file_systems import check_file_system
 from .os_env import OsEnv, after_fork
+from .os_platform import (
+    ENDED,
+    HANG_UP,
+    READ,
+    UNIX_SOCKETS_REFUSE,
+    WRITE,
+    short_path,
+    socket_events,
+)
 from .seam import Env, File, FileLock
 
-__all__ = ["Env", "File", "FileLock", "OsEnv", "after_fork"]
+__all__ = [
+    "ENDED",
+    "HANG_UP",
+    "READ",
+    "UNIX_SOCKETS_REFUSE",
+    "WRITE",
+    "Env",
+    "File",
+    "FileLock",
+    "OsEnv",
+    "after_fork",
+    "check_file_system",
+    "short_path",
+    "socket_events",
+]

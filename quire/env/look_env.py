@@ -176,6 +176,9 @@ class LookEnv:
     def sync_directory(self, path: str) -> None:
         pass
 
+    def file_system(self, path: str) -> str:
+        return ""  # of nothing that is written: wherever it lies it can be looked at
+
     def modified_us(self, path: str) -> int:
         return self._machine.modified_us(path)
 

@@ -180,6 +180,9 @@ class MemoryEnv:
     def sync_directory(self, path: str) -> None:
         """Nothing is durable here."""
 
+    def file_system(self, path: str) -> str:
+        return "memory"
+
     def modified_us(self, path: str) -> int:
         if path not in self._files:
             raise FileNotFoundError(path)

@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
-from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file, lock_names
+from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file
+from .os_mount import file_system_of
+from .os_names import HeldNames, lock_names
+from .os_platform import sync_directory
 
 
 class OsEnv:
@@ -72,9 +75,12 @@ class OsEnv:
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            sync_directory(fd)
         finally:
             os.close(fd)
+
+    def file_system(self, path: str) -> str:
+        return file_system_of(path)
 
     def modified_us(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1000
@@ -88,7 +94,7 @@ class OsEnv:
     def is_locked(self, path: str) -> bool:
         return is_locked(path)
 
-    def lock_names(self, path: str, names: Sequence[str]) -> HeldDescriptor | str:
+    def lock_names(self, path: str, names: Sequence[str]) -> HeldDescriptor | HeldNames | str:
         return lock_names(path, names)
 
     def now_us(self) -> int:

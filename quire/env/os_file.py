@@ -17,7 +17,6 @@ O3. A descriptor is closed when the last call that uses it has returned, so that
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -27,13 +26,13 @@ from typing import NoReturn
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
 from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
+from .os_platform import DIRECT_FLAGS, forget_pages, punch_hole, read_into, reserve, sync_data
+
 DIRECT_ALIGNMENT = 4096
-FALLOC_FL_KEEP_SIZE = 0x01
-FALLOC_FL_PUNCH_HOLE = 0x02
+_FILL_BYTES = 4096  # the least that a file system has, or has not
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_DIRECT_FLAGS = getattr(os, "O_DIRECT", 0) | getattr(os, "O_DSYNC", 0)
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _OF_THIS_PROCESS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -121,7 +120,7 @@ class OsFile:
         # Reads always go through the page cache; so does every write, unless direct.
         self._read_fd = Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))
         self._write_fd = self._read_fd
-        if direct and _DIRECT_FLAGS:
+        if direct and DIRECT_FLAGS:
             direct_fd = _open_direct(path)
             if direct_fd is not None:
                 self._write_fd = direct_fd
@@ -152,7 +151,7 @@ class OsFile:
         try:
             memory = mapped_memory(length)
             while done < length:
-                more = os.preadv(self._read_fd, [memory[done:]], offset + done)
+                more = read_into(self._read_fd, memory[done:], offset + done)
                 if not more:
                     break
                 done += more
@@ -181,7 +180,7 @@ class OsFile:
         fd = self._read_fd
         if fd < 0:  # fdatasync itself would call this a ValueError
             raise OSError(errno.EBADF, "the file is closed", self.path)
-        os.fdatasync(fd)
+        sync_data(fd)
 
     def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
         """Make writes to the range need no more space; the file grows to its end, data stays.
@@ -204,9 +203,9 @@ class OsFile:
             if self.direct:
                 if zeros:
                     self._fill_holes(offset, offset + length)
-                os.fdatasync(self._write_fd)
+                sync_data(self._write_fd)
                 # The zeros are of no use in the page cache: nobody reads space without data.
-                os.posix_fadvise(self._write_fd, offset, length, os.POSIX_FADV_DONTNEED)
+                forget_pages(self._write_fd, offset, length)
         except OSError as error:
             if self.size() > old_size:
                 os.ftruncate(self._write_fd, old_size)
@@ -217,12 +216,12 @@ class OsFile:
         if length <= 0 or not punch_hole(self._write_fd, offset, length):
             return
         if self.direct:
-            os.fdatasync(self._write_fd)
+            sync_data(self._write_fd)
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._write_fd, length)
         if self.direct:
-            os.fdatasync(self._write_fd)
+            sync_data(self._write_fd)
 
     def size(self) -> int:
         return os.fstat(self._read_fd).st_size
@@ -255,13 +254,30 @@ class OsFile:
 
     def _reserve(self, offset: int, length: int, old_size: int) -> None:
         try:
-            os.posix_fallocate(self._write_fd, offset, length)
+            reserve(self._write_fd, offset, length)
         except OSError as error:
             if error.errno not in _UNSUPPORTED or offset < 0:
                 raise
-            # No reservation here: write zeros past the old end, which holds no data.
-            start = max(offset, old_size)
-            _write_zeros(self._read_fd, start, offset + length)
+            # No reservation here: zeros are written past the old end, which holds no data, and
+            # over all zeros before it, where no data may be held.
+            self._fill_zeros(offset, min(offset + length, old_size))
+            _write_zeros(self._read_fd, max(offset, old_size), offset + length)
+
+    def _fill_zeros(self, offset: int, end: int) -> None:
+        """Write zeros to every page of the range that reads as zeros.
+
+        So nothing depends on what SEEK_HOLE says of what was written the moment before.
+        """
+        while offset < end:
+            chunk = self.read(offset, min(ZERO_CHUNK_BYTES, end - offset))
+            if not chunk:
+                return
+            step = _FILL_BYTES if chunk.strip(b"\0") else len(chunk)
+            for start in range(0, len(chunk), step):
+                part = chunk[start : start + step]
+                if not part.strip(b"\0"):
+                    _write_zeros(self._read_fd, offset + start, offset + start + len(part))
+            offset += len(chunk)
 
     def _fill_holes(self, offset: int, end: int) -> None:
         """Write zeros to every hole and every unwritten extent of the range."""
@@ -287,10 +303,10 @@ def _open_direct(path: str) -> Descriptor | None:
     page, or on an empty file a write that is taken back.
     """
     try:
-        fd = Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC | _DIRECT_FLAGS))
+        fd = Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC | DIRECT_FLAGS))
         page = aligned_buffer(DIRECT_ALIGNMENT)
         if os.fstat(fd).st_size:
-            os.preadv(fd, [page], 0)
+            read_into(fd, page, 0)
         else:
             os.pwrite(fd, page, 0)
             os.ftruncate(fd, 0)
@@ -307,32 +323,3 @@ def _write_zeros(fd: int, start: int, end: int) -> None:
     zeros = bytes(min(ZERO_CHUNK_BYTES, max(end - start, 0)))
     while start < end:
         start += os.pwrite(fd, memoryview(zeros)[: end - start], start)
-
-
-def punch_hole(fd: int, offset: int, length: int) -> bool:
-    """Deallocate a range; False if this system or file system cannot."""
-    if _fallocate is None:
-        return False
-    mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-    while _fallocate(fd, mode, offset, length) != 0:
-        number = ctypes.get_errno()
-        if number == errno.EINTR:
-            continue
-        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
-            return False
-        raise OSError(number, os.strerror(number))
-    return True
-
-
-def _find_fallocate() -> ctypes._NamedFuncPointer | None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
-    if function is None:
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    function.restype = ctypes.c_int
-    found: ctypes._NamedFuncPointer = function
-    return found
-
-
-_fallocate = _find_fallocate()

@@ -5,7 +5,7 @@
 - The file holds the owner's process id and description while the lock is held, and whoever is
   refused reads them in the error. It keeps its block meanwhile, so that a full disk is no obstacle;
   where it has none and there is no room, the lock is held without a name.
-- A lock of a name in a file, and of a guarded file (OL5), keep to the first two rules as well.
+- A lock of a guarded file (OL5) keeps to the first two rules as well.
 - OL5: nothing is written to a file that is guarded.
 - A holder can tell that its file is not at its path any more. Then somebody else can lock what is
   at the path now.
@@ -15,29 +15,21 @@ the process closes some other descriptor of the file, as copying a store's direc
 child shares it, so the child closes its descriptor at once (OL2); one that is forked without
 Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
 device and inode lets the error say that it is this process that holds the lock.
-
-A name's lock is that of one byte of the open file, where the name's hash says: one descriptor for
-thousands of names, and no file for each that nobody would remove. Two names that have one byte,
-once in 2^62, exclude each other.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
-import struct
 import threading
 import weakref
-from collections.abc import Sequence
 
 from quire.errors import StoreLocked
 
 _registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock | HeldDescriptor] = weakref.WeakSet()
-_BYTE_RANGE = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 
 
 class OsFileLock:
@@ -56,7 +48,7 @@ class OsFileLock:
 
     @property
     def in_place(self) -> bool:
-        return _is_at(self._path, self._key)
+        return leads_to(self._path, self._key)
 
     def release(self) -> None:
         with _registry_lock:
@@ -88,7 +80,7 @@ class HeldDescriptor:
 
     @property
     def in_place(self) -> bool:
-        return self._fd >= 0 and _is_at(self._path, _key(self._fd))
+        return self._fd >= 0 and leads_to(self._path, key_of(self._fd))
 
     def release(self) -> None:
         with _registry_lock:
@@ -152,24 +144,6 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def lock_names(path: str, names: Sequence[str]) -> HeldDescriptor | str:
-    """Take all of the names, or tell the first that is taken."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    lock = HeldDescriptor(fd, path)
-    for name in names:
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-        place = int.from_bytes(digest, "little") >> 2
-        wanted = _BYTE_RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
-        try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
-        except OSError as error:
-            lock.release()
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-            return name
-    return lock
-
-
 def hold_file(path: str) -> HeldDescriptor:
     """Lock a file by itself (OL5), by a descriptor of its own, which a forked child closes."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -214,8 +188,8 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
         raise StoreLocked(_describe_holder(fd, path)) from None
-    key = _key(fd)
-    if not _is_at(path, key):
+    key = key_of(fd)
+    if not leads_to(path, key):
         return None
     _write(fd, f"{os.getpid()}\n{owner}\n".encode())
     lock = OsFileLock(fd, path, key)
@@ -223,13 +197,14 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
     return lock
 
 
-def _key(fd: int) -> tuple[int, int]:
+def key_of(fd: int) -> tuple[int, int]:
     """What tells an open file from all others: its device and inode."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
-def _is_at(path: str, key: tuple[int, int]) -> bool:
+def leads_to(path: str, key: tuple[int, int]) -> bool:
+    """Whether the path names the file (`key_of`)."""
     try:
         named = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -250,6 +225,12 @@ def _write(fd: int, text: bytes) -> None:
 
 def _describe_holder(fd: int, path: str) -> str:
     process_id, _, owner = os.pread(fd, 4096, 0).decode(errors="replace").partition("\n")
+    user = os.fstat(fd).st_uid
+    if os.geteuid() not in (0, user):
+        return (
+            f"{path} is locked by a process of user {user}: permission denied, a store is its "
+            "user's alone; run this as that user"
+        )
     if not process_id:
         return f"{path} is locked by another process, which has not written its name yet; retry"
     return (

@@ -34,7 +34,10 @@ E8. A lock has one holder over all processes and threads, and ends with its proc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from socket import socket
 
 
 class File(Protocol):
@@ -113,6 +116,28 @@ class FileLock(Protocol):
         """Give the lock up; twice is once. May be called from a finaliser."""
 
 
+class SocketEvents(Protocol):
+    """What happens at many sockets; one thread polls, any may make other calls meanwhile.
+
+    Events are the flags READ, WRITE, ENDED and HANG_UP of `quire.env`.
+    """
+
+    def register(self, channel: socket | int, events: int, /) -> None:
+        """Tell of these events of a socket, or of another file, from now on."""
+
+    def modify(self, fd: int, events: int, /) -> None:
+        """Tell of these events, in place of those before."""
+
+    def unregister(self, fd: int, /) -> None:
+        """Tell of nothing any more."""
+
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
+        """Wait for events, at most so many of them; `timeout` is -1: without an end."""
+
+    def close(self) -> None:
+        """Give back its files. A forked child may call it too."""
+
+
 class Env(Protocol):
     """The machine: whatever is not computation. Errors are OSError, as `os` raises them."""
 
@@ -149,6 +174,12 @@ class Env(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make the directory's entries durable (E4)."""
+
+    def file_system(self, path: str) -> str:
+        """The kind of file system that the path, or the nearest one above it, lies on: "ext4".
+
+        Empty where that is not known (`quire.env.file_systems`).
+        """
 
     def modified_us(self, path: str) -> int:
         """When the file was last changed, in microseconds since 1970."""

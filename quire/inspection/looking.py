@@ -17,7 +17,7 @@ from quire.env.look_env import LookEnv
 from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
 from quire.interface.store import Store
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS
-from quire.opening import checked_path
+from quire.opening import another_users, checked_path
 
 T = TypeVar("T")
 
@@ -28,12 +28,15 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
     Raises StoreNotFound, StoreCorrupt, StoreFailed, InvalidArgument as `open` does, and StoreLocked
     for a store whose owner does not answer.
     """
+    from quire.engine.checkpoints.store_files import not_opened
     from quire.engine.layout import Layout
     from quire.remote import join
+    from quire.remote.client.joining import forbidden
 
     path = checked_path(path)
     machine = OsEnv() if env is None else env
-    lock = Layout(path).lock
+    layout = Layout(path)
+    lock = layout.lock
     deadline = machine.monotonic() + JOIN_SECONDS
     while True:
         joined = join(machine, path)
@@ -43,7 +46,10 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
                     return action(joined)
             except (ConnectionLost, StoreClosed):
                 continue  # the owner has ended
-        seen = _seen(machine, lock)
+        try:
+            seen = _seen(machine, lock)
+        except PermissionError as error:
+            raise not_opened(layout, error) from error
         if seen is not None:
             try:
                 result = _look_at_files(machine, path, action)
@@ -53,6 +59,8 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
             else:
                 if _seen(machine, lock) == seen:
                     return result
+        elif (private := forbidden(machine, path)) is not None:
+            raise StoreLocked(another_users(path, private))
         elif machine.monotonic() > deadline:
             raise StoreLocked(
                 f"{path} is open in a process that does not answer; `quire dump` reads the files "

@@ -62,7 +62,9 @@ class MessageId:
         first = self.run.first_id
         if first == 0:
             raise TransactionError(
-                "the message has no id before its transaction has committed: use it after that"
+                "the message has no id before its transaction has committed: use it after that. "
+                "Nobody can ask for it until then, that transaction neither: what it needs of the "
+                "message, keep when you put it; what may have to go again, put last, or roll back"
             )
         return first + self.index
 

@@ -8,7 +8,8 @@
 | `quire.reason` | of a report on an exception, and of a reply that is an error: why |
 | `quire.reply_by` | of a request: when nobody waits for its reply any more, in microseconds UTC |
 
-A report goes to the message's `reply_to`, and has its `correlation_id`; it asks for none itself.
+A report goes to the message's `reply_to`, and has its `correlation_id`, or its id where it has
+none; it asks for none itself.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ REQUEST: Final = "request"
 REPLY: Final = "reply"
 REPORTED: Final = "report"
 
+ARRIVAL: Final = "arrival"
+DELIVERY: Final = "delivery"
 EXCEPTION: Final = "exception"
 EXPIRY: Final = "expiry"
-REPORTED_EVENTS: Final = (EXCEPTION, EXPIRY)
+REPORTED_EVENTS: Final = (ARRIVAL, DELIVERY, EXCEPTION, EXPIRY)
 
 KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY})
 """Those that say what a message is, wherever it goes."""
@@ -55,6 +58,16 @@ def asks_report(attributes: Mapping[str, str], event: str) -> bool:
     """Whether a message with these attributes asks for a report of the event."""
     asked = attributes.get(REPORTS)
     return asked is not None and event in asked.split()
+
+
+def check_ends_only(attributes: Mapping[str, str]) -> None:
+    """Whose reply is waited for asks for no report that is no end of it. Raises InvalidArgument."""
+    for event in (ARRIVAL, DELIVERY):
+        if asks_report(attributes, event):
+            raise InvalidArgument(
+                f"a request asks for a report of its {event}, which would be taken for the end of "
+                "it: leave that out, or put a message with a reply_to of its own"
+            )
 
 
 def report_attributes(event: str, reason: str | None = None) -> dict[str, str]:

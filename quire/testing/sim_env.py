@@ -123,6 +123,7 @@ class SimEnv:
         self.capacity_bytes = capacity_bytes
         self.crash_at = crash_at
         self.direct = direct
+        self.file_system_kind = "simulated"  # as mounts name it, such as "nfs4"
         self.random = Random(seed)
         self.calls = CallLog()
         self.crashed = False
@@ -352,6 +353,9 @@ class SimEnv:
             self.crash_point(call)
             self.disk.make_durable(covered)
 
+    def file_system(self, path: str) -> str:
+        return self.file_system_kind
+
     def modified_us(self, path: str) -> int:
         with self.guard:
             self.check_alive()
@@ -512,6 +516,7 @@ class SimEnv:
         """Another machine has the same time, and forbids the same."""
         env.clock_us = self.clock_us
         env.wall_offset_us = self.wall_offset_us
+        env.file_system_kind = self.file_system_kind
         env._forbidden = list(self._forbidden)
         env._in_use = list(self._in_use)
 

@@ -3,7 +3,8 @@
 CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
 - Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
-    `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
+    `StreamEnded.sent` tells it from one whose outcome nobody tells any more. That it was not read
+    Linux tells, on Unix sockets; elsewhere its outcome is unknown.
 CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
     time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
     bytes that came, and longer only while the owner lets others in: then it is at work. When its
@@ -48,8 +49,16 @@ from quire.remote.wire.protocol import (
     greeting,
     state_of,
 )
-from quire.remote.wire.sockets import close, connect, has_ended, now, send_all, shut
-from quire.remote.wire.urls import Endpoint, TcpPlace
+from quire.remote.wire.sockets import (
+    close,
+    connect,
+    has_ended,
+    now,
+    send_all,
+    shut,
+    tells_of_unread,
+)
+from quire.remote.wire.urls import Endpoint
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue
@@ -85,8 +94,8 @@ class Channel:
         self.taken = 0  # puts of the transaction, as the latest error said
         self._transactions = 0
         self._incoming = Incoming()
-        # A port takes what is sent when nobody is there any more: so it is asked before.
-        self._asks_first = isinstance(place, TcpPlace)
+        # Who takes what is sent when nobody is there any more, as a port does, is asked before.
+        self._asks_first = not tells_of_unread(place)
         self._is_at_work = is_at_work
         self._is_late = False  # it was ended, as nobody waits any more
         self._call_patience = call_timeout - min(HELLO_SECONDS, call_timeout / 4)
@@ -384,7 +393,7 @@ class Channel:
     def _ended(self, error: Exception, *, sent: bool, begun: bool = False) -> StreamEnded:
         """`begun`: a part of the answer came."""
         if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
-            sent = False  # so a Unix socket ends whose owner had not read all of it (CH3)
+            sent = False  # so a Unix socket of Linux ends whose owner had not read all of it (CH3)
         errand = current()
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"

@@ -94,7 +94,7 @@ class ElectedStore(MadeStore):
     """
 
     def __init__(self, election: Election, joined: RemoteStore) -> None:
-        self.path: Final = joined.path
+        self.path: Final = election.path  # its owner may know it by another one
         self._store_id: Final = joined._store_id
         self._election = election
         self._inner: Inner = joined
@@ -121,6 +121,12 @@ class ElectedStore(MadeStore):
         """The process that owns the store, as far as is known."""
         inner = self._inner
         return inner.owner_process_id if isinstance(inner, RemoteStore) else self._process_id
+
+    @property
+    def owned(self) -> SharedStore | None:
+        """The store itself, once this process has taken it over."""
+        inner = self._inner
+        return inner if isinstance(inner, SharedStore) else None
 
     @property
     def failed(self) -> bool:

@@ -36,12 +36,21 @@ from .shared_store import SharedStore
 class Election:
     """One process' part in it. Thread-safe."""
 
-    def __init__(self, env: Env, path: str, options: dict[str, Any], *, background: bool) -> None:
-        """Raises InvalidArgument for options that cannot be used."""
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        options: dict[str, Any],
+        *,
+        background: bool = True,
+        owner: str = "",
+    ) -> None:
+        """`owner` describes this process to others. Raises InvalidArgument for unusable options."""
         self._call_timeout = Options.of(options).call_timeout
         self.path: Final = path
         self._env = env
         self._options = {**options, "background": background}
+        self._owner = owner
 
     def own(self, *, create: bool) -> SharedStore:
         """Own the store and serve it. Raises StoreLocked, and what opening it raises."""
@@ -73,6 +82,8 @@ class Election:
             return join(self._env, self.path, self._call_timeout)
 
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
-        store = SharedStore.open(self.path, env=self._env, create=create, **options)
+        store = SharedStore.open(
+            self.path, env=self._env, create=create, owner=self._owner, **options
+        )
         store.share(self._env)
         return store

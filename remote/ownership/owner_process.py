@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from quire.env import Env
@@ -22,12 +23,21 @@ _TO_LOG: Final = 'exec "$@" >>"$0" 2>&1'
 
 
 class OwnerProcess:
-    """A started `quire serve`, detached from this process."""
+    """A started `quire serve`, detached from this process; `further`: more of its options."""
 
-    def __init__(self, env: Env, path: str, linger: float, *, create: bool = True) -> None:
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        linger: float,
+        *,
+        create: bool = True,
+        further: Sequence[str] = (),
+    ) -> None:
         path = os.path.abspath(path)
         self._log = os.path.join(make_run_directory(env, path), LOG_NAME)
-        command = [sys.executable, "-m", "quire", "serve", path, "--linger", str(linger)]
+        command = [sys.executable, "-m", "quire", "serve", path, "--no-wait"]
+        command += ["--linger", str(linger), *further]
         if not create:
             command.append("--no-create")
         self._process = subprocess.Popen(

@@ -236,7 +236,7 @@ class ServedClient:
 
     def is_heavy(self, data: Bytes) -> bool:
         """Whether to answer the frame may take long, even if nothing is to be waited for."""
-        return data[4] in (CALL, TELL) or len(data) + self._puts.size > HEAVY_BYTES
+        return data[4] == CALL or len(data) + self._puts.size > HEAVY_BYTES
 
     def interrupt(self, reason: str) -> None:
         """Another thread ends what a request of this client waits for."""

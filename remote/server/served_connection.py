@@ -37,7 +37,7 @@ from quire.remote.wire.protocol import (
     encode_call,
     greeting,
 )
-from quire.remote.wire.sockets import close, now, send_all, shut
+from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
 
 from .served_client import MustWait, ServedClient, is_answered
 
@@ -76,6 +76,7 @@ class ServedConnection:
         "_greeted",
         "_incoming",
         "_ready",
+        "_refuses",
         "client",
         "closed",
         "fd",
@@ -90,6 +91,7 @@ class ServedConnection:
         self._admission = admission
         self._incoming = Incoming()
         self._greeted = False
+        self._refuses = True  # once no more is taken: the system refuses what comes
         self.is_elsewhere = False  # another thread than the server's own works on it (CL1)
         self.gone = False  # nobody will read an answer
         self.closed = False
@@ -241,9 +243,9 @@ class ServedConnection:
         raise Gone
 
     def take_no_more(self) -> None:
-        """What the client sends from now on is refused by the system; what has come is there."""
+        """What has come is there; what the client sends from now on is refused, or not read."""
         try:
-            self._connection.shutdown(socket.SHUT_RD)
+            self._refuses = refuse_more(self._connection)
         except OSError:  # it has ended
             self.gone = True
 
@@ -254,6 +256,8 @@ class ServedConnection:
                 left = self.serve()
                 if left is not None:
                     self.go_on(left if isinstance(left, Rest) else Rest(frame=left))
+                elif not self._refuses:
+                    return  # nothing is there
             except Gone:
                 return
 

@@ -70,6 +70,10 @@ class SignalFlag:
             wakes.close()
             waker.close()
 
+    def fileno(self) -> int:
+        """What is readable once the flag is set, for who waits for other files too."""
+        return self._reader.fileno()
+
     def clear(self) -> None:
         """Unset the flag."""
         _drain(self._reader)

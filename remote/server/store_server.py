@@ -1,14 +1,15 @@
 """The owner's side of sharing: a server over any object with the methods of a store.
 
-SV1. One thread waits for all connections (epoll), and answers what needs no waiting itself; commits
+SV1. One thread waits for all connections, and answers what needs no waiting itself; commits
     of several clients that are there at once share one write. What takes long, or waits, is done
     by other threads, `MAX_WORKERS` at most: an idle connection has none, and neither has a lone
     client's short request to be handed over.
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
-    those that wait are told, what has come is refused. On a Unix socket nothing more can be sent
-    then, and who tries knows that it was not: so an orderly end leaves no outcome unknown. Clients
+    those that wait are told, what has come is refused. On a Unix socket of Linux nothing more can
+    be sent then, and who tries knows that it was not: so an orderly end leaves no outcome unknown.
+    Elsewhere what is sent in that moment has an unknown outcome (UNIX_SOCKETS_REFUSE). Clients
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
@@ -21,7 +22,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import select
 import socket
 import threading
 import time
@@ -33,7 +33,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from quire.arguments import Bytes
-from quire.env import Env, after_fork
+from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
@@ -55,9 +55,6 @@ from .signals import SignalFlag
 from .undecided import Undecided
 
 _log = logging.getLogger("quire.remote")
-_READ: Final = select.EPOLLIN | select.EPOLLRDHUP
-_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT  # told once
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
@@ -96,8 +93,8 @@ class StoreServer:
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._waiters: set[ServedConnection] = set()
-        self._events = select.epoll()
-        self._stop = -1
+        self._events = socket_events()
+        self._stop: SignalFlag | None = None
         _servers.add(self)
 
     # Starting and closing
@@ -114,7 +111,7 @@ class StoreServer:
         entrance = self._entrance
         if not entrance.is_open:
             before, self._listener = self._listener, entrance.open()
-            self._events.register(self._listener.fileno(), select.EPOLLIN)
+            self._events.register(self._listener.fileno(), READ)
             if before is not None:
                 self._events.unregister(before.fileno())
                 close(before)
@@ -122,8 +119,8 @@ class StoreServer:
             entrance.tell()
         if self._thread is None:
             self._max_connections = min(MAX_CONNECTIONS, file_limit())
-            self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
-            self._events.register(self._stop, select.EPOLLIN)
+            self._stop = SignalFlag()
+            self._events.register(self._stop.fileno(), READ)
             atexit.register(self.close)
             self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
             self._thread.start()
@@ -174,14 +171,15 @@ class StoreServer:
         with self._entering:
             entrance, listener, thread = self._entrance, self._listener, self._thread
             if entrance is None or listener is None:
+                self._close_events()
                 return
             entrance.tell_no_more()
         deadline = time.monotonic() + FINISH_SECONDS
         for connection in list(self._waiters):
             self._interrupt(connection, "the owner has closed the store: open it again")
         self._wait_until(lambda: self._busy == 0, deadline)
-        if thread is not None:
-            os.eventfd_write(self._stop, 1)
+        if thread is not None and self._stop is not None:
+            self._stop.set()
             thread.join(FINISH_SECONDS)
         close(listener)
         connections = list(self._connections.values())
@@ -211,9 +209,9 @@ class StoreServer:
     def _close_events(self) -> None:
         """Once: their numbers may be somebody else's files then."""
         self._events.close()
-        stop, self._stop = self._stop, -1
-        if stop >= 0:
-            os.close(stop)
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop.close()
 
     def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
@@ -292,9 +290,10 @@ class StoreServer:
     def _accept(self, listener: socket.socket) -> None:
         try:
             while True:
-                connection = ServedConnection(accept(listener), self)
+                channel = accept(listener)
+                connection = ServedConnection(channel, self)
                 self._connections[connection.fd] = connection
-                self._events.register(connection.fd, _READ)
+                self._events.register(channel, READ)
         except BlockingIOError:
             pass
         except OSError as error:
@@ -308,16 +307,16 @@ class StoreServer:
 
     def _accept_again(self) -> None:
         if self._listener is not None:  # it may be another one than before
-            self._arm(self._listener.fileno(), select.EPOLLIN)
+            self._arm(self._listener.fileno(), READ)
 
     def _serve(self, connection: ServedConnection, event: int) -> Bytes | None:
         """Something came on a connection, or it ended; a commit that is to be done."""
         if connection.is_elsewhere:
-            if event & _ENDED:
+            if event & ENDED:
                 connection.gone = True
                 self._interrupt(connection, "the client is gone")
             else:
-                self._arm(connection.fd, _HANG_UP)
+                self._arm(connection.fd, HANG_UP)
             return None
         try:
             left = connection.send_news() or connection.serve()
@@ -327,7 +326,7 @@ class StoreServer:
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
             return None
-        if event & select.EPOLLOUT:
+        if event & WRITE:
             self._listen_to(connection)
         if isinstance(left, Rest):
             self._hand_over(connection, left)
@@ -353,13 +352,13 @@ class StoreServer:
     def _tell_ready(self, connection: ServedConnection, source: str) -> None:
         """A client awaits the source; called by any thread, under a queue's lock."""
         connection.add_news(source)
-        self._arm(connection.fd, _READ | select.EPOLLOUT)
+        self._arm(connection.fd, READ | WRITE)
 
     def _listen_to(self, connection: ServedConnection) -> None:
         """Be told of what comes, and of when news can be sent."""
-        self._arm(connection.fd, _READ)
+        self._arm(connection.fd, READ)
         if connection.has_news:  # looked at after that: who adds some now arms it, too
-            self._arm(connection.fd, _READ | select.EPOLLOUT)
+            self._arm(connection.fd, READ | WRITE)
 
     def _end(self, connection: ServedConnection) -> None:
         """By the thread that works on it (SV2)."""
@@ -401,7 +400,7 @@ class StoreServer:
                 )
             self._waiters.add(connection)
         try:
-            self._arm(connection.fd, _HANG_UP)
+            self._arm(connection.fd, HANG_UP)
             if self.is_closing:
                 raise StoreClosed("the owner has closed the store: open it again")
             yield
@@ -428,7 +427,7 @@ class StoreServer:
                     frame = self._serve(connection, event)
                     if frame is not None:
                         commits.append((connection, frame))
-                elif fd == self._stop:
+                elif self._stop is not None and fd == self._stop.fileno():
                     goes_on = False  # when what was read is answered
                 elif self._listener is not None:
                     self._accept(self._listener)
@@ -440,7 +439,7 @@ class StoreServer:
     def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
         """Another thread does the rest; until then nothing is read, but the end is noticed."""
         connection.is_elsewhere = True
-        self._arm(connection.fd, _HANG_UP)
+        self._arm(connection.fd, HANG_UP)
         with self._changed:
             self._busy += 1
             if self._busy > self._workers and self._workers < MAX_WORKERS:

@@ -4,6 +4,8 @@ AD1. The socket is `<store>/run/quire.sock`, with mode 0600, in a directory of m
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
+- The owner may have the store at another path than who reads the address: in two containers, a
+    directory is mounted at a place of each one's own. The socket stands beside the address.
 - Only the holder of the store's lock writes here, and replaces whatever file it finds.
 """
 
@@ -18,6 +20,8 @@ from typing import Final
 
 from quire.env import Env
 from quire.errors import StoreError, StoreFailed
+
+from .urls import unix_url
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "quire.sock"
@@ -83,7 +87,8 @@ def read_address(env: Env, path: str) -> Address | None:
         values = json.loads(file.read(0, 1 << 16))
         if values["version"] != ADDRESS_VERSION:
             return None
-        return Address(str(values["url"]), str(values["epoch"]), int(values["process_id"]))
+        url = unix_url(os.path.join(run_directory(path), SOCKET_NAME))
+        return Address(url, str(values["epoch"]), int(values["process_id"]))
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return None
     finally:

@@ -1,7 +1,7 @@
 """Stream sockets of this machine: listening, connecting, sending whole frames.
 
-SO1. A Unix socket may have any path: one too long for the system's address (108 bytes) is named
-    through its directory, opened (`/proc/self/fd/N/name`).
+SO1. A Unix socket may have any path: one too long for the system's address is named through its
+    directory (`short_path`).
 SO2. `send_all` sends all of the parts or raises; parts that are long are not copied.
 SO3. A socket is its process' alone: a child that is forked, at whatever moment, closes its copy. So
     whoever is at the other end sees the end of the process that it talks to.
@@ -23,6 +23,7 @@ from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.uninterrupted import waiting
+from quire.env import UNIX_SOCKETS_REFUSE, short_path
 from quire.remote.limits import (
     BACKLOG,
     JOIN_BYTES,
@@ -108,6 +109,23 @@ def has_ended(connection: socket.socket) -> bool:
         return True
 
 
+def refuse_more(connection: socket.socket) -> bool:
+    """Whether the system refuses from now on what the other side sends; what has come is there.
+
+    Where it does not, macOS would also throw away what has come: nothing is done then.
+    Raises OSError where the connection has ended.
+    """
+    if not UNIX_SOCKETS_REFUSE:
+        return False
+    connection.shutdown(socket.SHUT_RD)
+    return True
+
+
+def tells_of_unread(place: Endpoint) -> bool:
+    """Whether the system tells a request that was not read from one that was (CH3)."""
+    return UNIX_SOCKETS_REFUSE and not isinstance(place, TcpPlace)
+
+
 def shut(connection: socket.socket) -> None:
     """End the connection for both sides: who waits on it, here or there, is released."""
     try:
@@ -181,13 +199,9 @@ def _address(path: str) -> Iterator[bytes]:
     whole = os.fsencode(path)
     if len(whole) <= MAX_SOCKET_PATH_BYTES:
         yield whole
-        return
-    directory, name = os.path.split(whole)
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield b"/proc/self/fd/%d/%s" % (fd, name)
-    finally:
-        os.close(fd)
+    else:
+        with short_path(whole) as short:
+            yield short
 
 
 def _close_in_child() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from quire.arguments import check_flag, check_name, check_queues
 from quire.calls.deprecated import with_old_options
 from quire.definitions.row_schema import check_schema
+from quire.env import OsEnv, check_file_system
 from quire.errors import InvalidArgument, StoreNotFound
 from quire.graphs import (
     GraphDefinition,
@@ -84,17 +85,25 @@ class Graph:
 
     `name`: of the graph, as queues have names. `path`: the store's directory; it is made where it
     is not there. `checkpoints`: a directory, or a URL, for what Spark itself keeps of streaming
-    steps; by default beside the store, `<path>-checkpoints`. Raises InvalidArgument.
+    steps; by default beside the store, `<path>-checkpoints`. `network_file_system`: with True a
+    store on one is warned of in place of refused. Raises InvalidArgument.
     """
 
     def __init__(
-        self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
+        self,
+        name: str,
+        spark: SparkSession,
+        path: str,
+        checkpoints: str | None = None,
+        *,
+        network_file_system: bool = False,
     ) -> None:
         self.name = check_title(name, "graph")
         if not hasattr(spark, "addTag"):
             raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)
+        check_file_system(OsEnv(), self.path, network=network_file_system)
         if checkpoints is not None and not (isinstance(checkpoints, str) and checkpoints):
             raise InvalidArgument(
                 f"checkpoints {checkpoints!r:.100}: give the path or URL of a directory, or None"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 import quire
 import quire.aio
+from quire.aio.pool import Pool
 from tests.kit.waiting import SECONDS
 
 
@@ -54,5 +58,28 @@ def test_a_task_that_waits_for_a_reply_can_be_cancelled() -> None:
             reply = await session.take(number, SECONDS)
             assert reply is not None
             assert reply.payload == b"done"
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_a_reply_asks_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in a thread looks, the next one waits: none asks whether waiting is of any use."""
+    calls: list[object] = []
+    run_call = Pool.run
+
+    async def counted(pool: Pool, call: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(call)
+        return await run_call(pool, call, *arguments, **options)
+
+    async def run() -> None:
+        async with quire.aio.open(":memory:") as store:
+            await store.create_queue("replies", indexed=["correlation_id"])
+            async with store.transaction() as txn:
+                await txn.get("replies")
+                monkeypatch.setattr(Pool, "run", counted)
+                wanted = quire.Template(correlation_id="mine")
+                assert await txn.get("replies", 0.05, where=wanted) is None
+                assert len(calls) == 2
+                assert await txn.exists("replies", 0.05, where=wanted) is False
 
     asyncio.run(run())

@@ -269,6 +269,34 @@ def test_a_signal_ends_them(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+def test_a_signal_that_the_program_has_taken_is_its_own(run: Callable[[Test], None]) -> None:
+    """A web server that runs them ends by SIGTERM as it would without, and calls `stop`."""
+
+    async def test(store: AsyncStore) -> None:
+        workers = AsyncWorkers(store)
+
+        @workers.on("work")
+        async def handle(message: Any, txn: AsyncTransaction) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await txn.put("done", message.payload)
+
+        told: list[int] = []
+
+        def take(number: int, _: object) -> None:
+            told.append(number)
+            workers.stop()
+
+        before = signal.signal(signal.SIGTERM, take)
+        try:
+            await store.put_many("work", [b"0", b"1"])
+            await workers.run()
+            assert (told, await payloads(store, "done")) == ([signal.SIGTERM], [b"0"])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    run(test)
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 def test_what_ends_a_task_ends_all(run: Callable[[Test], None], kind: type[BaseException]) -> None:
     """A handler that raises it has its message there again, and `run` raises it."""

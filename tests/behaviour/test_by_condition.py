@@ -11,6 +11,7 @@ import pytest
 import quire
 from quire import ANY, Template
 from quire.errors import InvalidArgument, InvalidSelector
+from quire.limits import LATE_INDEXED
 
 from .forms import AnyStore
 
@@ -231,22 +232,29 @@ def test_a_template_says_what_it_asks() -> None:
     ],
     ids=str,
 )
-def test_an_index_finds_the_same(store: AnyStore, where: str | Template) -> None:
-    """Before and after more comes, goes, and is there again."""
+@pytest.mark.parametrize("others", [0, LATE_INDEXED])
+def test_an_index_finds_the_same(store: AnyStore, where: str | Template, others: int) -> None:
+    """Before and after more comes, goes, and is there again; few that are new are not in it."""
     ids = filled(store, indexed=["n", "correlation_id"])
+    if others:
+        store.put_many("q", [b"other"] * others)
     assert store.queue("q").indexed == ("n", "correlation_id")
     with store.transaction() as txn:
         found = txn.describe("q", where=where)
         assert [each.id for each in found] == [ids[7]]
         again = txn.put("q", b"again", correlation_id="c7", attributes={"n": "7", "colour": "red"})
         assert txn.count("q", where=where) == 1  # that is not committed
+    if others:
+        with store.transaction() as txn:
+            assert [each.position for each in txn.describe("q", where=where)] == [7, 12 + others]
+        store.put_many("q", [b"other"] * others)
     with store.transaction() as txn:
         assert txn.get_many("q", where=where).ids == [ids[7], int(again)]
         txn.rollback()
     assert store.get_many("q", where=where).payloads() == [b"7", b"again"]
     with store.transaction() as txn:
         assert not txn.exists("q", where=where)
-        assert txn.count("q") == 11
+        assert txn.count("q") == 11 + 2 * others
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,23 @@ def test_what_is_not_due_yet_is_removed_but_not_got(store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "by priority", "grouped"])
+def test_what_comes_again_later_is_removed(store: AnyStore, kind: str) -> None:
+    """Of several that have failed that one alone: the others come when they would have."""
+    ids = filled(store, kind, 3)
+    with store.transaction() as txn:
+        for message in txn.get_many("q"):
+            txn.reject(message, "not now", 3600)
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[1]) is None
+        assert txn.remove("q", ids[1])
+    with store.transaction() as txn:
+        assert not txn.remove("q", ids[1])
+        assert txn.get_many("q").payloads() == []
+    assert store.queue("q").messages == 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "by priority", "grouped"])
 def test_what_is_held_stays_and_is_nobody_elses(store: AnyStore, kind: str) -> None:
     """Until the transaction ends; then it is there again, and was not delivered."""
     ids = filled(store, kind, 3)
@@ -363,3 +380,18 @@ def test_descriptions_are_waited_for(store: AnyStore) -> None:
         waiter.join(0.2)
     [seen] = found
     assert (seen.sender, seen.size) == ("me", 1)
+
+
+def test_nobody_waits_for_what_its_own_transaction_has(store: AnyStore) -> None:
+    """It would wait for its own end: it is told at once, and goes on."""
+    ids = filled(store, "plain", 2)
+    with store.transaction() as txn:
+        assert txn.get("q", id=ids[0]) is not None
+        assert txn.read("q", id=ids[1], hold=True) is not None
+        for each in ids:
+            with pytest.raises(TransactionError, match="itself"):
+                txn.get("q", id=each, timeout=None)
+            with pytest.raises(TransactionError, match="itself"):
+                txn.remove("q", each, timeout=None)
+        assert txn.state == "open"
+    assert [each.id for each in store.browse("q")] == [ids[1]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import quire
 from quire import RequestState, Workers, put_reply
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, RequestFailed, RequestTimeout
+from quire.interface.sessions.answering import answering as answer_by
 from tests.behaviour.forms import AnyStore, Clock
 from tests.kit.waiting import SECONDS, eventually
 
@@ -169,3 +171,66 @@ def test_a_request_that_expires_is_not_waited_for(
     thread.join(SECONDS)
     assert [type(error) for error in raised] == [RequestFailed]
     assert owner.queue("quire.replies").messages == 0
+
+
+# What ends a request, and only once ---------------------------------------------------------------
+
+
+def failing(request: Any, txn: Any) -> bytes:
+    """A function that refuses each request for good."""
+    raise RequestFailed("no such fruit")
+
+
+def test_nobody_else_gets_a_request_that_has_failed_for_good(store: AnyStore) -> None:
+    """Not in the moment between its roll-back and its reply, either: it is executed once."""
+    store.create_queue("asked")
+    store.put("asked", b"x", reply_to="asked", correlation_id="1")
+
+    class InBetween:
+        """Begins the transaction that answers, after another worker has asked."""
+
+        def transaction(self, *_: Any) -> Any:
+            assert store.get("asked") is None
+            return store.transaction()
+
+    with store.transaction() as txn:
+        answer_by(InBetween(), "asked", failing)(txn.get("asked", SECONDS), txn)
+    told = store.get_many("asked")
+    assert [each.attributes["quire.reason"] for each in told] == ["no such fruit"]
+
+
+def test_a_request_of_a_pattern_fails_once(store: AnyStore) -> None:
+    """Its answer takes it from the queue that it came from."""
+    for name in ("asked.a", "told"):
+        store.create_queue(name)
+    store.put("asked.a", b"x", reply_to="told", correlation_id="1")
+    with store.transaction() as txn:
+        answer_by(store, "asked.*", failing)(txn.get("asked.*", SECONDS), txn)
+    assert store.queue("asked.a").messages == 0
+    assert store.queue("told").messages == 1
+
+
+def test_a_request_whose_reply_queue_is_gone_is_done_with(
+    store: AnyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for the reply: else it would be executed for ever."""
+    store.create_queue("asked")
+    for function in (answered, failing):
+        store.put("asked", b"x", reply_to="log", correlation_id="1")
+        with store.transaction() as txn:
+            handle = answer_by(store, "asked", partial(unlogged, function))
+            handle(txn.get("asked", SECONDS), txn)
+        assert store.queue("asked").messages == 0
+    assert "is not answered: there is no queue 'log'" in caplog.text
+
+
+def unlogged(function: Callable[[Any, Any], Any], request: Any, _: Any) -> Any:
+    """What the function says, which puts nothing in its transaction."""
+    return function(request, Log())
+
+
+class Log:
+    """A transaction that puts nothing."""
+
+    def put(self, *_: Any) -> None:
+        """Nothing."""

@@ -40,6 +40,12 @@ def serve_one(store: Any, queue: str, payload: bytes = b"done") -> None:
         txn.put(request.reply_to, payload, correlation_id=request.correlation_id)
 
 
+def some_message(found: Any) -> Any:
+    """What was got, as something was."""
+    assert found is not None
+    return found
+
+
 def some(reply: Reply | None) -> Reply:
     """What came, as something did."""
     assert reply is not None
@@ -460,3 +466,86 @@ def test_a_queue_that_is_full_leaves_it_begun(store: AnyStore) -> None:
     assert session.resolve(number) == NOT_PUT
     serve_one(store, "small")
     assert session.submit(number)
+
+
+# What removal and short openings leave -----------------------------------------------------------
+
+
+def test_a_removed_session_gets_no_replies_of_another_of_its_name(
+    store: AnyStore, work: str
+) -> None:
+    """Its request 1 is another one, though a server answers the old one only then."""
+    before = store.session("till")
+    before.put(work, b"old")
+    before.remove()
+    session = store.session("till")
+    number = session.put(work, b"new")
+    serve_one(store, work, b"to the old one")
+    assert session.resolve(number) == PENDING
+    serve_one(store, work, b"to the new one")
+    assert some(session.take(number, SECONDS)).payload == b"to the new one"
+
+
+def test_short_openings_forget_what_has_ended(store: AnyStore, work: str) -> None:
+    """Each of them ends before it has taken as many replies as are looked for at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quire.interface.sessions.session.FINISHED_KEPT", 3)
+        patch.setattr("quire.interface.sessions.session.FINISHED_AT_ONCE", 4)
+        for _ in range(8):
+            session = store.session("till")
+            session.withdraw(session.begin(work, b"x"))
+    assert store.session("till").info().finished <= 4
+
+
+def test_what_is_not_due_or_comes_later_is_withdrawn(store: AnyStore) -> None:
+    """Nobody has executed it, and nobody will."""
+    store.create_queue("timed", timed=True)
+    session = store.session("till")
+    later, failed = session.put("timed", b"1", delay=3600), session.put("timed", b"2")
+    with store.transaction() as txn:
+        txn.reject(some_message(txn.get("timed", SECONDS)), "not now", 3600)
+        txn.rollback()
+    held = session.put("timed", b"3")
+    with store.transaction() as txn:
+        assert some_message(txn.get("timed", SECONDS)).payload == b"3"
+        assert not session.withdraw(held)
+        txn.rollback()
+    assert session.withdraw(later)
+    assert session.withdraw(failed)
+    assert store.queue("timed").messages == 1
+
+
+def test_what_no_put_would_take_is_not_begun(store: AnyStore, work: str) -> None:
+    """Else it could never be submitted."""
+    session = store.session("till")
+    wrong: list[dict[str, Any]] = [
+        {"priority": "high"}, {"ttl": float("nan")}, {"attributes": 5}, {"attributes": {1: "a"}},
+        {"group_key": ""}, {"sender": "\ud800"}, {"ttl": 1, "delay": 2},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(InvalidArgument):
+            session.begin(work, b"x", **options)
+    assert session.unfinished() == []
+
+
+def test_a_label_of_somebody_elses_transaction_is_no_matter(store: AnyStore, work: str) -> None:
+    """It looks like that of a session, but for a digit that is no number."""
+    with store.transaction(owner="session till \u00b2"):
+        assert store.session("till").epoch == 1
+
+
+@pytest.mark.parametrize("call", ["begin", "put"])
+def test_the_number_of_a_prepared_request_is_given_once(
+    store: AnyStore, work: str, call: str
+) -> None:
+    """Nobody knew of it when the next opening began to count."""
+    before = store.session("till")
+    with before.transaction() as txn:
+        first = before.begin(work, b"prepared", txn=txn)
+        txn.prepare("in doubt")
+    session = store.session("till")
+    store.prepared.commit("in doubt")
+    second = getattr(session, call)(work, b"another")
+    assert second > first
+    assert session.unfinished() == [first, second]
+    assert session.lookup(first).payload == b"prepared"

@@ -18,6 +18,12 @@ Step = Callable[[Store], object]
 RED = "colour = 'red'"
 
 
+@pytest.fixture(autouse=True)
+def _indexed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with many messages: few that are new would be looked at."""
+    monkeypatch.setattr("quire.engine.finding.attribute_index.LATE_INDEXED", 0)
+
+
 # What is found, removed and held -----------------------------------------------------------------
 
 

@@ -309,7 +309,8 @@ def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "looked_at"), [("_is_at", "data file"), ("_key", "segment"), ("_is_at", "segment")]
+    ("step", "looked_at"),
+    [("leads_to", "data file"), ("key_of", "segment"), ("leads_to", "segment")],
 )
 def test_a_commit_goes_on_to_the_next_segment_in_the_midst_of_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, looked_at: str
@@ -332,7 +333,7 @@ def test_a_commit_goes_on_to_the_next_segment_in_the_midst_of_a_look(
             store.put("q", bytes(3000))
 
     def late(*arguments: Any) -> Any:
-        asked = os.fstat(arguments[0]) if step == "_key" else os.stat(arguments[0])
+        asked = os.fstat(arguments[0]) if step == "key_of" else os.stat(arguments[0])
         if asked.st_ino == number:
             monkeypatch.undo()
             committing = threading.Thread(target=go_on)
@@ -355,14 +356,14 @@ def test_a_disk_that_fails_as_an_owner_looks_at_its_guards(
     """OW3: one that it has not let go of is what it was asked for."""
     store = open_store(str(tmp_path / "store"), OsEnv())
     segment = os.stat(store._opened.journal.segment_path).st_ino
-    real = os_lock._key
+    real = os_lock.key_of
 
     def failing(fd: int) -> tuple[int, int]:
         if os.fstat(fd).st_ino == segment:
             raise OSError(errno.EIO, "injected")
         return real(fd)
 
-    monkeypatch.setattr(os_lock, "_key", failing)
+    monkeypatch.setattr(os_lock, "key_of", failing)
     with pytest.raises(StoreFailed, match="injected"):
         store._maintenance.step()
     assert store.failed

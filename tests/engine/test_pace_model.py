@@ -16,6 +16,7 @@ import pytest
 from quire.definitions.limits import RATE_SLICES
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.delivery.pace_keeping import GroupPaces, StartWindow, SubscriptionPace
+from quire.engine.live_state.live_state import State
 from quire.messages.message import Message
 from quire.testing import SimEnv, sim_env
 from tests.engine.workload import new_machine, open_store
@@ -91,6 +92,7 @@ class History:
         self.model = Model(self.draw())
         self.store.create_queue("q", grouped=True, **self.model.rules)
         self.open: list[tuple[Transaction, list[Message]]] = []
+        self.full_from = -60 * SECOND  # when an owner of before may have started something
         self.groups = rng.choice([["a"], ["a", "b", ""], ["a", "b", "c", "d", ""]])
 
     def draw(self) -> dict[str, Any]:
@@ -151,21 +153,31 @@ class History:
         self.env.advance(self.rng.choice([0.01, 0.1, 0.3, 0.5, 1.0, 2.0]))
 
     def reopen(self) -> None:
-        for txn, _ in self.open:
-            txn.abandon("the machine of before")
-        self.env = self.env.kill()
-        self.store.abandon("the machine of before")
+        is_killed = self.rng.random() < 0.5
+        if is_killed:
+            for txn, _ in self.open:
+                txn.abandon("the machine of before")
+            self.env = self.env.kill()
+            self.store.abandon("the machine of before")
+        else:
+            self.store.close()
+            self.env.advance(self.rng.choice([0.0, 0.0, 0.3, 2.0]))
         self.store = open_store(self.env)
         for _, got in self.open:
             for message in got:
                 self.model.waiting[message.group_key or ""] += 1
         self.open.clear()
         self.model.flying.clear()
+        if is_killed:
+            self.full_from = self.now
+        else:
+            starts = [at for at, _ in self.model.starts]
+            self.full_from = max(self.full_from, *starts, -60 * SECOND)
         for is_group, name in ((False, "rate"), (True, "group_rate")):
             rate = self.model.rules[name]
             if rate is not None:
                 span = round(self.model.span(rate) * SLACK)
-                self.model.full_until[is_group] = self.now + span
+                self.model.full_until[is_group] = self.full_from + span
 
     def run(self) -> None:
         steps = [self.put] * 3 + [self.get] * 8 + [self.end] * 4 + [self.advance] * 4
@@ -197,7 +209,8 @@ def test_no_limit_is_exceeded_and_only_limits_refuse(seed: int, rounds: int) -> 
 FAULTS: dict[str, tuple[object, str, object]] = {
     "never full": (StartWindow, "room", lambda *_: 1_000_000),
     "never empty": (StartWindow, "due_us", lambda _, __, now_us: now_us + 1),
-    "a fresh burst": (SubscriptionPace, "rest", lambda _: None),
+    "a fresh burst": (SubscriptionPace, "rest", lambda *_: None),
+    "no start is told": (State, "last_start_us", lambda _: 0),
     "groups without limits": (GroupPaces, "is_full", lambda *_: False),
     "not counted": (GroupPaces, "start", lambda *_: None),
 }
@@ -256,14 +269,102 @@ def test_a_new_owner_starts_no_fresh_burst() -> None:
     store.close()
 
 
-@pytest.mark.parametrize("workers", [1, 5, 20])
-def test_a_million_delay_three_by_what_is_in_flight(workers: int) -> None:
-    """However many wait before them; twenty thousand here."""
+def test_what_was_closed_tells_when_something_started() -> None:
+    """So its next opening waits for the rest of a second only, and for nothing after that."""
+    env = new_machine(1)
+    store = open_store(env)
+    store.create_queue("q", rate=100)
+    store.create_queue("minutes", grouped=True, group_rate=1 / 60)
+    store.put_many("q", [b""] * 500)
+    store.put("minutes", b"", group_key="a")
+    store.close()
+    store = open_store(env)  # nothing has ever started
+    assert len(store.get_many("q", 500)) == 100
+    assert store.get("minutes") is not None
+    store.put("minutes", b"", group_key="a")
+    env.advance(0.3)
+    store.close()
+    env.advance(0.3)
+    store = open_store(env)
+    assert store.get("q") is None
+    env.advance(0.4)
+    assert len(store.get_many("q", 500)) == 100
+    env.advance(5.0)
+    store.close()
+    store = open_store(env)
+    assert len(store.get_many("q", 500)) == 100
+    assert store.get("minutes") is None
+    env.advance(60.0)
+    assert store.get("minutes") is not None
+    store.close()
+
+
+def test_what_an_opening_before_the_last_has_told_counts_no_more() -> None:
+    """The last owner was killed, and had perhaps started as many as it might."""
+    env = new_machine(1)
+    store = open_store(env)
+    store.create_queue("q", rate=100)
+    store.put_many("q", [b""] * 500)
+    env.advance(60.0)
+    store.close()
+    env.advance(60.0)
+    store = open_store(env)
+    txn = store.transaction()  # nothing of it is committed
+    assert len(txn.get_many("q", 500)) == 100
+    env = env.kill()
+    store.abandon("the machine of before")
+    store = open_store(env)
+    assert store.get("q") is None
+    env.advance(1.0)
+    assert len(store.get_many("q", 500)) == 100
+    store.close()
+    store = open_store(env)
+    assert store.get("q") is None
+    store.close()
+
+
+def test_what_is_prepared_is_in_flight_after_a_restart() -> None:
+    """Of its queue and of its group, until somebody decides."""
+    env = new_machine(1)
+    store = open_store(env)
+    store.create_queue("q", max_in_flight=2)
+    store.create_queue("g", grouped=True, group_max_in_flight=2)
+    store.put_many("q", [b"0", b"1", b"2"])
+    for payload in (b"0", b"1", b"2"):
+        store.put("g", payload, group_key="a")
+    txn = store.transaction()
+    assert txn.get_many("q", 1).payloads() == [b"0"]
+    assert txn.get_many("g", 1).payloads() == [b"0"]
+    txn.prepare("x")
+    for is_killed in (False, True):
+        if is_killed:
+            env = env.kill()
+            store.abandon("the machine of before")
+        else:
+            store.close()
+        store = open_store(env)
+        with store.transaction() as other:
+            for queue in ("q", "g"):
+                assert other.get_many(queue, 3).payloads() == [b"1"]
+                assert store.get(queue) is None
+            other.rollback()
+    store.prepared.rollback("x")
+    for queue in ("q", "g"):
+        assert store.get_many(queue, 3).payloads() == [b"0", b"1"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("workers", "many"),
+    [(1, 20_000), (5, 20_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow), (20, 20_000)],
+)
+def test_a_million_delay_three_by_what_is_in_flight(workers: int, many: int) -> None:
+    """However many wait before them."""
     store = open_store(new_machine(1))
     store.create_queue("q", type="volatile", grouped=True, group_max_in_flight=100,
                        max_in_flight=workers, capacity=256 << 20)  # fmt: skip
     with store.transaction() as putting:
-        for _ in range(20_000):
+        for _ in range(many):
             putting.put("q", b"", group_key="many")
     flying = [store.transaction() for _ in range(workers)]
     for txn in flying:

@@ -9,6 +9,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.format import PACKED_RECORD
 from quire.engine.records.packed_records import PackedRecords
+from tests.engine.workload import new_machine, open_store
 
 MOST = (1 << 64) - 1
 
@@ -112,3 +113,46 @@ def test_commits_leave_nothing_for_the_garbage_collector(store_path: str) -> Non
         gc.collect()
         assert len(gc.get_objects()) - before < 100
         assert store.queue("a").messages == 2 * 1010
+
+
+def test_the_last_record_up_to_a_number(rng: random.Random) -> None:
+    """By first id or by time, which ascend, some of them equal; below all of them there is none."""
+    for count in (1, 2, 57):
+        numbers = sorted(rng.randrange(1 << 62) for _ in range(count))
+        numbers += numbers[-1:]
+        refs = [
+            ref._replace(first_id=number, time_us=number)
+            for ref, number in zip(drawn(rng, count + 1), numbers, strict=True)
+        ]
+        tail = tail_of(refs)
+        for field in (1, 2):
+            assert tail.last_up_to(field, numbers[0] - 1) == -1
+            assert tail.last_up_to(field, numbers[-1]) == count
+            for index, number in enumerate(numbers):
+                assert tail.number(index, field) == number == refs[index][field]
+                assert numbers[tail.last_up_to(field, number)] == number
+                assert tail.last_up_to(field, number - 1) == numbers.index(number) - 1
+
+
+def test_a_record_at_hand_is_forgotten_with_a_checkpoint(seed: int) -> None:
+    """L6: a checkpoint moves its block, and the journal's old segments go."""
+    with open_store(new_machine(seed)) as store:
+        store.create_queue("q", order="priority")
+        records = store._context.state.queue("q").records
+        with store.transaction() as txn:
+            first = txn.put("q", b"0")
+        ids = [int(first), *(store.put("q", b"%d" % n) for n in range(1, 150))]
+        for turn in range(2):
+            for n in (5, 149, 90):
+                with store.transaction() as txn:
+                    found = txn.read("q", id=ids[n])
+                assert found is not None
+                assert found.payload == b"%d" % n
+                assert records._found is not None
+                assert list(records.near(n, n + 1)) == [records._found]
+                assert list(records.near(n - 4, n + 1)) == list(records.overlapping(n - 4, n + 1))
+            before = [records._found]
+            store.admin.checkpoint()  # the second one moves nothing
+            assert list(records.near(90, 91)) == list(records.overlapping(90, 91))
+            assert (list(records.near(90, 91)) != before) == (turn == 0)
+            assert list(records.near(90, 90)) == []

@@ -29,9 +29,16 @@ from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
 from quire.remote.ownership.shared_store import SharedStore
+from tests.kit.actors import actor
 from tests.kit.children import Child, child, join
 from tests.kit.waiting import SECONDS
 from tests.source_tree import ROOT
+
+SERVING = """
+import sys
+from quire.opening import serve
+serve(sys.argv[1], say=lambda line: print(line, flush=True))
+"""
 
 
 @pytest.fixture
@@ -244,7 +251,7 @@ def test_serving(served: str, tmp_path: Path, number: signal.Signals) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == f"process {process.pid} opens {served}\n"
             ready = process.stdout.readline()
-            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(1000) == f"READY=1\nSTATUS=owns {served}".encode()
             with join(served) as store:
                 assert ready == f"ready: process {process.pid} serves {served} at {store.url}\n"
                 store.create_queue("work", kind="work")
@@ -263,6 +270,38 @@ def test_serving(served: str, tmp_path: Path, number: signal.Signals) -> None:
     assert process.returncode == 0
     assert output == f"process {process.pid} closed {served}\n"
     assert read_address(OsEnv(), served) is None
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_serving_a_store_that_another_process_owns(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_over: bool
+) -> None:
+    """It says who owns it and is ready while it waits; it takes over, or ends by a signal before.
+
+    Meanwhile SIGHUP makes a checkpoint at the owner.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, actor(served) as first:
+        owner = first.process.pid
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(SECONDS)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        waiting = Child(SERVING, served)
+        try:
+            said = f"waiting: process {owner} owns {served}"
+            assert waiting.line() == f"{said}; process {waiting.process.pid} has joined it"
+            assert manager.recv(1000) == f"READY=1\nSTATUS={said}".encode()
+            waiting.process.send_signal(signal.SIGHUP)
+            kind, _, status = waiting.line().partition(" ")
+            assert (kind, json.loads(status)["checkpoints"]["count"]) == ("status:", 1)
+            if takes_over:
+                first.kill()
+                assert waiting.line().startswith(f"ready: process {waiting.process.pid} serves")
+                assert manager.recv(1000) == f"READY=1\nSTATUS=owns {served}".encode()
+            waiting.process.send_signal(signal.SIGTERM)
+            assert manager.recv(1000) == b"STOPPING=1"
+            assert waiting.wait() == 0
+        finally:
+            waiting.close()
 
 
 def test_a_service_manager_that_is_not_there(

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pytest
 
 import quire
+from quire.env import os_env
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Step, check_step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
+from quire.spark_graphs.schema import source_schema
+from quire.spark_graphs.source import QuireDataSource
 from tests.spark.plain_work import PlainSpark
 
 
@@ -204,3 +207,37 @@ def test_steps_that_a_graph_does_not_have() -> None:
         refused("has no step .* it has copy", graph.start, only=[wrong])
         refused("has no step .* it has copy", graph.reset, wrong)
         refused("has no step .* it has copy", graph.state, wrong)
+
+
+@pytest.mark.filterwarnings("always::quire.FileSystemWarning")
+def test_a_store_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source, sink and graph refuse it, and warn where they are told to; their owner serves it."""
+    monkeypatch.setattr(os_env, "file_system_of", lambda _: "nfs4")
+    path = str(tmp_path / "shop.quire")
+    schema = source_schema()
+    ways: dict[str, Callable[[dict[str, str]], object]] = {
+        "source": lambda given: QuireDataSource(given).reader(schema),
+        "stream": lambda given: (
+            QuireDataSource({**given, "subscription": "s"}).streamReader(schema).initialOffset()
+        ),
+        "sink": lambda given: QuireDataSource(given).writer(schema, overwrite=False),
+        "stream sink": lambda given: QuireDataSource(given).streamWriter(schema, overwrite=False),
+    }
+    spark: Any = PlainSpark()
+    with pytest.raises(InvalidArgument, match="network file system"):
+        Graph("shop", spark, path)
+    with pytest.warns(quire.FileSystemWarning):
+        Graph("shop", spark, path, network_file_system=True)
+    with pytest.warns(quire.FileSystemWarning):
+        store = quire.open(path, network_file_system=True)
+    with store:
+        store.create_queue("q", kind="topic")
+        for way in ways.values():
+            with pytest.raises(InvalidArgument, match="network file system"):
+                way({"path": path, "queue": "q"})
+            with pytest.warns(quire.FileSystemWarning):
+                way({"path": path, "queue": "q", "networkFileSystem": "true"})
+        connection.forget(path)
+    monkeypatch.undo()
+    with pytest.raises(InvalidArgument, match="must be true or false"):
+        ways["sink"]({"path": path, "queue": "q", "networkFileSystem": "nfs"})

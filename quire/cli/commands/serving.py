@@ -22,6 +22,12 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-create", dest="create", action="store_false", help="never make a store"
     )
+    parser.add_argument(
+        "--no-wait",
+        dest="wait",
+        action="store_false",
+        help="end at once, with status 75, where another process owns the store",
+    )
     parser.add_argument("--data-files", type=number, metavar="N", help=FILES_HELP)
 
 
@@ -31,6 +37,7 @@ def _serve(options: argparse.Namespace) -> None:
         options.path,
         options.linger,
         create=options.create,
+        wait=options.wait,
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
@@ -77,7 +84,8 @@ COMMANDS: Final = (
         _serve,
         _serve_arguments,
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
-        "is for a store that shall stay open while programs come and go: docs/sharing.md.",
+        "is for a store that shall stay open while programs come and go: docs/sharing.md. Where\n"
+        "another process owns the store already, it waits, and takes over when that one ends.",
     ),
     Command(
         "status", "show how a store is, in numbers", _status, _status_arguments, calls=("status",)

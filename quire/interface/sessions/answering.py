@@ -3,19 +3,23 @@
 - AN1: the reply is put by the transaction that has got the request. So a request is executed and
   answered, or it is there again.
 - AN2: a function that raises RequestFailed has ended its request: what it did is rolled back, and
-  another transaction takes the request and answers it by that error. Any other exception is a
+  another transaction removes the request and answers it by that error. Nobody else gets it between
+  the two: it comes again only where the second one did not come about. Any other exception is a
   failure as that of any handler: the request comes again, and what becomes of it, a dead letter at
   last, is reported to who has asked for that.
+- AN3: where the queue for the reply is gone, nobody waits for it: the request is done with. Else it
+  would be executed again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from quire.errors import InvalidArgument, RequestFailed
+from quire.errors import InvalidArgument, QueueNotFound, RequestFailed
 from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_REASON_BYTES
+from quire.loggers import logger
 from quire.messages.message import Message, check_message
 from quire.messages.message_types import (
     EXCEPTION,
@@ -28,6 +32,10 @@ from quire.messages.message_types import (
     reports_asked,
 )
 from quire.moments import Duration
+
+from .limits import FAILED_REQUEST_SECONDS
+
+_log: Final = logger("quire.workers")
 
 Made_co = TypeVar("Made_co", covariant=True)
 Answering = Callable[[Any, Any], Any]
@@ -102,19 +110,28 @@ def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[
             _end(store, source, request, txn, reason_of(error))
             return
         if request.reply_to is not None:
-            put_reply(txn, request, b"" if payload is None else payload)
+            _reply(txn, request, b"" if payload is None else payload)
 
     handle.__qualname__ = getattr(function, "__qualname__", repr(function))
     return handle
 
 
+def _reply(txn: Transaction, request: Message, payload: Payload, error: str | None = None) -> None:
+    try:
+        put_reply(txn, request, payload, error=error)
+    except QueueNotFound as gone:  # AN3
+        _log.warning("message %d of %s is not answered: %s", request.id, request.queue, gone)
+
+
 def _end(store: BeginsAnew, source: str, request: Message, txn: Transaction, reason: str) -> None:
-    txn.reject(request, reason, 0.0)
+    """AN2."""
+    txn.reject(request, reason, FAILED_REQUEST_SECONDS)
     txn.rollback()
+    _, slash, subscription = source.partition("/")
     with store.transaction() as own:
-        found = own.get(source, id=request.id)
-        if found is not None and found.reply_to is not None:  # else it is a dead letter by now
-            put_reply(own, found, error=reason)
+        is_there = own.remove(request.queue + slash + subscription, request.id)
+        if is_there and request.reply_to is not None:  # else it is a dead letter by now
+            _reply(own, request, b"", reason)
 
 
 def reason_of(error: BaseException) -> str:

@@ -14,3 +14,7 @@ FINISHED_AT_ONCE: Final = 100
 
 # How long after nobody waits for it any more a reply to `Store.request` is kept, in seconds.
 LATE_REPLY_SECONDS: Final = 60.0
+
+# How long a request that has failed for good is kept from others, in seconds: until its error is
+# put as its reply, by a commit that may have to wait for a sync.
+FAILED_REQUEST_SECONDS: Final = 10.0

@@ -34,6 +34,7 @@ from quire.messages.message_types import (
     REPORTS,
     REQUEST,
     TYPE,
+    check_ends_only,
     reports_asked,
 )
 from quire.moments import Duration
@@ -95,6 +96,7 @@ class Asked(NamedTuple):
         seconds = check_wait(timeout)
         drawn = f"{_ENV.random_u64():016x}{_ENV.random_u64():016x}"
         attributes = dict(options.get("attributes") or {})
+        check_ends_only(attributes)
         attributes.setdefault(TYPE, REQUEST)
         attributes[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
         if timeout is not None and replies is None:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
@@ -111,7 +111,7 @@ class Session:
         self._store = store
         self._record = record
         self._watches = watches
-        self._taken = 0  # since it was last looked whether some are to be forgotten
+        self._ended = 0  # so many may have since it was last looked what is to be forgotten
 
     def __repr__(self) -> str:
         how = "watched" if self._watches else f"opening {self.epoch}"
@@ -152,14 +152,10 @@ class Session:
         """Store a request, and put it not yet; its number, above all before it.
 
         `payload`: up to 1 MiB less some 200 bytes. `options`: what a put may say, but for
-        `correlation_id` and `reply_to`, which are the session's. Raises StateFull, QueueNotFound.
+        `correlation_id` and `reply_to`, which are the session's. The queue is looked for when the
+        request is put. Raises StateFull.
         """
-        self._check_may_change()
-        asked = check_name(queue, "queue"), check_payload(payload), check_options(options)
-        self._forget_old()
-        number = self._record.next_number()
-        self._do(lambda step: self._record.begin(step, number, *asked), txn)
-        return number
+        return self._begun(self._record.begin, queue, payload, txn, options)
 
     def submit(self, number: int, *, txn: Transaction | None = None) -> bool:
         """Put a request that was begun; False: it was put before.
@@ -182,17 +178,25 @@ class Session:
 
         Who ends before this returns does not know the number: `unfinished` tells.
         """
+        return self._begun(self._record.put_at_once, queue, payload, txn, options)
+
+    def _begun(
+        self,
+        step: Callable[[Transaction, int, KeptRequest], bool],
+        queue: str,
+        payload: Bytes,
+        txn: Transaction | None,
+        options: Mapping[str, Any],
+    ) -> int:
+        """A request that was not there before, by that step; its number."""
         self._check_may_change()
-        name, data, named = (
-            check_name(queue, "queue"),
-            check_payload(payload),
-            check_options(options),
-        )
+        name, data, asked = check_name(queue, "queue"), check_payload(payload), dict(options)
+        kept = KeptRequest(BEGUN, name, check_options(asked), _ENV.now_us(), payload=data)
         self._forget_old()
-        number = self._record.next_number()
-        asked = KeptRequest(BEGUN, name, named, _ENV.now_us(), payload=data)
-        self._do(lambda step: self._record.put_at_once(step, number, asked), txn)
-        return number
+        while True:
+            number = self._record.next_number()
+            if self._do(lambda own, number=number: step(own, number, kept), txn):  # type: ignore[misc]
+                return number
 
     def take(
         self, number: int, timeout: Duration | None = 0.0, *, txn: Transaction | None = None
@@ -230,7 +234,7 @@ class Session:
         message = txn.get(self.replies, seconds, where=self._record.wanted(number))
         if message is None:
             return None
-        self._taken += 1
+        self._ended += 1
         return self._record.took(txn, number, message)
 
     def withdraw(self, number: int, *, txn: Transaction | None = None) -> bool:
@@ -241,6 +245,7 @@ class Session:
         """
         self._check_may_change()
         check_number(number)
+        self._ended += 1
         return self._do(lambda step: self._record.withdraw(step, number), txn)
 
     def forget(self, up_to: int) -> int:
@@ -340,13 +345,12 @@ class Session:
         self._check_current()
         with suppress(QueueNotFound):
             self._store.drop_queue(REPLIES + self.name)
+        # Its numbers begin anew with that, and requests that are under way have them.
+        opening = self._record.opening._replace(epoch=self.epoch + 1, drawn=_ENV.random_u64())
+        self._do(lambda step: self._record.pass_to(step, opening), None)
+        self._record = SessionRecord(self.name, opening)
         self._store.states.drop(self._record.state)
-
-        def close(step: Transaction) -> None:
-            self._record.fence(step)
-            step.set_value(SESSIONS, self.name, None)
-
-        self._do(close, None)
+        self._do(lambda step: self._record.pass_to(step, None), None)
 
     # How it is done
 
@@ -424,9 +428,9 @@ class Session:
 
     def _forget_old(self) -> None:
         """Now and then: what has ended, but for the last of it."""
-        if self._taken < FINISHED_AT_ONCE:
+        if self._ended < FINISHED_AT_ONCE:
             return
-        self._taken = 0
+        self._ended = 0
         numbers = finished_above(self._record.requests(self._values()), FINISHED_KEPT)
         if numbers:
             self._do(lambda step: self._record.forget(step, numbers), None)
@@ -451,8 +455,11 @@ def open_session(
         return Session(store, SessionRecord(name, Opening.of(name, value)), watches=True)
     record = SessionRecord(name, _opened(store, name, replies))
     _end_older(store, record)
-    record.number_from(store.states.items(record.state))
-    return Session(store, record, watches=False)
+    values = store.states.items(record.state)
+    record.number_from(values)
+    session = Session(store, record, watches=False)
+    session._ended = len(values)  # by openings before, each of which may have been short
+    return session
 
 
 def _opened(store: SessionStore, name: str, replies: str | None) -> Opening:
@@ -482,7 +489,8 @@ def _open(store: SessionStore, name: str, replies: str | None) -> Opening:
             store.create_queue(where, indexed=["correlation_id"], exist_ok=True)
         elif store.queue(where).kind != "work":
             raise InvalidArgument(f"replies {where!r}: give a work queue")
-        opening = Opening(1 if before is None else before.epoch + 1, where, _ENV.random_u64())
+        epoch, drawn = (0, _ENV.random_u64()) if before is None else (before.epoch, before.drawn)
+        opening = Opening(epoch + 1, where, drawn)
         txn.set_value(SESSIONS, name, opening.value())
     return opening
 
@@ -491,7 +499,7 @@ def _end_older(store: SessionStore, record: SessionRecord) -> None:
     """Give back what transactions of older openings have got (C of what is in flight)."""
     for info in store.admin.transactions():
         begin, _, epoch = info.owner.rpartition(" ")
-        is_older = epoch.isdigit() and int(epoch) < record.opening.epoch
+        is_older = epoch.isdecimal() and int(epoch) < record.opening.epoch
         if begin == f"session {record.name}" and is_older:
             with suppress(NotFound):  # it has just ended
                 store.admin.abort(info.id)

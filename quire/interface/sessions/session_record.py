@@ -5,7 +5,8 @@
   whatever a step says of a request is committed with what it does to the queues, or not at all.
 - KS2: each step reads that entry in its transaction. Where another opening has changed it, the
   step raises SessionFenced; where that happens later, the commit fails. Nothing of an older opening
-  takes effect after the newer one has begun.
+  takes effect after the newer one has begun, but for what was prepared by then: that was in doubt,
+  and its number, which nobody could know of, is passed over once it is committed.
 - KS3: the number of a request is above all that were begun before it, and is given to one request
   only. A number that is not kept, and is not above all that were dropped, was forgotten; it never
   counts as one that was not put.
@@ -20,20 +21,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 from quire.arguments import check_name
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, ReplyNotFound, SessionFenced, StoreCorrupt
+from quire.errors import InvalidArgument, LockTimeout, ReplyNotFound, SessionFenced, StoreCorrupt
 from quire.interface.transaction import Transaction
 from quire.messages.message import Message
+from quire.messages.message_fields import Fields, with_moments
 from quire.messages.message_types import (
     EXCEPTION,
     EXPIRY,
     REPORTS,
     REQUEST,
     TYPE,
+    check_ends_only,
     reports_asked,
 )
 from quire.moments import check_moment
@@ -64,7 +68,7 @@ class Opening(NamedTuple):
 
     epoch: int
     replies: str
-    drawn: int  # by it from that of a session that was removed, and had the name before
+    drawn: int  # when the session was made: one that was removed, and had the name, has another
 
     def value(self) -> bytes:
         """As it is kept."""
@@ -114,12 +118,10 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in found.keys() & {"ttl", "delay"}:
         span = found[name]
         found[name] = span.total_seconds() if hasattr(span, "total_seconds") else span
+    Fields(**with_moments(found, _ENV.now_us))  # else no submit could put it
     if "attributes" in found:
         found["attributes"] = dict(found["attributes"])
-    try:
-        json.dumps(found)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"options of a request: {error}; give plain values") from error
+        check_ends_only(found["attributes"])
     return found
 
 
@@ -147,8 +149,11 @@ class SessionRecord:
         return Template(correlation_id=self.correlation_of(number))
 
     def correlation_of(self, number: int) -> str:
-        """By which the request and its reply belong together: of no other request of the store."""
-        return f"{self.name}:{number}"
+        """By which the request and its reply belong together: of no other request of the store.
+
+        Nor of a session that was removed and had the name: its requests may be answered still.
+        """
+        return f"{self.name}:{self.opening.drawn:016x}:{number}"
 
     # What is kept
 
@@ -165,6 +170,16 @@ class SessionRecord:
         value = txn.get_value(SESSIONS, self.name)
         if value is None or Opening.of(self.name, value) != self.opening:
             raise self.fenced()
+
+    def pass_to(self, txn: Transaction, opening: Opening | None) -> None:
+        """Have the session be another opening's, or nobody's; twice is once. Raises SessionFenced.
+
+        As the session is removed: no other opening takes its place this way.
+        """
+        value = None if opening is None else opening.value()
+        if txn.get_value(SESSIONS, self.name) != value:
+            self.fence(txn)
+            txn.set_value(SESSIONS, self.name, value)
 
     def fenced(self) -> SessionFenced:
         """What is raised where another opening has taken its place."""
@@ -198,12 +213,13 @@ class SessionRecord:
 
     # Steps
 
-    def begin(
-        self, txn: Transaction, number: int, queue: str, payload: bytes, options: Mapping[str, Any]
-    ) -> None:
-        """Keep a request, which is not put (transaction 0 of 001)."""
+    def begin(self, txn: Transaction, number: int, request: KeptRequest) -> bool:
+        """Keep a request, which is not put (transaction 0 of 001); False: the number is taken."""
         self.fence(txn)
-        self._set(txn, number, KeptRequest(BEGUN, queue, options, _ENV.now_us(), payload=payload))
+        found = self.read(txn, number)
+        if found is None:
+            self._set(txn, number, request)
+        return found is None or found.begun_us == request.begun_us
 
     def submit(self, txn: Transaction, number: int) -> bool:
         """Put what was begun; False: it was put before (KS4, KS5)."""
@@ -217,11 +233,16 @@ class SessionRecord:
         self.put(txn, number, request)
         return True
 
-    def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> None:
-        """Put what was not begun before, unless that has taken place already (KS5)."""
+    def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> bool:
+        """Put what was not begun before, unless that has taken place already (KS5).
+
+        False: the number is taken.
+        """
         self.fence(txn)
-        if self.read(txn, number) is None:
+        found = self.read(txn, number)
+        if found is None:
             self.put(txn, number, request)
+        return found is None or found.begun_us == request.begun_us
 
     def put(self, txn: Transaction, number: int, request: KeptRequest) -> None:
         """Put it, and note that (transaction 1 of 001). It was fenced, and was never put."""
@@ -273,10 +294,17 @@ class SessionRecord:
         request = self.found(txn, number)
         if request.has_ended:
             return request.state == RequestState.WITHDRAWN
-        if request.state == PUT and txn.get(request.queue, where=self.wanted(number)) is None:
+        if request.state == PUT and not self._take_back(txn, request.queue, number):
             return False
         self._set(txn, number, request.ended(RequestState.WITHDRAWN, _ENV.now_us()))
         return True
+
+    def _take_back(self, txn: Transaction, queue: str, number: int) -> bool:
+        """Remove what was put, also what is not due yet; False: others have it, or had it."""
+        for each in txn.describe(queue, where=self.wanted(number)):
+            with suppress(LockTimeout):
+                return txn.remove(queue, each.id)
+        return False
 
     def forget(self, txn: Transaction, numbers: list[int]) -> int:
         """Keep nothing of these any more, and drop their replies; how many.

@@ -149,6 +149,7 @@ class StreamRunner(StepLife):
             .queryName(f"{self.graph}.{step.name}")
             .option("checkpointLocation", self._checkpoint)
             .option("path", self.path)
+            .option("networkFileSystem", "true")  # the graph was asked
         )
         if queue is not None:
             writer = writer.option("queue", queue)
@@ -165,6 +166,7 @@ class StreamRunner(StepLife):
             "maxMessagesPerTrigger": str(step.limit.messages),
             "maxBytesPerTrigger": str(step.limit.size_bytes),
             "checkpointLocation": self._checkpoint,
+            "networkFileSystem": "true",
             **_all_columns(self._work.schemas.get(queue)),
             **step.options,
         }

@@ -1,0 +1,154 @@
+"""Which messages ask for a report of an event, and what the report is.
+
+- AR1: a report is put by the commit that it tells of: of an arrival by the one that puts the
+  message, of a delivery by the one that reads it for who has got it, of an expiry or an exception
+  by the one that takes it away. So it is there exactly if that has happened.
+- AR2: it goes to the message's `reply_to`. Where that queue is full or stopped, the commit waits
+  and is refused as for any other put of its transaction; where there is none, or it takes no such
+  message, there is no report.
+- AR3: it has the message's correlation id; where the message has none, its id in digits, which
+  at an arrival nobody knows yet.
+- AR4: what is moved to another queue, and what is removed, is not delivered by that, and does not
+  arrive there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from quire.batches.delivered_slice import Delivered
+from quire.batches.moved_messages import QUEUE
+from quire.block import Block
+from quire.block.format import Column
+from quire.block.header_columns import Headers
+from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.delivery import Delivery
+from quire.errors import StoreCorrupt
+from quire.messages.message_fields import Fields
+from quire.messages.message_types import (
+    ARRIVAL,
+    DELIVERY,
+    REPLY_BY,
+    REPORTS,
+    asks_report,
+    report_attributes,
+)
+
+from .moved_marks import MovedMarks
+
+REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
+"""The columns that a message has that asks for reports."""
+_DELIVERY = DELIVERY.encode()
+
+
+class Report(NamedTuple):
+    """One that is to be put; its payload is empty."""
+
+    to: str
+    fields: Fields
+
+
+def report_on(
+    event: str,
+    queue: str,
+    reply_to: str,
+    correlation_id: str | None,
+    attributes: Mapping[str, str],
+    reason: str | None = None,
+) -> Report:
+    """On a message with these, of the queue. Raises InvalidArgument where its time is none."""
+    by = attributes.get(REPLY_BY)
+    fields = Fields(
+        correlation_id=correlation_id,
+        expires_at=None if by is None else int(by),
+        attributes={**report_attributes(event, reason), QUEUE: queue},
+    )
+    return Report(reply_to, fields)
+
+
+def arrival_of(queue: str, fields: Fields) -> list[Report]:
+    """Of one message, if it asks for that."""
+    to, attributes = fields.reply_to, fields.attributes
+    if to is None or not asks_report(attributes, ARRIVAL):
+        return []
+    return [report_on(ARRIVAL, queue, to, fields.correlation_id, attributes)]
+
+
+def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[Report]:
+    """Of those with these headers that ask for it."""
+    found: list[Report] = []
+    for headers in parts:
+        attributes = headers.attributes
+        if attributes is not None and Column.REPLY_TO in headers.strings:
+            rows = _asking(headers, 0, len(attributes.starts) - 1, ARRIVAL)
+            found += [_report_in(ARRIVAL, queue, headers, row, None) for row in rows]
+    return found
+
+
+def may_ask_delivery(block: Block) -> bool:
+    """Whether any message may that is in a block with these columns."""
+    return block.may_say(_DELIVERY)
+
+
+Pass = tuple[Queue, Subscription, int, int]  # [start, end) counts as read
+
+
+class Got(Protocol):
+    """What a transaction has got."""
+
+    taken: list[TakenRow]
+    moved: MovedMarks | None  # what of it is moved
+    removed: Sequence[tuple[Subscription, int]]  # what of it is delivered to nobody
+
+
+class Additions:
+    """What the commit of what was got does beside. Its transaction's lock covers it."""
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+        self.may_report = False  # some of what was got may ask for a report of its delivery
+        self._told: set[tuple[Subscription, int]] = set()
+
+    def reports(self, delivery: Delivery, got: Got) -> list[Report]:
+        """Those on deliveries; each message's once, however often this is called (AR4)."""
+        found: list[Report] = []
+        for _, _, start, end, queue, subscription, _, _ in got.taken:
+            with suppress(StoreCorrupt):  # nobody knows who had asked for one
+                for first, part in delivery.parts(queue, start, end):
+                    for row, report in _deliveries_in(queue.name, part):
+                        place = subscription, first + row - part.start
+                        is_moved = got.moved is not None and got.moved.has(*place)
+                        if not (is_moved or place in got.removed or place in self._told):
+                            found.append(report)
+                            self._told.add(place)
+        return found
+
+
+def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, Report]]:
+    """Of those that ask for it; each with its row in the block."""
+    block = part.block
+    if block.columns & REPORTING == REPORTING:
+        for row in _asking(block.headers, part.start, part.stop, DELIVERY):
+            own_id = str(block.ids(part.first_id, row, row + 1)[0])
+            yield row, _report_in(DELIVERY, queue, block.headers, row, own_id)
+
+
+def _asking(headers: Headers, start: int, stop: int, event: str) -> list[int]:
+    attributes, reply_to = headers.attributes, headers.strings[Column.REPLY_TO]
+    assert attributes is not None
+    word = event.encode()
+    asked = attributes.find(REPORTS.encode(), start, stop)
+    rows = [row for row, words in asked if word in bytes(words).split()]
+    return [row for row in rows if reply_to.get(row) is not None]
+
+
+def _report_in(event: str, queue: str, headers: Headers, row: int, own_id: str | None) -> Report:
+    strings, attributes = headers.strings, headers.attributes
+    assert attributes is not None
+    correlation_ids = strings.get(Column.CORRELATION_ID)
+    given = None if correlation_ids is None else correlation_ids.get(row)
+    to = str(strings[Column.REPLY_TO].get(row))
+    return report_on(event, queue, to, given or own_id, attributes.get(row))

@@ -1,0 +1,112 @@
+"""The system's calls that Linux alone has, or has in this form; the portable ones: `os_portable`.
+
+`os_platform` chooses between the two modules, which have the same names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from .seam import SocketEvents
+
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+
+# What a direct file is opened with: each write is durable when it returns.
+DIRECT_FLAGS: Final[int] = os.O_DIRECT | os.O_DSYNC
+
+# Events of sockets. Who hangs up is told also while there is something to read.
+READ: Final[int] = select.EPOLLIN | select.EPOLLRDHUP
+WRITE: Final[int] = select.EPOLLOUT
+ENDED: Final[int] = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+HANG_UP: Final[int] = select.EPOLLRDHUP | select.EPOLLONESHOT  # told once
+
+# A Unix socket refuses what is sent to a side that reads no more, and who has not been read whole
+# is told so by the end of the connection (ECONNRESET).
+UNIX_SOCKETS_REFUSE: Final[bool] = True
+
+# Bytes are locked for an open file, and let go of with it.
+BYTES_OF_OPEN_FILES: Final[bool] = True
+
+_BYTE_RANGE: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process
+
+sync_data = os.fdatasync
+sync_directory = os.fsync
+
+
+def socket_events() -> SocketEvents:
+    """What happens at sockets, as the system tells it."""
+    return select.epoll()
+
+
+def read_into(fd: int, memory: memoryview, offset: int) -> int:
+    """Read from the offset into the memory; how many bytes."""
+    return os.preadv(fd, [memory], offset)
+
+
+def reserve(fd: int, offset: int, length: int) -> None:
+    """Give the range space, where it has none. Raises OSError, EOPNOTSUPP where that cannot be."""
+    os.posix_fallocate(fd, offset, length)
+
+
+def forget_pages(fd: int, offset: int, length: int) -> None:
+    """Let the page cache have no pages of the range."""
+    os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def punch_hole(fd: int, offset: int, length: int) -> bool:
+    """Deallocate a range; False if this system or file system cannot."""
+    if _fallocate is None:
+        return False
+    mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+    while _fallocate(fd, mode, offset, length) != 0:
+        number = ctypes.get_errno()
+        if number == errno.EINTR:
+            continue
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise OSError(number, os.strerror(number))
+    return True
+
+
+def lock_byte(fd: int, place: int) -> None:
+    """Lock one byte for this open file. Raises OSError, EAGAIN where another one has it."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _BYTE_RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+
+
+def free_byte(fd: int, place: int) -> None:
+    """Let go of it."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _BYTE_RANGE.pack(fcntl.F_UNLCK, os.SEEK_SET, place, 1, 0))
+
+
+@contextmanager
+def short_path(path: bytes) -> Iterator[bytes]:
+    """Another path of a file in a directory that is there, of 30 bytes and the file's name."""
+    directory, name = os.path.split(path)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield b"/proc/self/fd/%d/%s" % (fd, name)
+    finally:
+        os.close(fd)
+
+
+def _find_fallocate() -> ctypes._NamedFuncPointer | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if function is None:
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    function.restype = ctypes.c_int
+    found: ctypes._NamedFuncPointer = function
+    return found
+
+
+_fallocate = _find_fallocate()

@@ -1,0 +1,242 @@
+"""The system's calls that are made outside Linux, in forms that macOS and Linux both have.
+
+Each has the name of its form in `os_linux`. There is nothing here for direct files, as no file is
+opened so: `DIRECT_FLAGS` are none (O2). macOS has O_DSYNC, which does not reach the medium.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from quire.limits import ZERO_CHUNK_BYTES as PIECE_BYTES
+
+from .seam import SocketEvents
+
+DIRECT_FLAGS: Final[int] = 0
+
+# Events of sockets, which `PolledSockets` takes and gives.
+READ: Final[int] = 1
+WRITE: Final[int] = 2
+ENDED: Final[int] = 4
+HANG_UP: Final[int] = 8  # the end, told once as ENDED, whatever there is to read
+
+# macOS takes what is sent to a Unix socket whose other side reads no more, and tells nobody that it
+# was not read: such a socket is then as one of TCP.
+UNIX_SOCKETS_REFUSE: Final[bool] = False
+
+# Bytes are locked for the process, and let go of with any descriptor of the file.
+BYTES_OF_OPEN_FILES: Final[bool] = False
+
+_HUNG_UP: Final[int] = select.POLLHUP | select.POLLERR | select.POLLNVAL
+_LOOK_SECONDS: Final = 1.0  # between two looks for the end of who has sent what nobody reads yet
+_SHORT_PLACES: Final = ("/tmp", "/var/tmp")
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+_NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS)
+
+
+def sync_data(fd: int) -> None:
+    """What was written is on the medium.
+
+    On macOS fsync leaves it in the cache of the disk, and F_FULLFSYNC does not. File systems that
+    do not know it are synced as far as they can be.
+    """
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(fd)
+
+
+sync_directory = sync_data
+
+
+def socket_events() -> SocketEvents:
+    """What happens at sockets, by poll(2)."""
+    return PolledSockets()
+
+
+def read_into(fd: int, memory: memoryview, offset: int) -> int:
+    """Read from the offset into the memory; how many bytes."""
+    data = os.pread(fd, min(len(memory), PIECE_BYTES), offset)
+    memory[: len(data)] = data
+    return len(data)
+
+
+def reserve(fd: int, offset: int, length: int) -> None:
+    """No range can be given space but by writing to it."""
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+def forget_pages(fd: int, offset: int, length: int) -> None:
+    """The page cache is left as it is."""
+
+
+def punch_hole(fd: int, offset: int, length: int) -> bool:
+    """No space is given back within a file: it is used again, or cut off at the end."""
+    return False
+
+
+def lock_byte(fd: int, place: int) -> None:
+    """Lock one byte for this process. Raises OSError, EAGAIN where another process has it."""
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+
+
+def free_byte(fd: int, place: int) -> None:
+    """Let go of it."""
+    fcntl.lockf(fd, fcntl.LOCK_UN, 1, place)
+
+
+@contextmanager
+def short_path(path: bytes) -> Iterator[bytes]:
+    """Another path of a file in a directory that is there, through a link to that, for a while."""
+    import shutil
+    import tempfile
+
+    directory, name = os.path.split(os.path.abspath(path))
+    place = tempfile.mkdtemp(prefix="quire-", dir=next(filter(os.path.isdir, _SHORT_PLACES), None))
+    try:
+        link = os.path.join(os.fsencode(place), b"d")
+        os.symlink(directory, link)
+        yield os.path.join(link, name)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)  # of the link, not of what it leads to
+
+
+class PolledSockets:
+    """What happens at many sockets, as `select.epoll` tells it, by poll(2).
+
+    One thread polls. Any thread may register, modify and unregister meanwhile: the poll begins
+    again, with what is wanted then.
+
+    The end of a connection is seen by reading nothing, or told by the system (POLLHUP). Where only
+    the end is asked for, and something is there to read, the system alone can tell it: it does for
+    Unix sockets; on TCP, macOS does, and Linux once both sides have ended.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: dict[int, int] = {}
+        self._masks: dict[int, int] = {}  # what the system is asked for
+        self._sockets: dict[int, socket.socket] = {}
+        self._waker, self._wakes = socket.socketpair()
+        self._waker.setblocking(False)
+        self._wakes.setblocking(False)
+        self._polling = False
+
+    def register(self, channel: socket.socket | int, events: int) -> None:
+        """Tell of these events of a socket, or of another file, from now on."""
+        fd = channel if isinstance(channel, int) else channel.fileno()
+        with self._lock:
+            if fd in self._wanted:
+                raise FileExistsError(errno.EEXIST, "it is registered already")
+            if not isinstance(channel, int):
+                self._sockets[fd] = channel
+            self._want(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        """Tell of these events, in place of those before."""
+        with self._lock:
+            if fd not in self._wanted:
+                raise FileNotFoundError(errno.ENOENT, "it is not registered")
+            self._want(fd, events)
+
+    def unregister(self, fd: int) -> None:
+        """Tell of nothing any more."""
+        with self._lock:
+            if self._wanted.pop(fd, None) is None:
+                raise FileNotFoundError(errno.ENOENT, "it is not registered")
+            self._sockets.pop(fd, None)
+            del self._masks[fd]
+            self._wake()
+
+    def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
+        """At most so many events, which are waited for without an end (`timeout` is -1)."""
+        told: list[tuple[int, int]] = []
+        while not told:
+            found = self._found()
+            with self._lock:
+                self._polling = False
+                with suppress(BlockingIOError):
+                    while self._wakes.recv(4096):
+                        pass
+                for fd, event in found:
+                    happened = self._happened(fd, event)
+                    if happened:
+                        told.append((fd, happened))
+                    if len(told) == maxevents:
+                        break
+        return told
+
+    def close(self) -> None:
+        """Give back its files; nobody polls any more. Takes no lock: a forked child calls it."""
+        self._waker.close()
+        self._wakes.close()
+
+    def _found(self) -> list[tuple[int, int]]:
+        """What the system tells."""
+        poll = select.poll()
+        with self._lock:
+            poll.register(self._wakes, select.POLLIN)
+            for fd, mask in self._masks.items():
+                if mask:
+                    poll.register(fd, mask)
+            # Where something is to be read, macOS looks for the end as a poll begins.
+            looks = select.POLLHUP in self._masks.values()
+            self._polling = True
+        return poll.poll(_LOOK_SECONDS * 1000 if looks else None)
+
+    def _want(self, fd: int, events: int) -> None:
+        self._wanted[fd] = events
+        mask = 0
+        if events & (READ | HANG_UP):
+            mask |= select.POLLIN | select.POLLHUP  # macOS tells of a HUP only who asks for it
+        if events & WRITE:
+            mask |= select.POLLOUT
+        self._masks[fd] = mask
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._polling:
+            with suppress(BlockingIOError):  # full: it is awake
+                self._waker.send(b"x")
+
+    def _happened(self, fd: int, event: int) -> int:
+        """What is told of it, as far as it is wanted now."""
+        wanted = self._wanted.get(fd, 0)
+        if event & select.POLLNVAL and fd in self._masks:  # it was closed: it is told once
+            self._masks[fd] = 0
+        if wanted & HANG_UP:
+            if not (event & _HUNG_UP or self._has_ended(fd)):
+                return 0
+            self._wanted[fd] = self._masks[fd] = 0
+            return ENDED
+        happened = ENDED if wanted and event & _HUNG_UP else 0
+        if wanted & READ and event & (select.POLLIN | _HUNG_UP):
+            happened |= READ
+        if wanted & WRITE and event & (select.POLLOUT | _HUNG_UP):
+            happened |= WRITE
+        return happened
+
+    def _has_ended(self, fd: int) -> bool:
+        """Whether nothing comes any more; nothing is taken."""
+        try:
+            if self._sockets[fd].recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                self._masks[fd] = select.POLLHUP  # it is for later
+                return False
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
