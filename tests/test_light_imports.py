@@ -97,7 +97,8 @@ def test_a_program_that_has_joined_never_loads_pyarrow(tmp_path: Path) -> None:
 def seen_by_type_checkers() -> dict[str, str]:
     """Each public name of `quire`, and its module."""
     tree = ast.parse((ROOT / "quire" / "__init__.py").read_text())
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    (block,) = [each for each in blocks if ast.unparse(each.test) == "TYPE_CHECKING"]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {each.name: str(node.module) for node in imports for each in node.names}
 

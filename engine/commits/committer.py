@@ -24,11 +24,12 @@ them. The decision is a record of its own. Message ids are given with it, in com
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
@@ -74,8 +75,6 @@ from .sequencer import Sequencer
 from .transaction_change import TransactionChange
 from .written_messages import Written, lone_block
 
-# More than a queue may hold.
-_NEVER_PLENTY: Final = 1 << 63
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
 
@@ -109,7 +108,7 @@ class Committer:
 
     def __post_init__(self) -> None:
         self._locks_queues = self._state.strategy.locks_queues
-        self._plenty_bytes = COMMIT_BYTES if has_gil() else _NEVER_PLENTY
+        self._plenty_bytes = COMMIT_BYTES if has_gil() else sys.maxsize
 
     @property
     def failed(self) -> bool:

@@ -80,7 +80,6 @@ class Change(Protocol):
 
 
 # What refuses a change because another one has done it.
-_NO_THREAD: Final = 0
 _THERE_ALREADY: Final = (AlreadyCommitted, TransactionNotFound, XidExists)
 
 
@@ -140,7 +139,7 @@ class Sequencer:
         self._failure = ""  # in words: the error itself would hold all that it has passed
         self._gathering: dict[int, _Gathering] = {}  # by thread
         if not has_gil:  # as if somebody always gathered: so no change goes alone
-            self._gathering[_NO_THREAD] = _Gathering(iter(()))
+            self._gathering[0] = _Gathering(iter(()))  # which is no thread's number
         self._alone = 0  # changes that were their group
         self._groups = self._grouped = 0  # the others
         self._relieve = relieve
