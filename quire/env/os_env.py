@@ -10,9 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
-from .os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file
+from .os_lock import (
+    HeldDescriptor,
+    HeldNames,
+    OsFileLock,
+    hold_file,
+    is_locked,
+    lock_file,
+    lock_names,
+)
 from .os_mount import file_system_of
-from .os_names import HeldNames, lock_names
 from .os_platform import sync_directory
 
 

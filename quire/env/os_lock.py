@@ -5,7 +5,7 @@
 - The file holds the owner's process id and description while the lock is held, and whoever is
   refused reads them in the error. It keeps its block meanwhile, so that a full disk is no obstacle;
   where it has none and there is no room, the lock is held without a name.
-- A lock of a guarded file (OL5) keeps to the first two rules as well.
+- A lock of a name in a file, and of a guarded file (OL5), keep to the first two rules as well.
 - OL5: nothing is written to a file that is guarded.
 - A holder can tell that its file is not at its path any more. Then somebody else can lock what is
   at the path now.
@@ -15,18 +15,34 @@ the process closes some other descriptor of the file, as copying a store's direc
 child shares it, so the child closes its descriptor at once (OL2); one that is forked without
 Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
 device and inode lets the error say that it is this process that holds the lock.
+
+Names are locked in one file, which nothing else uses: a name's lock is that of one byte, where the
+name's hash says. That is one descriptor for thousands of names, and no file for each that nobody
+would remove. Two names that have one byte, once in 2^62, exclude each other. Linux locks bytes for
+an open file, so each holder has a descriptor. Elsewhere a byte is locked for a process, which has a
+table of the bytes that its threads hold; and it lets go of all of them when the process closes any
+descriptor of the file. So there is one for all holders, closed with the last of them. A program
+that copies a store that it has open, file by file, would let go of them too.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import threading
 import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from quire.errors import StoreLocked
 
+from .os_platform import BYTES_OF_OPEN_FILES, free_byte, lock_byte
+
+_TAKEN: Final = (errno.EACCES, errno.EAGAIN)
+_NAMES_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock | HeldDescriptor] = weakref.WeakSet()
@@ -92,6 +108,62 @@ class HeldDescriptor:
         self.release()
 
 
+@dataclass(slots=True)
+class _Table:
+    """What this process holds of one file."""
+
+    descriptors: list[int]
+    held: set[int] = field(default_factory=set)
+
+
+_tables: Final[dict[tuple[int, int], _Table]] = {}  # by device and inode
+
+
+class HeldNames:
+    """Names that this process holds (see `quire.env.FileLock`). `release` may be called twice."""
+
+    def __init__(self, path: str, key: tuple[int, int], places: set[int]) -> None:
+        self._path = path
+        self._key = key
+        self._places = places
+        self._process_id = os.getpid()
+
+    def take(self, table: _Table, place: int) -> bool:
+        """Hold one more; False: somebody else does."""
+        if place in self._places:
+            return True
+        if place in table.held:
+            return False
+        self._places.add(place)  # first, so that an interrupt leaves nothing that nobody frees
+        table.held.add(place)
+        try:
+            lock_byte(table.descriptors[0], place)
+        except OSError as error:
+            self._places.discard(place)
+            table.held.discard(place)
+            if error.errno not in _TAKEN:
+                raise
+            return False
+        return True
+
+    @property
+    def held(self) -> bool:
+        return bool(self._places) and self._process_id == os.getpid()
+
+    @property
+    def in_place(self) -> bool:
+        return self.held and leads_to(self._path, self._key)
+
+    def release(self) -> None:
+        with _registry_lock:
+            places, self._places = self._places, set()
+            if self._process_id == os.getpid():
+                _free(self._key, places)
+
+    def __del__(self) -> None:
+        self.release()
+
+
 def _let_go_in_child() -> None:
     """The parent's locks are not the child's (OL2)."""
     global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
@@ -101,6 +173,10 @@ def _let_go_in_child() -> None:
         fd, lock._fd = lock._fd, -1
         if fd >= 0:
             os.close(fd)
+    for table in _tables.values():  # which lets go of nothing of the parent's
+        for fd in table.descriptors:
+            os.close(fd)
+    _tables.clear()
 
 
 # No fork in the midst of a lock's taking or release, whose file the child would keep (OL2).
@@ -136,12 +212,87 @@ def is_locked(path: str) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for as long as the file is open: a moment
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
+        if error.errno not in _TAKEN:
             raise
         return True
     finally:
         os.close(fd)
     return False
+
+
+def lock_names(path: str, names: Sequence[str]) -> HeldDescriptor | HeldNames | str:
+    """Take all of the names, or tell the first that is taken."""
+    if BYTES_OF_OPEN_FILES:
+        return _lock_for_file(path, names)
+    return _lock_for_process(path, names)
+
+
+def _lock_for_file(path: str, names: Sequence[str]) -> HeldDescriptor | str:
+    fd = os.open(path, _NAMES_FLAGS, 0o600)
+    lock = HeldDescriptor(fd, path)
+    for name in names:
+        try:
+            lock_byte(fd, _place_of(name))
+        except OSError as error:
+            lock.release()
+            if error.errno not in _TAKEN:
+                raise
+            return name
+    return lock
+
+
+def _lock_for_process(path: str, names: Sequence[str]) -> HeldNames | str:
+    with _registry_lock:
+        key, table = _table_at(path)
+        lock = HeldNames(path, key, set())
+        try:
+            for name in names:
+                if not lock.take(table, _place_of(name)):
+                    lock.release()
+                    return name
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+
+def _table_at(path: str) -> tuple[tuple[int, int], _Table]:
+    """That of the file at the path, which is made if there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        pass
+    else:
+        table = _tables.get((status.st_dev, status.st_ino))
+        if table is not None:  # a further descriptor could not be closed before all is released
+            return (status.st_dev, status.st_ino), table
+    fd = os.open(path, _NAMES_FLAGS, 0o600)
+    key = key_of(fd)
+    table = _tables.get(key)
+    if table is None:
+        table = _tables[key] = _Table([fd])
+    else:  # the path leads to it since the moment before
+        table.descriptors.append(fd)
+    return key, table
+
+
+def _free(key: tuple[int, int], places: Iterable[int]) -> None:
+    """Let go of them, and of the file with the last."""
+    table = _tables.get(key)
+    if table is None:
+        return
+    for place in places:
+        free_byte(table.descriptors[0], place)
+        table.held.discard(place)
+    if not table.held:
+        del _tables[key]
+        for fd in table.descriptors:
+            os.close(fd)
+
+
+def _place_of(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 2
 
 
 def hold_file(path: str) -> HeldDescriptor:
@@ -152,7 +303,7 @@ def hold_file(path: str) -> HeldDescriptor:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         guard.release()
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
+        if error.errno not in _TAKEN:
             raise
         raise StoreLocked(guarded_words(path)) from None
     return guard
@@ -185,7 +336,7 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
+        if error.errno not in _TAKEN:
             raise
         raise StoreLocked(_describe_holder(fd, path)) from None
     key = key_of(fd)

@@ -11,7 +11,7 @@ the environment variable QUIRE_PORTABLE=1 (`make test-portable`).
 | space before it is written | `posix_fallocate` | zeros where there is no data |
 | space that nobody needs | `fallocate` punches a hole | is used again; the end is cut off |
 | a large block, read into memory | `preadv` | `pread`, and a copy |
-| locks of names in one file | `F_OFD_SETLK` | `lockf`, and a table (`os_names`) |
+| locks of names in one file | `F_OFD_SETLK` | `lockf`, and a table (`os_lock`) |
 | what happens at connections | `epoll` | `poll`, which a socket pair interrupts |
 | a socket whose path is too long | `/proc/self/fd`, `O_PATH` | a link below `/tmp` |
 | a request that nobody has read | Unix sockets tell | nobody tells (CH3, SV3) |
