@@ -109,14 +109,14 @@ class HeldDescriptor:
 
 
 @dataclass(slots=True)
-class _Table:
+class _NameTable:
     """What this process holds of one file."""
 
     descriptors: list[int]
     held: set[int] = field(default_factory=set)
 
 
-_tables: Final[dict[tuple[int, int], _Table]] = {}  # by device and inode
+_tables: Final[dict[tuple[int, int], _NameTable]] = {}  # by device and inode
 
 
 class HeldNames:
@@ -128,7 +128,7 @@ class HeldNames:
         self._places = places
         self._process_id = os.getpid()
 
-    def take(self, table: _Table, place: int) -> bool:
+    def take(self, table: _NameTable, place: int) -> bool:
         """Hold one more; False: somebody else does."""
         if place in self._places:
             return True
@@ -256,7 +256,7 @@ def _lock_for_process(path: str, names: Sequence[str]) -> HeldNames | str:
         return lock
 
 
-def _table_at(path: str) -> tuple[tuple[int, int], _Table]:
+def _table_at(path: str) -> tuple[tuple[int, int], _NameTable]:
     """That of the file at the path, which is made if there is none."""
     try:
         status = os.stat(path)
@@ -270,7 +270,7 @@ def _table_at(path: str) -> tuple[tuple[int, int], _Table]:
     key = key_of(fd)
     table = _tables.get(key)
     if table is None:
-        table = _tables[key] = _Table([fd])
+        table = _tables[key] = _NameTable([fd])
     else:  # the path leads to it since the moment before
         table.descriptors.append(fd)
     return key, table
