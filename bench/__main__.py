@@ -50,6 +50,10 @@ BENCHMARKS = {
         "a request and its reply, beside NATS, Redis lists and RabbitMQ's direct reply-to",
     ),
     "pool": ("served", "worker processes, beside RQ and a hand-written queue in SQLite"),
+    "databases": (
+        "embedded",
+        "an outbox, a relay and an inbox, beside a plain put and a hand-written queue in SQLite",
+    ),
     "waiting": ("embedded", "gets in each order of a queue where up to a million messages wait"),
     "base": ("served", "put and get in memory and durably, sizes and memory, beside a thesis"),
     "concurrency": ("embedded", "commits of 1 to 32 threads, and how many share a write"),

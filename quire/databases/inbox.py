@@ -150,6 +150,8 @@ class Inbox:
 
         Raises QueueNotFound, SubscriptionNotFound, StoreFailed, and what the database raises.
         """
+        looks = getattr(store, "subscriptions", store)
+        check_function("store's method", looks, "give a store of quire.open, not of quire.aio")
         seconds = seconds_of(keep)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
             raise InvalidArgument(f"keep {keep!r:.100}: give seconds from 0, or a timedelta")

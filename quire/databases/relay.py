@@ -65,7 +65,8 @@ class Relay:
         ...
         relay.stop()
 
-    `store`: an open one, owned or joined. `begin`: begins a transaction of the outbox's database:
+    `store`: of `quire.open`, owned or joined; it may join the one that `quire.aio` has opened in
+    the same process. `begin`: begins a transaction of the outbox's database:
     `engine.begin` of SQLAlchemy, `sqlite_database("app.db")`, `pool.connection` of psycopg's pool,
     or any function whose result is used by `with`, gives a connection and commits at the end.
     `max_messages`: how many are moved in one transaction at most.
@@ -83,8 +84,12 @@ class Relay:
         max_messages: int = RELAY_BATCH_MESSAGES,
         env: Env | None = None,
     ) -> None:
-        given = getattr(store, "transaction", store)
-        check_function("store's method", given, "give a store of quire.open")
+        states = getattr(store, "states", store)
+        check_function(
+            "store's method",
+            getattr(states, "get", states),
+            "give a store of quire.open, not of quire.aio",
+        )
         check_function("begin", begin, "give a function that begins a transaction, as engine.begin")
         self._store = store
         self._begin = begin

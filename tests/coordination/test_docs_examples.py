@@ -116,7 +116,9 @@ def test_promise_2_the_row_decides_after_a_crash(
 # Outbox and inbox --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heading", ["Put in your transaction", "A message's effect, once"])
+@pytest.mark.parametrize(
+    "heading", ["Put in your transaction", "With `quire.aio`", "A message's effect, once"]
+)
 def test_the_examples_beside_a_database(tmp_path: Path, heading: str) -> None:
     """Each is a program, and prints what the page says."""
     program, printed = example(heading, DATABASES)
