@@ -168,6 +168,22 @@ def test_a_server_of_ones_own(store: AnyStore, owner: Store, work: str) -> None:
         put_reply(txn, request, b"done")
 
 
+def test_a_request_that_says_no_sensible_time_is_answered(
+    store: AnyStore, owner: Store, work: str
+) -> None:
+    """Whoever has put it: else it would fail each time it is handled. Its reply has no limit."""
+    store.create_queue("told", timed=True)
+    for by in ("soon", "-5", "1764000000", "9" * 20):
+        store.put(work, b"x", reply_to="told", attributes={"quire.reply_by": by})
+        with owner.transaction() as txn:
+            request = txn.get(work)
+            assert request is not None
+            put_reply(txn, request, b"done")
+        reply = store.get("told")
+        assert reply is not None
+        assert (reply.payload, reply.expires_at) == (b"done", None)
+
+
 def test_nobody_answers(store: AnyStore, owner: Store, clock: Clock, work: str) -> None:
     """A time-out says so. A reply that comes too late expires, and leaves nothing behind."""
     with pytest.raises(RequestTimeout, match="no reply"):

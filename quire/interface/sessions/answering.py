@@ -29,9 +29,9 @@ from quire.messages.message_types import (
     EXPIRY,
     REASON,
     REPLY,
-    REPLY_BY,
     REPORTS,
     TYPE,
+    reply_by,
     reports_asked,
 )
 from quire.moments import Duration
@@ -89,8 +89,9 @@ def put_reply(
     own = {TYPE: REPLY}
     if error is not None:
         own[REASON] = error
-    if REPLY_BY in request.attributes:
-        options.setdefault("expires_at", int(request.attributes[REPLY_BY]))
+    by = reply_by(request.attributes)
+    if by is not None:
+        options.setdefault("expires_at", by)
     else:
         own[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
         options.setdefault("reply_to", request.reply_to)
