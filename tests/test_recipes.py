@@ -1,4 +1,4 @@
-"""The recipes of the pages on messages are programs that print what their page says."""
+"""The recipes of the pages for users are programs that print what their page says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.source_tree import ROOT
 
-PAGES = ("handling", "order", "times", "payloads", "queues", "listening")
+PAGES = ("handling", "order", "times", "payloads", "queues", "listening", "sessions")
 TEXTS = {page: (ROOT / "docs" / f"{page}.md").read_text() for page in PAGES}
 CONFORMANCE = (ROOT / "docs" / "conformance.md").read_text()
 # A program, and what it prints: words in backquotes, a line each, up to the end of the sentence.

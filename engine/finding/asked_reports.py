@@ -31,9 +31,9 @@ from quire.messages.message_fields import Fields
 from quire.messages.message_types import (
     ARRIVAL,
     DELIVERY,
-    REPLY_BY,
     REPORTS,
     asks_report,
+    reply_by,
     report_attributes,
 )
 
@@ -59,11 +59,10 @@ def report_on(
     attributes: Mapping[str, str],
     reason: str | None = None,
 ) -> AskedReport:
-    """On a message with these, of the queue. Raises InvalidArgument where its time is none."""
-    by = attributes.get(REPLY_BY)
+    """On a message with these, of the queue."""
     fields = Fields(
         correlation_id=correlation_id,
-        expires_at=None if by is None else int(by),
+        expires_at=reply_by(attributes),
         attributes={**report_attributes(event, reason), QUEUE: queue},
     )
     return AskedReport(reply_to, fields)

@@ -21,6 +21,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from quire.arguments import check_timeout
@@ -31,6 +32,7 @@ from quire.calls.handlers import (
     WorkerInfo,
     check_readable,
     check_workers_retry,
+    name_of,
     reason_of,
     shown_as,
 )
@@ -38,8 +40,16 @@ from quire.definitions.order import by_sequence
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
 from quire.env import OsEnv
-from quire.errors import ConnectionLost, InvalidArgument, QuireError, StoreClosed, StoreFailed
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    QuireError,
+    RequestFailed,
+    StoreClosed,
+    StoreFailed,
+)
 from quire.interface.consumer import ConsumerOptions
+from quire.interface.sessions.answering import end, reply
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -110,12 +120,22 @@ class AsyncWorkers:
         task_of = HandlerTask.of(source, concurrency, max_messages, where)
 
         def register(handler: H) -> H:
-            if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(
-                getattr(handler, "__call__", None)  # noqa: B004 - of an object that can be called
-            ):
-                raise InvalidArgument(f"handler {handler!r:.100}: {_GIVE}")
+            _check_coroutine_function("handler", handler)
             self._tasks.append(task_of(handler))
             return handler
+
+        return register
+
+    def answer(self, source: str, *, concurrency: int = 1) -> Callable[[H], H]:
+        """A decorator: what the coroutine function returns for a request is put as its reply.
+
+        As `Workers.answer`; `concurrency` is how many tasks call it. Raises InvalidArgument.
+        """
+
+        def register(function: H) -> H:
+            _check_coroutine_function("function", function)
+            self.on(source, concurrency=concurrency)(_answering(self._store, source, function))
+            return function
 
         return register
 
@@ -199,6 +219,30 @@ class AsyncWorkers:
                 _log.warning("%s goes on though it was cancelled: left behind", worker.label)
         if cancelled is not None:
             raise cancelled
+
+
+def _check_coroutine_function(what: str, function: object) -> None:
+    """Raises InvalidArgument for any other."""
+    if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
+    ):
+        raise InvalidArgument(f"{what} {function!r:.100}: {_GIVE}")
+
+
+def _answering(store: AsyncStore, source: str, function: AsyncHandler) -> AsyncHandler:
+    """A handler that puts what the function returns for a request as its reply."""
+
+    async def handle(request: Message, txn: AsyncTransaction) -> None:
+        own = txn._inner
+        try:
+            payload: Any = await function(request, txn)
+        except RequestFailed as error:
+            await txn._step(partial(end, store._inner, source, request, own, error))
+        else:
+            await txn._step(partial(reply, own, request, payload))
+
+    handle.__qualname__ = name_of(function)
+    return handle
 
 
 async def _ended(

@@ -67,7 +67,12 @@ class HandlerTask(NamedTuple):
     @property
     def name(self) -> str:
         """Of the handler."""
-        return getattr(self.handler, "__qualname__", repr(self.handler))
+        return name_of(self.handler)
+
+
+def name_of(function: object) -> str:
+    """As it is told to users."""
+    return getattr(function, "__qualname__", repr(function))
 
 
 def check_workers_retry(retry: object) -> Retry:

@@ -15,9 +15,11 @@ none; it asks for none itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.moments import check_moment
 
 TYPE: Final = "quire.type"
 REPORTS: Final = "quire.reports"
@@ -58,6 +60,17 @@ def asks_report(attributes: Mapping[str, str], event: str) -> bool:
     """Whether a message with these attributes asks for a report of the event."""
     asked = attributes.get(REPORTS)
     return asked is not None and event in asked.split()
+
+
+def reply_by(attributes: Mapping[str, str]) -> int | None:
+    """Until when a reply is waited for, in microseconds UTC; None: there is no limit.
+
+    What is no such time is none: anybody may have put it, and its message is to be handled.
+    """
+    with suppress(ValueError):  # InvalidArgument, too
+        if REPLY_BY in attributes:
+            return check_moment(REPLY_BY, int(attributes[REPLY_BY]))
+    return None
 
 
 def check_ends_only(attributes: Mapping[str, str]) -> None:

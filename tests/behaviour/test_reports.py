@@ -56,6 +56,15 @@ def test_a_report_on_a_delivery_names_the_message_that_has_no_correlation_id(
     assert told(store) == [("arrival", None), ("delivery", str(message_id))]
 
 
+@pytest.mark.parametrize("by", ["soon", "-5"])
+def test_a_message_that_says_no_sensible_time_is_reported_on(store: AnyStore, by: str) -> None:
+    """What anybody writes there keeps no message from being put and got."""
+    attributes = {**ASKED["attributes"], "quire.reply_by": by}
+    store.put("q", b"x", reply_to="told", correlation_id="1", attributes=attributes)
+    assert store.get("q") is not None
+    assert told(store) == [("arrival", "1"), ("delivery", "1")]
+
+
 def test_what_is_rolled_back_is_not_told(store: AnyStore) -> None:
     """It has neither arrived nor been delivered; what is rejected has not, either."""
     with store.transaction() as txn:

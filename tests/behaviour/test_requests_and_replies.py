@@ -1,7 +1,11 @@
-"""Requests that are answered: by a pool of workers, by hand; errors, time-outs, who is told."""
+"""Requests that are answered: by a pool of workers, by hand; errors, time-outs, who is told.
+
+In the forms for asyncio the pool is one of tasks, of that store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,45 +15,78 @@ import pytest
 
 import quire
 from quire import RequestState, Workers, put_reply
+from quire.aio import AsyncWorkers
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, RequestFailed, RequestTimeout
 from quire.interface.sessions.answering import answering as answer_by
 from tests.behaviour.forms import AnyStore, Clock
+from tests.kit.behind_loop import BehindLoop
 from tests.kit.waiting import SECONDS, eventually
 
 
 def answered(request: Any, txn: Any) -> bytes:
     """What the tests' server does."""
+    txn.put("log", request.payload)
+    return reversed_of(request)
+
+
+async def answered_by_task(request: Any, txn: Any) -> bytes:
+    """The same, as a coroutine function."""
+    await txn.put("log", request.payload)
+    return reversed_of(request)
+
+
+def reversed_of(request: Any) -> bytes:
+    """The reply, or what ends the request, or what has it come again."""
     if request.payload == b"bad":
-        txn.put("log", b"never seen")
         raise RequestFailed("no such fruit")
     if request.payload == b"worse":
         raise ValueError("it broke")
-    txn.put("log", request.payload)
     reply: bytes = request.payload[::-1]
     return reply
 
 
 @contextmanager
-def answering(owner: Store) -> Iterator[Workers]:
-    """Two threads that answer what comes to "asked"."""
+def answering(store: AnyStore, owner: Store) -> Iterator[None]:
+    """Two threads, or two tasks, that answer what comes to "asked"."""
     owner.create_queue("log")
     owner.create_queue("dead")
     owner.create_queue("asked", max_deliveries=2, dead_letter="dead", retry={"delay": 0.01})
+    with answering_tasks(store) if isinstance(store, BehindLoop) else answering_threads(owner):
+        yield
+        assert owner.queue("asked").messages == 0
+
+
+@contextmanager
+def answering_threads(owner: Store) -> Iterator[None]:
+    """Those of a store."""
     workers = Workers(owner)
     workers.answer("asked", concurrency=2)(answered)
     thread = threading.Thread(target=workers.run)
     thread.start()
     try:
-        yield workers
+        yield
     finally:
         workers.stop()
         thread.join(SECONDS)
 
 
+@contextmanager
+def answering_tasks(store: BehindLoop) -> Iterator[None]:
+    """Those of a store for asyncio, in its event loop."""
+    workers = AsyncWorkers(store._inner)
+    workers.answer("asked", concurrency=2)(answered_by_task)
+    running = asyncio.run_coroutine_threadsafe(workers.run(), store._loop)
+    try:
+        yield
+    finally:
+        store._loop.call_soon_threadsafe(workers.stop)
+        running.result(SECONDS)
+
+
 def test_a_request_is_answered(store: AnyStore, owner: Store) -> None:
     """By what the function returned; request and reply are gone then, and nothing else."""
-    with answering(owner):
+    with answering(store, owner):
         for _ in range(3):
             reply = store.request("asked", b"abc", SECONDS)
             assert (reply.payload, reply.attributes["quire.type"]) == (b"cba", "reply")
@@ -65,7 +102,7 @@ def test_many_ask_at_once(store: AnyStore, owner: Store) -> None:
     def ask(number: int) -> None:
         found[number] = store.request("asked", b"%d" % number, SECONDS).payload
 
-    with answering(owner):
+    with answering(store, owner):
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(10, 20)]
         for thread in threads:
             thread.start()
@@ -76,7 +113,7 @@ def test_many_ask_at_once(store: AnyStore, owner: Store) -> None:
 
 def test_an_error_ends_a_request(store: AnyStore, owner: Store) -> None:
     """Of what its function did nothing is there; the client has its words."""
-    with answering(owner):
+    with answering(store, owner):
         with pytest.raises(RequestFailed, match="no such fruit"):
             store.request("asked", b"bad", SECONDS)
         assert [store.queue(name).messages for name in ("asked", "log", "dead")] == [0, 0, 0]
@@ -90,7 +127,7 @@ def test_an_error_ends_a_request(store: AnyStore, owner: Store) -> None:
 
 def test_a_failure_is_told_when_it_is_final(store: AnyStore, owner: Store) -> None:
     """An exception is tried again, as the queue says; the client has its words at last."""
-    with answering(owner):
+    with answering(store, owner):
         with pytest.raises(RequestFailed, match="ValueError: it broke"):
             store.request("asked", b"worse", SECONDS)
         assert store.queue("dead").messages == 1
@@ -104,7 +141,7 @@ def test_a_failure_is_told_when_it_is_final(store: AnyStore, owner: Store) -> No
 
 def test_a_message_that_asks_for_nothing_is_handled(store: AnyStore, owner: Store) -> None:
     """As by any handler."""
-    with answering(owner):
+    with answering(store, owner):
         store.put("asked", b"abc")
         eventually(lambda: owner.queue("log").messages == 1)
         assert owner.queue("asked").messages == 0
@@ -129,6 +166,22 @@ def test_a_server_of_ones_own(store: AnyStore, owner: Store, work: str) -> None:
     assert request is not None
     with owner.transaction() as txn, pytest.raises(InvalidArgument, match="no reply"):
         put_reply(txn, request, b"done")
+
+
+def test_a_request_that_says_no_sensible_time_is_answered(
+    store: AnyStore, owner: Store, work: str
+) -> None:
+    """Whoever has put it: else it would fail each time it is handled. Its reply has no limit."""
+    store.create_queue("told", timed=True)
+    for by in ("soon", "-5", "1764000000", "9" * 20):
+        store.put(work, b"x", reply_to="told", attributes={"quire.reply_by": by})
+        with owner.transaction() as txn:
+            request = txn.get(work)
+            assert request is not None
+            put_reply(txn, request, b"done")
+        reply = store.get("told")
+        assert reply is not None
+        assert (reply.payload, reply.expires_at) == (b"done", None)
 
 
 def test_nobody_answers(store: AnyStore, owner: Store, clock: Clock, work: str) -> None:

@@ -1,5 +1,7 @@
 """Answering requests: the reply's put, and a handler that puts what a function returns.
 
+What becomes of a request is decided by `reply` and `end`, for threads and for tasks.
+
 - AN1: the reply is put by the transaction that has got the request. So a request is executed and
   answered, or it is there again.
 - AN2: a function that raises RequestFailed has ended its request: what it did is rolled back, and
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
+from quire.calls.handlers import name_of
 from quire.errors import InvalidArgument, QueueNotFound, RequestFailed
 from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_REASON_BYTES
@@ -26,9 +29,9 @@ from quire.messages.message_types import (
     EXPIRY,
     REASON,
     REPLY,
-    REPLY_BY,
     REPORTS,
     TYPE,
+    reply_by,
     reports_asked,
 )
 from quire.moments import Duration
@@ -86,8 +89,9 @@ def put_reply(
     own = {TYPE: REPLY}
     if error is not None:
         own[REASON] = error
-    if REPLY_BY in request.attributes:
-        options.setdefault("expires_at", int(request.attributes[REPLY_BY]))
+    by = reply_by(request.attributes)
+    if by is not None:
+        options.setdefault("expires_at", by)
     else:
         own[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
         options.setdefault("reply_to", request.reply_to)
@@ -101,30 +105,31 @@ def put_reply(
 
 
 def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[Any, Any], None]:
-    """A handler that puts what the function returns for a request as its reply (AN1, AN2)."""
+    """A handler that puts what the function returns for a request as its reply."""
 
     def handle(request: Message, txn: Transaction) -> None:
         try:
             payload = function(request, txn)
         except RequestFailed as error:
-            _end(store, source, request, txn, reason_of(error))
-            return
-        if request.reply_to is not None:
-            _reply(txn, request, b"" if payload is None else payload)
+            end(store, source, request, txn, error)
+        else:
+            reply(txn, request, payload)
 
-    handle.__qualname__ = getattr(function, "__qualname__", repr(function))
+    handle.__qualname__ = name_of(function)
     return handle
 
 
-def _reply(txn: Transaction, request: Message, payload: Payload, error: str | None = None) -> None:
-    try:
-        put_reply(txn, request, payload, error=error)
-    except QueueNotFound as gone:  # AN3
-        _log.warning("message %d of %s is not answered: %s", request.id, request.queue, gone)
+def reply(txn: Transaction, request: Message, payload: Payload | None) -> None:
+    """Put what a function has returned as the reply, if the request asks for one (AN1, AN3)."""
+    if request.reply_to is not None:
+        _reply(txn, request, b"" if payload is None else payload)
 
 
-def _end(store: BeginsAnew, source: str, request: Message, txn: Transaction, reason: str) -> None:
-    """AN2."""
+def end(
+    store: BeginsAnew, source: str, request: Message, txn: Transaction, error: RequestFailed
+) -> None:
+    """End a request of the source that the transaction has got, by that error (AN2)."""
+    reason = reason_of(error)
     txn.reject(request, reason, FAILED_REQUEST_SECONDS)
     txn.rollback()
     _, slash, subscription = source.partition("/")
@@ -132,6 +137,13 @@ def _end(store: BeginsAnew, source: str, request: Message, txn: Transaction, rea
         is_there = own.remove(request.queue + slash + subscription, request.id)
         if is_there and request.reply_to is not None:  # else it is a dead letter by now
             _reply(own, request, b"", reason)
+
+
+def _reply(txn: Transaction, request: Message, payload: Payload, error: str | None = None) -> None:
+    try:
+        put_reply(txn, request, payload, error=error)
+    except QueueNotFound as gone:  # AN3
+        _log.warning("message %d of %s is not answered: %s", request.id, request.queue, gone)
 
 
 def reason_of(error: BaseException) -> str:
