@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import Any
 
 from quire.engine.checkpoints.block_mover import Mover
-from quire.engine.commits import committer, memory_section, sequencer
+from quire.engine.commits import committer, memory_section, sequencer, written_messages
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.memory_section import MemorySection
 from quire.engine.commits.overflow import Overflow
@@ -85,7 +85,8 @@ class Watch:
 
     def to_files(self, own: Puts, may_wait_bytes: int) -> None:
         self.count["turned large"] += not own.large
-        self.count["files that are not kept open"] += len(own.by_queue) > _now(puts, "LTDS_WRITERS")
+        most = _now(written_messages, "LTDS_WRITERS")
+        self.count["files that are not kept open"] += len(own.by_queue) > most
         self.count["files that wait to be written"] += may_wait_bytes > 0
 
     def relieve(self, own: Registry, buffer: Any, asking: int, puts: Any) -> None:
