@@ -60,7 +60,7 @@ def test_promise_1_2_7_power_failure_around_prepare_and_decision(
 ) -> None:
     """At every call: prepared, decided or not, as acknowledged; the call under way, one of both."""
     for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, every=2 * spread, steps=30) > 50
+        assert crash_everywhere(seed + n, every=2 * spread, steps=30) > 300 // spread
 
 
 @pytest.mark.promise(1, 7, 11)
