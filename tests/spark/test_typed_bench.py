@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from bench.figure import Figure
 from bench.spark.row_sides import Floor, Parquet, TypedQueue
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 ROWS = 3000
 
 
+@pytest.mark.slow
 def test_the_floor_is_of_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     """As many rows and columns of the same types in as many tasks, read from memory."""
     table = pa.table({"distance": list(range(ROWS)), "tailnum": [f"N{i}" for i in range(ROWS)]})
