@@ -350,6 +350,10 @@ class Selection:
         """Whether it is available, as far as it is known; its group may be somebody's."""
         return position < self.known and self.where.of(position) == AVAILABLE
 
+    def is_unseen(self, position: int) -> bool:
+        """Whether it is to be looked at: then nobody has it, and it is not set aside."""
+        return position >= self.known or self.where.of(position) == UNSEEN
+
     def take_chosen(self, position: int, number: int, taker: object) -> bool:
         """Take what is ready though another may be next; False: others have its group.
 

@@ -172,9 +172,12 @@ class Finder:
         last: int | None,
     ) -> Iterator[tuple[int, int]]:
         """Where they may be, of what the subscription has not read, at [first, last)."""
+        done = queue.released if subscription is None else subscription.done
+        with queue.lock:
+            if done.first_gap(first) >= (queue.end_position if last is None else last):
+                return  # all is read, so no index need be asked
         positions = self._positions(queue, choice)
         is_known, start = positions is not None, first
-        done = queue.released if subscription is None else subscription.done
         if positions is None and passed is not None and passed.end:
             positions, start = passed.matching, passed.end
         if positions:

@@ -5,6 +5,9 @@
 - FM2: nobody waits for a message that its own transaction has.
 - What is taken so is in flight as what is taken by its position: given back it is looked at
   again, and stands at its place. Its ordered group is the taker's, as with any delivery.
+- FM3: what the choice holds for is taken before the selection has looked at it, where its own
+  header says all: who waits for one message need not have all that came put in order first. A
+  group, a sequence, limits, counted deliveries and a queue's `ttl` are more than that.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import NamedTuple, TypeVar
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns, moving
+from quire.engine.reading.indexing import is_timely
 from quire.env import Env
 from quire.errors import LockTimeout, TransactionError
 
@@ -45,6 +49,7 @@ class Asking(NamedTuple):
     transaction_id: int
     most: int
     purpose: Purpose = Purpose.DELIVER
+    by_header: bool = False  # also what is not looked at yet (FM3)
 
 
 class ChoiceOutcome(NamedTuple):
@@ -78,6 +83,11 @@ class Chooser:
         while True:
             with queue.lock:
                 seen = queue.changes()
+                by_header = _is_said_by_header(queue, subscription)
+            if by_header:
+                self._delivery.advance(queue, subscription)
+                if runs := self._try(asking._replace(by_header=True), passed).runs:
+                    return runs
             due = self._delivery.look(queue, subscription)
             runs, is_gone, held = self._try(asking, passed)
             if held is not None and self._holder(subscription, held) == asking.transaction_id:
@@ -100,8 +110,7 @@ class Chooser:
         by_id = asking.choice.message_id is not None
 
         def free(positions: list[int]) -> list[int]:
-            with queue.lock:
-                return [each for each in positions if subscription.may_choose(each)]
+            return _free(queue, subscription, positions, by_header=asking.by_header)
 
         def may_have(group: int) -> bool:
             with queue.lock:
@@ -119,7 +128,7 @@ class Chooser:
                     queue.check_there(subscription)
                     if not subscription.is_guarded or subscription.admits(taker):
                         for each in found:
-                            self._take(subscription, each, taker, asking.purpose, runs)
+                            self._take(asking, each, runs)
                     if by_id and not runs:  # before who has it gives it back
                         held = self._held(subscription, found)
             except BaseException:
@@ -129,25 +138,26 @@ class Chooser:
                 if subscription.most and asking.purpose is Purpose.DELIVER:
                     self._delivery.hand_out(queue, subscription, runs)
                 return ChoiceOutcome(runs)
-            if by_id:
+            if by_id or asking.by_header:
                 return ChoiceOutcome(runs, not found, held)
             with queue.lock:
                 if not found or any(subscription.may_choose(each.position) for each in found):
                     return ChoiceOutcome(runs)  # the subscription, or a group, is not to be had yet
             # others were faster
 
-    def _take(
-        self,
-        subscription: Subscription,
-        found: Candidate,
-        taker: object,
-        purpose: Purpose,
-        runs: DeliveryRuns,
-    ) -> None:
+    def _take(self, asking: Asking, found: Candidate, runs: DeliveryRuns) -> None:
+        queue, subscription, taker, _ = asking.request
         position = found.position
-        if purpose is Purpose.REMOVE:
+        if asking.purpose is Purpose.REMOVE:
             subscription.come_now(position)
             if subscription.held_in(position, position + 1):
+                return
+            is_taken = bool(subscription.take_part(position, position + 1))
+        elif asking.by_header and _is_unseen(subscription, position):
+            if not (
+                _is_said_by_header(queue, subscription)  # it may have been altered
+                and is_timely(found.part, self._env.now_us())
+            ):
                 return
             is_taken = bool(subscription.take_part(position, position + 1))
         else:
@@ -234,6 +244,35 @@ def _own(queue: Queue, asking: Asking) -> TransactionError:
         f"queue {queue.name!r} itself, or keeps it from others by hold=True: use what it has got, "
         "or leave hold out where the message is to be taken later on"
     )
+
+
+def _is_said_by_header(queue: Queue, subscription: Subscription) -> bool:
+    """Whether messages are to be looked at whose headers say all of when they may be had (FM3)."""
+    selection = subscription.selection
+    if selection is None or not selection.is_behind(queue.end_position):
+        return False
+    has_rules = subscription.most or subscription.pace is not None or selection.groups is not None
+    if has_rules or selection.sequences is not None:
+        return False
+    return queue.config.properties.default_ttl is None
+
+
+def _free(
+    queue: Queue, subscription: Subscription, positions: list[int], *, by_header: bool
+) -> list[int]:
+    """Those of them that may be taken now, as far as that is known."""
+    with queue.lock:
+        return [
+            each
+            for each in positions
+            if subscription.may_choose(each) or (by_header and _is_unseen(subscription, each))
+        ]
+
+
+def _is_unseen(subscription: Subscription, position: int) -> bool:
+    """Whether nobody has looked at it, so nobody has it; under the queue's lock."""
+    selection = subscription.selection
+    return selection is not None and selection.is_unseen(position)
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:

@@ -110,8 +110,11 @@ class Delivery:
             self.give_back(queue, subscription, runs)
             raise
 
-    def _next_due(self, queue: Queue, subscription: Subscription) -> float:
-        """Bring back what is due; seconds until the next will be. What has expired is set aside."""
+    def advance(self, queue: Queue, subscription: Subscription) -> float:
+        """Bring back what is due; seconds until the next will be. What has expired is set aside.
+
+        Of what was looked at already: see `look`.
+        """
         seconds = math.inf
         with queue.lock:
             is_any = False
@@ -143,7 +146,7 @@ class Delivery:
             catch_up(self._env, self._reader, queue, subscription)
         elif not subscription.later and subscription.pace is None:
             return math.inf
-        return self._next_due(queue, subscription)
+        return self.advance(queue, subscription)
 
     def take_scheduled(
         self,
@@ -196,7 +199,7 @@ class Delivery:
         """What was rejected and is due is available again, in all queues."""
         for delayed in list(self._delayed):
             queue, subscription = delayed
-            self._next_due(queue, subscription)
+            self.advance(queue, subscription)
             with queue.lock:
                 if queue.dropped or subscription.removed or not subscription.later:
                     self._delayed.discard(delayed)
@@ -205,7 +208,7 @@ class Delivery:
         for (queue, subscription), due in list(self._paced.items()):
             if due <= now:
                 self._paced.pop((queue, subscription), None)
-                self._next_due(queue, subscription)
+                self.advance(queue, subscription)
                 with queue.lock:
                     queue.wake()
 

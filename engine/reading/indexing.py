@@ -77,6 +77,19 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
                     selection.learn(start, found_there, subscription.done, now_us, passed_us)
 
 
+def is_timely(part: Delivered, now_us: int) -> bool:
+    """Whether the first message of a part is due and has not expired, by its header alone."""
+    block = part.block
+    if block.columns & Column.DELIVER_AT:  # absent: far below zero
+        due = block.headers_with(Column.DELIVER_AT).fixed[Column.DELIVER_AT]
+        if due[part.start] > now_us:
+            return False
+    if not block.columns & Column.EXPIRES_AT:
+        return True
+    expires = block.headers_with(Column.EXPIRES_AT).fixed[Column.EXPIRES_AT][part.start]
+    return bool(expires == ABSENT_TIME or expires > now_us)
+
+
 def group_of(part: Delivered) -> int:
     """The number of the group of the first message of a part; 0: none."""
     attributes = part.block.headers.attributes

@@ -62,7 +62,7 @@ def test_a_get_that_waits_for_a_gap(env: SimEnv, step: float) -> None:
         assert store.get_many("q").payloads() == [b"1"]
         env.jump_wall_clock(step)
         queue, subscription = store._state().source("q")
-        seconds = store._context.delivery._next_due(queue, subscription)
+        seconds = store._context.delivery.advance(queue, subscription)
         assert 59 < seconds <= 60
 
 
