@@ -13,12 +13,14 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Final, TypeVar, cast
 
 from quire.errors import InvalidArgument
 from quire.loggers import log_failure, logger
 
 F = TypeVar("F")
+_MAKES: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 _log: Final = logger("quire.callbacks")
 _KINDS: Final = (
@@ -76,6 +78,9 @@ def _kind_of(function: object) -> str | None:
     """What it makes, where it does nothing else; None: a function as others."""
     while isinstance(function, partial):
         function = function.func
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if isinstance(plain, FunctionType) and not (plain.__code__.co_flags & _MAKES or plain.__dict__):
+        return None  # as nearly all are, and who waits gives one each time; nor is it marked
     method = inspect.getattr_static(
         type(function), "__call__", None
     )  # of an object that can be called
