@@ -6,6 +6,9 @@
 - LM2: a loop that waits holds no transaction, no thread of the owner, and no lock. The transaction
   begins when there is something to get, so the whole of its time is the body's. (With
   `ack="block"` the one transaction stays open meanwhile.)
+- LM7: one that has looked in vain waits first for the messages that follow, as there will be none:
+  a look in vain is a transaction that begins, gets nothing and is rolled back. For how many, that
+  doubles each time; once it is there at the first look, the next one is looked for at once.
 - LM3: an owner that is lost before anything was taken is no matter to the loop: it goes on with the
   next one. One that is lost later ends the transaction, and the loop with ConnectionLost.
 - `stop` may be called by any thread: the loop ends before it takes anything more.
@@ -38,7 +41,7 @@ from quire.calls.deprecated import with_ack
 from quire.calls.errand import Errand
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
-from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
+from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST, WAITED_FIRST
 from quire.messages.message import Message
 from quire.moments import Duration
 from quire.selectors.condition import SelectorOrTemplate, check_selecting
@@ -163,6 +166,8 @@ class Consumer(Generic[T]):
         self._wake = threading.Event()
         self._stopped = False
         self._ended = False
+        self._in_vain = 1  # of so many messages is waited for before a look, next time
+        self._waits_first = 0  # for so many messages still (LM7)
 
     def __repr__(self) -> str:
         if self._transaction is not None:
@@ -197,15 +202,22 @@ class Consumer(Generic[T]):
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
         errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
+        has_waited = self._waits_first > 0
+        if has_waited:
+            self._waits_first -= 1
+            self._wait(self._asked.timeout)
         while not (self._stopped or self._ended):
             found = self._take(until) if errand is None else errand.do(partial(self._take, until))
             if found is not None:
+                if not has_waited:
+                    self._in_vain = 1
                 return cast(T, found)
             left = until - _ENV.monotonic()
             if left <= 0:
                 break
             if self._asked.where is None:
-                self._wait(left)
+                self._wait_in_vain(left)
+            has_waited = True
         self._ended = True
         raise StopIteration
 
@@ -260,10 +272,19 @@ class Consumer(Generic[T]):
         self._transaction = taken.transaction
         return taken.found
 
+    def _wait_in_vain(self, seconds: float) -> None:
+        """Wait, after a look in vain (LM7); the block's transaction is open, and looks again."""
+        if self._asked.ack != "block":
+            self._in_vain = min(2 * self._in_vain, WAITED_FIRST)
+            self._waits_first = self._in_vain
+        self._wait(seconds)
+
     def _wait(self, seconds: float) -> None:
         """Until something may be there, or it is stopped (LM2)."""
         withdraw = self._store.integration.when_ready(self._asked.source, self._wake.set)
         try:
+            if self._wake.is_set():  # there is something: more may follow
+                self._waits_first = 0
             self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
         finally:
             withdraw()
