@@ -93,6 +93,7 @@ class Channel:
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
         self._transactions = 0
+        self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
         self._incoming = Incoming()
         # Who takes what is sent when nobody is there any more, as a port does, is asked before.
         self._asks_first = not tells_of_unread(place)
@@ -209,6 +210,10 @@ class Channel:
             self.taken = taken if type(taken) is int else 0
             raise_error(header)
 
+    def precede(self, parts: Sequence[Bytes]) -> None:
+        """What has no answer, and goes out with the next request: so both wake the owner once."""
+        self._before = parts
+
     def tell(self, parts: Sequence[Bytes]) -> None:
         """Send what has no answer. Raises StreamEnded."""
         waiting(self._exchange, parts, None, True, False)
@@ -268,7 +273,7 @@ class Channel:
             if doing:
                 self._waits()
             if parts:
-                send_all(self._connection, parts)
+                self._send(parts)
                 sent = True
             if wait or doing:
                 self._be_patient(turn, wait, strictly)
@@ -289,6 +294,10 @@ class Channel:
             if wait or doing:
                 self._wait_no_more()
         return data or b""
+
+    def _send(self, parts: Sequence[Bytes]) -> None:
+        before, self._before = self._before, ()
+        send_all(self._connection, [*before, *parts] if before else parts)
 
     def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
         frames = [self._frame(self._exchange(parts, wait, strictly))]

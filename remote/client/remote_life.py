@@ -363,10 +363,7 @@ class RemoteLife:
                 if self._deadline is not None:
                     left = max(0.001, self._deadline - time.monotonic())
                     header["timeout"] = None if left == math.inf else left
-                try:
-                    channel.tell(encode_call(TELL, header))
-                except StreamEnded as error:
-                    raise self._fail(error) from None
+                channel.precede(encode_call(TELL, header))
         return self._channel
 
     def _leave(self) -> None:

@@ -4,7 +4,7 @@ RT1. The first put to a queue is told to the owner at once, without waiting for 
     the transaction is listed, counted in the queue, timed out and bounded there as an embedded one.
     Blocks that are put together are told together. Further puts of every kind (messages, blocks,
     files to adopt) wait at the client and travel with the commit, which is one round trip; when
-    much waits, it is sent ahead.
+    much waits, it is sent ahead. A put that is all of its transaction is told by its commit alone.
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
     again, or rolled back.
@@ -270,9 +270,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 return self._put_row(queue, payload, fields, None, None)
         with self._lock:
             self._check_open()
-            message_id = self._puts.put(queue, payload, fields, {})  # its owner knows it
-            self._announce(queue)
-            return message_id
+            return self._puts.put(queue, payload, fields, {})  # its owner knows it
 
     @call
     def put_many(
