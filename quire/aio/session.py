@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -24,13 +25,15 @@ from quire.interface.sessions.requesting import (
     REPLIES_OPTIONS,
     SHARED_REPLIES,
     Asked,
+    Replying,
     have_replies,
     payload_of,
 )
 from quire.interface.sessions.session import Session
 from quire.interface.sessions.session_record import check_number
+from quire.interface.store import Store
 from quire.interface.transaction import Transaction
-from quire.limits import OWNERS_LOST
+from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
@@ -58,6 +61,14 @@ class AsyncAsks(Protocol):
     @property
     def create_queue(self) -> Callable[..., Coroutine[Any, Any, object]]:
         """Makes a queue."""
+
+    @property
+    def put(self) -> Callable[..., Coroutine[Any, Any, object]]:
+        """Puts one message, in a transaction of its own."""
+
+    _inner: Store
+    _pool: Pool
+    _room: asyncio.Semaphore  # for calls that wait in a thread
 
 
 @documented_by(Session)
@@ -208,23 +219,26 @@ async def request(
     if asked.is_shared and store not in have_replies:
         await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
         have_replies.add(store)
-    async with store.transaction() as txn:
-        await txn.put(asked.queue, payload, **asked.options)
-    lost = 0
+    await store.put(asked.queue, payload, **asked.options)
+    found = await _reply(store, asked)
+    if found is None:
+        raise asked.timed_out()
+    return payload_of(found)
+
+
+async def _reply(store: AsyncAsks, asked: Asked) -> Message | None:
+    """The reply, taken by a thread that waits for it, a while at a time.
+
+    Nobody else asks for its number: so what one that is cancelled has taken is nobody's.
+    """
+    replying = Replying(store._inner, asked)
     while True:
-        found: Message | None = None
+        seconds = min(asked.left(), CHOSEN_WAIT_SECONDS)
         try:
-            async with store.transaction(math.inf, durable=False) as txn:
-                found = await txn.get(asked.replies, asked.left(), where=asked.wanted)
+            async with store._room if seconds else nullcontext():
+                found = await store._pool.run(partial(replying.take, seconds), until=asked.until)
         except QueueNotFound:
             have_replies.discard(store)  # somebody has dropped it
             raise
-        except (ConnectionLost, OutcomeUnknown) as error:
-            lost += 1
-            if found is None:
-                if lost > OWNERS_LOST or error.late:
-                    raise
-                continue
-        if found is None:
-            raise asked.timed_out()
-        return payload_of(found)
+        if found is not None or not asked.left():
+            return found

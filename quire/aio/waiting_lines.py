@@ -100,9 +100,9 @@ class Lines:
         key = source, holder
         line = self._lines.get(key)
         if line is None:
-            # To look costs a transaction of a joined store a connection, unless it has one.
-            may_have = holder is not None or self._store.role == "owner"
-            line = self._lines[key] = _SourceLine(may_have)
+            # To look costs a thread, and a transaction of a joined store a connection, unless it
+            # has one; to be told that there is something costs neither.
+            line = self._lines[key] = _SourceLine(holder is not None)
         line.waiting += 1
         self._watch(limit, is_over)
         try:
@@ -137,7 +137,10 @@ class Lines:
         """Until there may be something, for so many seconds, or until `ready` is set."""
         ready = self._loop.create_future() if ready is None else ready
         ask = partial(self._store.integration.when_ready, source, partial(self._tell, ready))
-        withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
+        if self._store.role == "owner":  # who waits for nobody
+            withdraw = ask()
+        else:
+            withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
         try:
             await asyncio.wait((ready,), timeout=seconds)
         finally:

@@ -59,6 +59,10 @@ class RequestingStore(Protocol):
     def create_queue(self) -> Callable[..., object]:
         """Makes a queue."""
 
+    @property
+    def put(self) -> Callable[..., object]:
+        """Puts one message, in a transaction of its own."""
+
     def transaction(
         self,
         timeout: Duration | None = None,
@@ -129,6 +133,35 @@ def payload_of(reply: Message) -> Message:
     return reply
 
 
+class Replying:
+    """Who waits for the reply to a request that is put."""
+
+    def __init__(self, store: RequestingStore, asked: Asked) -> None:
+        self._store = store
+        self._asked = asked
+        self._lost = 0  # owners
+
+    def take(self, seconds: float) -> Message | None:
+        """The reply, taken; None: it did not come within so many seconds."""
+        until = _ENV.monotonic() + seconds
+        while True:
+            found: Message | None = None
+            left = max(0.0, until - _ENV.monotonic())
+            try:
+                with self._store.transaction(math.inf, durable=False) as txn:
+                    found = txn.get(self._asked.replies, left, where=self._asked.wanted)
+            except QueueNotFound:
+                have_replies.discard(self._store)  # somebody has dropped it
+                raise
+            except (ConnectionLost, OutcomeUnknown) as error:
+                self._lost += 1
+                if found is None:
+                    if self._lost > OWNERS_LOST or error.late:
+                        raise
+                    continue
+            return found
+
+
 def request(
     store: RequestingStore,
     queue: str,
@@ -142,23 +175,8 @@ def request(
     if asked.is_shared and store not in have_replies:
         store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
         have_replies.add(store)
-    with store.transaction() as txn:
-        txn.put(asked.queue, payload, **asked.options)
-    lost = 0
-    while True:
-        found: Message | None = None
-        try:
-            with store.transaction(math.inf, durable=False) as txn:
-                found = txn.get(asked.replies, asked.left(), where=asked.wanted)
-        except QueueNotFound:
-            have_replies.discard(store)  # somebody has dropped it
-            raise
-        except (ConnectionLost, OutcomeUnknown) as error:
-            lost += 1
-            if found is None:
-                if lost > OWNERS_LOST or error.late:
-                    raise
-                continue
-        if found is None:
-            raise asked.timed_out()
-        return payload_of(found)
+    store.put(asked.queue, payload, **asked.options)
+    found = Replying(store, asked).take(asked.left())
+    if found is None:
+        raise asked.timed_out()
+    return payload_of(found)
