@@ -166,6 +166,7 @@ class Transaction(Protocol):
 
     # Getting
 
+    @step(waits=True)
     def get(
         self,
         source: str,

@@ -51,7 +51,7 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
-from quire.interface.finding import MessageKey, Where, first_of, where_of
+from quire.interface.finding import MessageKey, Where, where_of
 from quire.interface.single_calls import Streaming, TransactionCalls
 from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Payloads, Transaction
@@ -92,6 +92,7 @@ from .remote_life import RemoteLife
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
 _GET_STATE: Final = call_of(Transaction.get_value)
+_GET_BY: Final = call_of(Transaction.get)
 _SEEK: Final = call_of(Transaction.seek)
 
 A = TypeVar("A")
@@ -379,7 +380,11 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         where: Where | None = None,
     ) -> Message | None:
         if id is not None or where is not None:
-            return first_of(self.get_many(source, 1, timeout, where=where_of(id, where)))
+            asked = where_of(id, where)
+            found: Message | None = self.make(
+                _GET_BY, {"source": source, "timeout": timeout, "where": asked}
+            )
+            return found
         return self._get(source, timeout)
 
     @giving("_roll_back_whole")

@@ -7,11 +7,12 @@ subject, and of what joined stores need besides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow, calls_of, change
-from quire.errors import LockTimeout, QueueInUse, RemoteError
+from quire.errors import RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
@@ -115,14 +116,16 @@ def answer_step(
     given = call.told(arguments_of(header))
     step = getattr(call.target(transaction), call.name)
     seconds = given.pop("timeout", 0.0) if call.facts.waits else 0.0
-    try:
-        found = step(**given)
-        if seconds == 0.0 or found or found is False:
-            return found
-    except (QueueInUse, LockTimeout):
-        if seconds == 0.0:
+    if seconds == 0.0:
+        return step(**given)
+    with ExitStack() as block:
+        try:
+            block.enter_context(waiting())
+        except RemoteError:  # so many wait that this one may not: it gets what is there
+            found = step(**given)
+            if found or found is False:
+                return found
             raise
-    with waiting():
         return step(**given, timeout=seconds)
 
 
