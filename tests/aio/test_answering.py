@@ -202,3 +202,35 @@ def test_what_answers_nothing_is_refused() -> None:
             await main(store)
 
     asyncio.run(run())
+
+
+def test_a_request_takes_few_calls_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One to put it and one for its reply; one to get it, to answer it and to commit that."""
+    calls: Counter[str] = Counter()
+    run_call = Pool.run
+
+    async def counted(self: Pool, *args: Any, **options: Any) -> Any:
+        calls["all"] += 1
+        return await run_call(self, *args, **options)
+
+    monkeypatch.setattr(Pool, "run", counted)
+
+    async def run() -> None:
+        async with quire.aio.open(":memory:") as store:
+            await store.create_queue("asked")
+            workers = AsyncWorkers(store)
+
+            @workers.answer("asked")
+            async def answer(request: quire.Message, txn: AsyncTransaction) -> bytes:
+                return request.payload
+
+            running = asyncio.create_task(workers.run())
+            assert (await store.request("asked", b"x", SECONDS)).payload == b"x"
+            calls.clear()
+            for _ in range(20):
+                await store.request("asked", b"x", SECONDS)
+            workers.stop()
+            await running
+
+    asyncio.run(run())
+    assert calls["all"] < 7 * 20  # 5 for each, and some where a reply is late

@@ -57,7 +57,8 @@ def test_one_that_is_alone_is_taken_as_its_header_says(
     assert looks == []
     assert got(store) is None
     found = store.get("q")
-    assert found is not None and found.payload == b"other"
+    assert found is not None
+    assert found.payload == b"other"
     assert store.queue("q").messages == 0
     store.close()
 
@@ -86,14 +87,15 @@ def test_the_first_in_the_order_comes_first(env: SimEnv, looks: list[int]) -> No
     store.put("q", b"high", correlation_id="own", priority=9)
     with store.transaction() as txn:
         found = txn.get("q", where=WANTED)
-        assert found is not None and found.payload == b"high"
+        assert found is not None
+        assert found.payload == b"high"
         txn.rollback()
     assert [got(store) for _ in range(4)] == [b"high", b"low", b"lower", None]
     store.close()
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_deliveries": 2, "dead_letter": "dead"}, {"default_ttl": 5.0}], ids=str
+    "options", [{"max_deliveries": 2, "dead_letter": "dead"}, {"ttl": 5.0}], ids=str
 )
 def test_rules_that_no_header_says_hold(env: SimEnv, options: dict[str, Any]) -> None:
     """Deliveries that are counted, and a queue's own time to live."""
