@@ -3,7 +3,7 @@
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says stands in `build/tests` while it runs, and is shown when it has ended; what
 has failed in any of them is shown once more at the end. A part that has not ended after
-`--minutes` is ended, and fails; so does one with a test that takes a quarter of an hour, which shows
+`--minutes` is ended, and fails. So does one with a test that takes a quarter of an hour, and shows
 where each of its threads is.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
