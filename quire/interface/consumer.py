@@ -202,7 +202,7 @@ class Consumer(Generic[T]):
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
         errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
-        has_waited = self._waits_first > 0
+        has_waited = self._waits_first > 0 and not (self._stopped or self._ended)
         if has_waited:
             self._waits_first -= 1
             self._wait(self._asked.timeout)

@@ -93,6 +93,18 @@ def test_a_loop_that_waits_begins_nothing_in_vain(
     assert steps == [1, 1, 2, 1, 1, 1]
 
 
+def test_a_loop_that_has_ended_waits_no_more(owner: EmbeddedStore) -> None:
+    """Though it would have waited for the next message before it looked."""
+    owner.create_queue("q")
+    messages = owner.consume("q", timeout=SECONDS)
+    put = threading.Timer(0.05, owner.put, ["q", b"m"])
+    put.start()
+    assert next(messages).payload == b"m"
+    put.join()
+    messages.close()
+    assert list(messages) == []
+
+
 def test_a_loop_looks_at_once_where_there_is_more(owner: EmbeddedStore) -> None:
     """Who has waited takes all that has come, without another wait."""
     owner.create_queue("q")
