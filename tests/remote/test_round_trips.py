@@ -14,8 +14,8 @@ from quire import Workers
 from quire.engine import EmbeddedStore
 from quire.interface.store import Store
 from quire.remote import RemoteStore
-from quire.remote.client import channel
 from quire.remote.wire.protocol import ADD, CALL, COMMIT, TELL
+from quire.remote.wire.sockets import send_all
 from tests.kit.waiting import SECONDS, eventually
 
 Sent = dict[int, list[list[int]]]  # by thread: for each time that it sent, the kinds of its frames
@@ -25,7 +25,6 @@ Sent = dict[int, list[list[int]]]  # by thread: for each time that it sent, the 
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What clients of this process send."""
     found: Sent = defaultdict(list)
-    send_all = channel.send_all
 
     def noted(connection: Any, parts: Sequence[Any]) -> None:
         kinds, data = [], b"".join(bytes(part) for part in parts)
@@ -35,7 +34,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         found[threading.get_ident()].append(kinds)
         send_all(connection, parts)
 
-    monkeypatch.setattr(channel, "send_all", noted)
+    monkeypatch.setattr("quire.remote.client.channel.send_all", noted)
     return found
 
 
