@@ -77,9 +77,11 @@ from quire.reports.info import SubscriptionInfo
 
 from .elected_transaction import ElectedTransaction
 from .election import Election
-from .shared_store import SharedStore
 
-Inner = SharedStore | RemoteStore
+if TYPE_CHECKING:
+    from .shared_store import SharedStore
+
+    Inner = SharedStore | RemoteStore
 T = TypeVar("T")
 
 _CLOSED: Final = "this store object was closed: open the store again"
@@ -126,7 +128,7 @@ class ElectedStore(MadeStore):
     def owned(self) -> SharedStore | None:
         """The store itself, once this process has taken it over."""
         inner = self._inner
-        return inner if isinstance(inner, SharedStore) else None
+        return None if isinstance(inner, RemoteStore) else inner
 
     @property
     def failed(self) -> bool:
@@ -353,7 +355,7 @@ class ElectedStore(MadeStore):
 
         Raises the error if there is none within time, or this store object is of no use any more.
         """
-        if self._process_id != os.getpid() or isinstance(lost, SharedStore) or is_late(error):
+        if self._process_id != os.getpid() or not isinstance(lost, RemoteStore) or is_late(error):
             raise error
         self.ask_no_more(lost, error)
         if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
@@ -394,7 +396,7 @@ class ElectedStore(MadeStore):
         with self._changed:
             if not self._closed:
                 self._inner, self._trouble = found, None
-                if isinstance(found, SharedStore):
+                if not isinstance(found, RemoteStore):
                     vars(self).update({name: getattr(found, name) for name in _DIRECT})
                 self._changed.notify_all()
         lost.close()
