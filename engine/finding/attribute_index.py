@@ -21,11 +21,11 @@ from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.libraries import np, pa
 from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS, LATE_INDEXED
-from quire.selectors.analysis import FieldPlace
-from quire.selectors.block_columns import BlockColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.selectors.analysis import FieldPlace
 
 _Hashes: TypeAlias = "NDArray[np.uint64]"
 _Indexed: TypeAlias = "NDArray[np.int64]"
@@ -120,6 +120,8 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
 
 def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
     """Of each message; None: none has any."""
+    from quire.selectors.block_columns import BlockColumns  # loaded with the first index
+
     source, name = place
     columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)
     if source == "attribute":
