@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _Hashes: TypeAlias = "NDArray[np.uint64]"
 _Indexed: TypeAlias = "NDArray[np.int64]"
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
-_MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
-_HALF: Final = np.uint64(33)
-_BITS: Final = int(np.iinfo(np.uint64).max)
+_MIX: Final = 0xFF51AFD7ED558CCD  # of MurmurHash3's finish
+_HALF: Final = 33
+_BITS: Final = (1 << 64) - 1
 
 
 class AttributeIndex:
@@ -145,8 +145,8 @@ def hash_of(value: str | int) -> np.uint64:
             power = power * _FACTOR & _BITS
             total += (octet + 1) * power
     total &= _BITS
-    mixed = (total ^ total >> int(_HALF)) * int(_MIX) & _BITS
-    return np.uint64(mixed ^ mixed >> int(_HALF))
+    mixed = (total ^ total >> _HALF) * _MIX & _BITS
+    return np.uint64(mixed ^ mixed >> _HALF)
 
 
 def hashes_of(values: pa.Array) -> tuple[_Hashes, NDArray[np.int64]]:
