@@ -17,6 +17,8 @@ than without this class.
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
+- Who joins begins without the engine, most of the time of a process that begins. Who is still there
+  a second later loads it, for the day on which it owns the store.
 - In a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
@@ -73,10 +75,11 @@ from quire.moments import Duration
 from quire.remote.client.connection import OwnerConnection, is_late
 from quire.remote.client.namespaces import MadeStore
 from quire.remote.client.remote_store import RemoteStore
+from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
 
 from .elected_transaction import ElectedTransaction
-from .election import Election
+from .election import Election, load_engine
 
 if TYPE_CHECKING:
     from .shared_store import SharedStore
@@ -439,7 +442,9 @@ _DIRECT: Final = tuple(
 def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | None) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
-        connection.wait_for_end()
+        if not connection.wait_for_end(LONG_JOINED_SECONDS):
+            load_engine()  # not only when the owner ends: it may be another release's by then
+            connection.wait_for_end()
         store = reference()
         connection = None if store is None else store.succeed()
         del store

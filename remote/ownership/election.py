@@ -23,6 +23,7 @@ What may go wrong, and what becomes of it:
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.engine.layout import Layout
@@ -107,3 +108,8 @@ class Election:
         )
         store.share(self._env)
         return store
+
+
+def load_engine() -> None:
+    """Whatever owning a store needs is imported now."""
+    import_module("quire.remote.ownership.shared_store")
