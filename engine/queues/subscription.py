@@ -67,13 +67,9 @@ class Subscription:
     def __init__(
         self, queue_id: int, durable: DurableSubscription, structure: ReadStructure, env: Env
     ) -> None:
-        self._env = env
-        self.queue_id = queue_id
+        self._env, self.queue_id, self.name = env, queue_id, durable.name
         self.subscription_id = durable.subscription_id
-        self.name = durable.name
-        self.done = durable.done
-        self.attempts = durable.attempts
-        self._numbers = durable.numbers
+        self.done, self.attempts, self._numbers = durable.done, durable.attempts, durable.numbers
         self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0

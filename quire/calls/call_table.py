@@ -109,9 +109,7 @@ class CallArguments(NamedTuple):
 class CallRow:
     """A row: what `path` of a store, or a transaction, has by this name."""
 
-    _arguments: CallArguments | None = (
-        None  # until its first call: of all rows few are made
-    )
+    _arguments: CallArguments | None = None  # until its first call: of all rows few are made
 
     def __init__(self, method: Callable[..., Any], facts: Facts, path: str = "") -> None:
         self.name: Final[str] = method.__name__
