@@ -91,9 +91,8 @@ RECORD_HEADER_BYTES: Final = 16
 RECORD_ALIGNMENT: Final = 8
 KIND_GENERATION: Final = 0
 
-# Where a search looks for groups without unpacking them, in units of the field's own size.
-GROUP_MAGIC_COLUMN: Final = 2  # of u32
-GROUP_LSN_COLUMN: Final = 4  # of u64
+# What a search looks at of each page, without unpacking the rest: the magic and the LSN of a group.
+GROUP_SOUGHT: Final = Struct("<8xI20xQ")
 
 MIN_SEGMENT_PAGES: Final = 4  # a header, the generation group, and room for something to be said
 MAX_SEGMENT_BYTES: Final = 1 << 30  # body_length is 32 bits wide; a search reads whole segments

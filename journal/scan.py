@@ -24,19 +24,18 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
+from struct import Struct
 from typing import NamedTuple
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.libraries import np
 from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
 from .format import (
     CHECKSUM,
     GROUP_HEADER_BYTES,
-    GROUP_LSN_COLUMN,
     GROUP_MAGIC,
-    GROUP_MAGIC_COLUMN,
+    GROUP_SOUGHT,
     RECORD_ALIGNMENT,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
@@ -358,9 +357,10 @@ def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: in
         pages = len(chunk) // page_size
         if pages == 0:
             return
-        whole = chunk[: pages * page_size]
-        magic = np.frombuffer(whole, dtype="<u4")[GROUP_MAGIC_COLUMN :: page_size // 4]
-        lsns = np.frombuffer(whole, dtype="<u8")[GROUP_LSN_COLUMN :: page_size // 8]
-        places = np.arange(pages, dtype=np.uint64) * np.uint64(page_size) + np.uint64(base + offset)
-        yield from places[(magic == GROUP_MAGIC) & (lsns == places)].tolist()
+        page = Struct(f"{GROUP_SOUGHT.format}{page_size - GROUP_SOUGHT.size}x")
+        places = range(base + offset, base + offset + pages * page_size, page_size)
+        whole = page.iter_unpack(chunk[: pages * page_size])
+        for place, (magic, lsn) in zip(places, whole, strict=True):
+            if lsn == place and magic == GROUP_MAGIC:
+                yield place
         offset += pages * page_size

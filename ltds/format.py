@@ -61,6 +61,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import cache
 
 from quire.libraries import np
 
@@ -83,8 +84,7 @@ _FIELDS = [
     ("count", "<u4"),
     ("checksum", "<u8"),
 ]
-ENTRY = np.dtype(_FIELDS)
-COMPRESSED_ENTRY = np.dtype([*_FIELDS, ("plain_length", "<u4"), ("reserved", "<u4")])
+_COMPRESSED_FIELDS = [*_FIELDS, ("plain_length", "<u4"), ("reserved", "<u4")]
 
 # What a stored page may become, decompressed.
 PLAIN_BYTES_PER_PAGE = 1 << 20
@@ -109,9 +109,12 @@ def version_of(codec: Compression, *, streamed: bool = False) -> int:
     return COMPRESSED_VERSION if codec else PLAIN_VERSION
 
 
+@cache
 def entry_of(version: int) -> np.dtype[np.void]:
     """The directory's entries."""
-    return ENTRY if version == PLAIN_VERSION else COMPRESSED_ENTRY
+    entry = np.dtype(_FIELDS if version == PLAIN_VERSION else _COMPRESSED_FIELDS)
+    assert entry.itemsize == (32 if version == PLAIN_VERSION else 40)
+    return entry
 
 
 def paged(offset: int) -> int:
@@ -121,5 +124,3 @@ def paged(offset: int) -> int:
 
 assert HEADER.size == PAGE_BYTES
 assert TRAILER.size == PAGE_BYTES
-assert ENTRY.itemsize == 32
-assert COMPRESSED_ENTRY.itemsize == 40

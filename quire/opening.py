@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from quire.arguments import check_seconds
 from quire.env import Env, OsEnv
@@ -80,9 +80,10 @@ def open(
 def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
     from .remote.ownership.elected_store import ElectedStore
 
+    joined = election.join_owner()
     locked: StoreLocked | None = None
     deadline = 0.0
-    while True:
+    while joined is None:
         try:
             return election.own(create=create)
         except StoreLocked as error:
@@ -92,7 +93,7 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
             locked = error
         joined = election.join()
         if joined is not None:
-            return ElectedStore(election, joined)
+            break
         private = election.forbidden() if begun else None
         if private is not None:
             raise StoreLocked(another_users(election.path, private)) from None
@@ -102,6 +103,7 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
                 "begin or end)"
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
+    return ElectedStore(election, joined)
 
 
 def another_users(path: str, private: str) -> str:
@@ -184,7 +186,6 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
     from quire.remote.limits import LOOK_SECONDS
 
     from .remote.ownership.elected_store import ElectedStore
-    from .remote.ownership.shared_store import SharedStore
 
     owner = 0
     while isinstance(store, ElectedStore):
@@ -201,8 +202,7 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
             notify(f"{READY}\nSTATUS=waiting: process {owner} owns {store.path}")
         if end.wait(LOOK_SECONDS):
             return None
-    assert isinstance(store, SharedStore)
-    return store
+    return cast("SharedStore", store)
 
 
 def _serve_others(

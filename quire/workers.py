@@ -71,7 +71,7 @@ from .interface.sessions.answering import answering
 from .interface.store import Store
 from .interface.transaction import Transaction
 from .messages.message import Message
-from .selectors.condition import SelectorOrTemplate
+from .selectors.template import SelectorOrTemplate
 
 if TYPE_CHECKING:
     from .remote.server.signals import SignalFlag

@@ -1,17 +1,42 @@
 """Sharing of a store: the server in its owner, and the client that gives others the same API.
 
-What owns a store (`election`, `elected_store`, `shared_store`) is imported from its module: it
-needs the whole engine, whose import takes most of the time of a process that joins an owner.
+Its names are imported when they are asked for: who joins needs no server. What owns a store
+(`shared_store`) needs the whole engine, whose import takes most of the time of a process that
+begins: who joins an owner imports it to succeed that one.
 """
 
-from .client.joining import join
-from .client.remote_store import RemoteStore
-from .client.remote_transaction import RemoteTransaction
-from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
-from .server.service_manager import READY, STOPPING, notify
-from .server.signals import on_hangup, told_to_end
-from .server.store_server import StoreServer
-from .wire.address import Address, read_address
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client.joining import join
+    from .client.remote_store import RemoteStore
+    from .client.remote_transaction import RemoteTransaction
+    from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
+    from .server.service_manager import READY, STOPPING, notify
+    from .server.signals import on_hangup, told_to_end
+    from .server.store_server import StoreServer
+    from .wire.address import Address, read_address
+else:
+    from quire.libraries.lazy_names import names_of
+
+    __getattr__ = names_of(
+        globals(),
+        {
+            "LOCKED_EXIT_STATUS": "quire.remote.ownership.owner_process",
+            "READY": "quire.remote.server.service_manager",
+            "STOPPING": "quire.remote.server.service_manager",
+            "Address": "quire.remote.wire.address",
+            "OwnerProcess": "quire.remote.ownership.owner_process",
+            "RemoteStore": "quire.remote.client.remote_store",
+            "RemoteTransaction": "quire.remote.client.remote_transaction",
+            "StoreServer": "quire.remote.server.store_server",
+            "join": "quire.remote.client.joining",
+            "notify": "quire.remote.server.service_manager",
+            "on_hangup": "quire.remote.server.signals",
+            "read_address": "quire.remote.wire.address",
+            "told_to_end": "quire.remote.server.signals",
+        },
+    )
 
 __all__ = [
     "LOCKED_EXIT_STATUS",

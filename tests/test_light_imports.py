@@ -37,6 +37,51 @@ with quire.open({path!r}) as store:
     assert store.queue("jobs").messages == 0
 """
 
+ONE_BY_ONE = """
+import quire
+with quire.open({path!r}) as store:
+    store.create_queue("jobs", exist_ok=True)
+    store.put("jobs", b"one")
+    with store.transaction() as txn:
+        txn.put("jobs", b"two", sender="me", attributes={{"a": "b"}})
+    assert store.get("jobs").payload == b"one"
+    store.admin.checkpoint()
+with quire.open({path!r}) as store:
+    assert store.get("jobs").payload == b"two"
+    store.admin.checkpoint()
+"""
+
+# Commands that need little, one after another, and what none of them loads.
+COMMANDS = """
+import sys
+from quire.cli import main
+for words in {lines}:
+    assert main([words[0], {path!r}, *words[1:]]) == 0, words
+    assert not [name for name in {dear} if name in sys.modules], words
+"""
+LINES = (
+    ("create-queue", "jobs"),
+    ("create-queue", "news", "--kind", "topic"),
+    ("subscribe", "news", "audit"),
+    ("put", "news", "one"),
+    ("put", "jobs", "one"),
+    ("put", "jobs", "two", "--sender", "me", "--attribute", "a=b"),
+    ("queues",),
+    ("status",),
+    ("transactions",),
+    ("schedules",),
+    ("catalog",),
+    ("scheduled", "jobs"),
+    ("get", "jobs"),
+    ("get", "news/audit"),
+    ("checkpoint",),
+    ("unsubscribe", "news", "audit"),
+    ("purge", "jobs"),
+    ("drop-queue", "news"),
+)
+ALWAYS_DEAR = ("numpy", "pyarrow", "lark", "cronsim", "quire.selectors.condition")
+OWNERS = ("sortedcontainers", "quire.engine.store", "quire.remote.server.store_server")
+
 
 def loaded_by(script: str) -> set[str]:
     """The modules that a new interpreter has after the lines."""
@@ -72,6 +117,39 @@ def test_the_command_line_begins_without_libraries() -> None:
         "from quire.cli.command_line import parser_of, commands\nlist(map(parser_of, commands()))"
     )
     assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
+
+
+def test_a_store_of_single_messages_never_loads_numpy(tmp_path: Path) -> None:
+    """Made, used, noted in a checkpoint, and opened again with messages in it."""
+    loaded = loaded_by(ONE_BY_ONE.format(path=str(tmp_path / "small.quire")))
+    assert loaded & set(ALWAYS_DEAR) == set()
+
+
+def test_commands_load_what_they_need_alone(tmp_path: Path) -> None:
+    """Without another owner they own the store, or look at its files: that needs no NumPy."""
+    path = str(tmp_path / "small.quire")
+    loaded = loaded_by(COMMANDS.format(lines=LINES, path=path, dear=ALWAYS_DEAR))
+    assert "quire.engine.store" in loaded
+
+
+def test_commands_that_ask_an_owner_need_no_engine(tmp_path: Path) -> None:
+    """Nor the server, nor whatever else only an owner uses."""
+    path = str(tmp_path / "small.quire")
+    with quire.open(path):
+        loaded_by(COMMANDS.format(lines=LINES, path=path, dear=(*ALWAYS_DEAR, *OWNERS)))
+
+
+def test_who_stays_joined_has_the_engine_before_it_owns(tmp_path: Path) -> None:
+    """It is not loaded at the hand-over only, when another release may be installed."""
+    path = str(tmp_path / "small.quire")
+    with quire.open(path):
+        loaded = loaded_by(
+            f"import quire, sys, time\nwith quire.open({path!r}) as store:\n"
+            "    assert 'quire.engine.store' not in sys.modules\n"
+            "    while 'quire.remote.ownership.shared_store' not in sys.modules:\n"
+            "        time.sleep(0.05)"
+        )
+    assert "quire.engine.store" in loaded
 
 
 def test_a_store_of_small_messages_never_loads_pyarrow(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ rest is copied.
 
 from __future__ import annotations
 
+import struct
 from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from quire.engine.live_state.live_state import State
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef, to_array
+from quire.engine.records.block_ref import BlockRef, packed
 from quire.engine.records.checkpoint_file import (
     Checkpoint,
     IntegerRuns,
@@ -50,12 +51,13 @@ from quire.engine.state.requests import Known, Requests
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.intervals import IntervalSet
-from quire.libraries import np
 
 from .space_maps import SpaceSnapshot, spaces_document
 
 # Of the durable state and of the document, by the same names.
 _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
+
+_TAIL_ROW = struct.Struct(f"<{format.RECORD_BYTES // 8}q")  # a record, as numbers
 
 # What a queue is made with, but for its number.
 _CONFIG = tuple(each.name for each in fields(QueueConfig))[1:]
@@ -142,7 +144,7 @@ class QueueSnapshot:
             "subscriptions": [each.document(numbers) for each in self.subscriptions],
         }
         if self.kept:
-            document["tail"] = numbers.add(to_array(self.kept).view("<i8"))
+            document["tail"] = numbers.add(_TAIL_ROW.iter_unpack(packed(self.kept)))
         if self.requests is not None:
             ids, rows = numbers.add(to_numbers(self.requests)), numbers.add(self.requests.values())
             document["requests"] = {"ids": ids, "rows": rows}
@@ -299,9 +301,9 @@ def _load_queue(
     for lo, hi in checkpoint.rows(entry["released"], 2):
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
-    tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD.itemsize // 8)
+    tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD_BYTES // 8)
     if tail:  # in no record page (L5)
-        queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())
+        queue.tail = PackedRecords.of(b"".join(_TAIL_ROW.pack(*row) for row in tail))
     if "requests" in entry:
         ids = to_texts(checkpoint.rows(entry["requests"]["ids"], 1))
         known = checkpoint.rows(entry["requests"]["rows"], 2)

@@ -8,18 +8,14 @@ there could be several files have the two keys in the document itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from quire.engine.pages.data_files import split_page
-from quire.engine.pages.free_space import FreeSpace
+from quire.engine.pages.free_space import Extents, FreeSpace
 from quire.engine.records.checkpoint_file import Checkpoint, IntegerRuns
 from quire.intervals import IntervalSet
-from quire.libraries import np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-SpaceSnapshot: TypeAlias = "tuple[int, NDArray[np.int64]]"  # see `FreeSpace.snapshot`
+SpaceSnapshot: TypeAlias = tuple[int, Extents]  # see `FreeSpace.snapshot`
 
 
 def spaces_after(
@@ -53,14 +49,11 @@ def read_spaces(checkpoint: Checkpoint) -> list[FreeSpace]:
     """The maps of a checkpoint. Raises StoreCorrupt, or KeyError where it says nothing."""
     document = checkpoint.document
     return [
-        FreeSpace.from_extents(
-            entry["total_pages"],
-            np.array(checkpoint.rows(entry["extents"], 2), dtype=np.int64).reshape(-1, 2),
-        )
+        FreeSpace.from_extents(entry["total_pages"], checkpoint.rows(entry["extents"], 2))
         for entry in document.get("spaces", [document])
     ]
 
 
-def free_runs(extents: NDArray[np.int64]) -> IntervalSet:
+def free_runs(extents: Extents) -> IntervalSet:
     """The free pages of such a file."""
-    return IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents.tolist()])
+    return IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents])

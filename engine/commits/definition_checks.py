@@ -25,7 +25,6 @@ from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, Subscrip
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.libraries import pa
 from quire.messages.encoded_values import check_codec
-from quire.selectors.condition import condition
 
 
 def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
@@ -325,6 +324,8 @@ def topic_named(state: State, name: str) -> Queue:
 def check_where(queue: Queue, where: object) -> None:
     """A selector fits the queue. Raises InvalidSelector."""
     if isinstance(where, str):
+        from quire.selectors.condition import condition  # loaded with the first selector
+
         condition(where, queue.schema, is_volatile=queue.is_volatile)
 
 

@@ -21,18 +21,18 @@ from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.libraries import np, pa
 from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS, LATE_INDEXED
-from quire.selectors.analysis import FieldPlace
-from quire.selectors.block_columns import BlockColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from quire.selectors.analysis import FieldPlace
+
 _Hashes: TypeAlias = "NDArray[np.uint64]"
 _Indexed: TypeAlias = "NDArray[np.int64]"
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, its bits in no order: 2**64 divided by the golden ratio
-_MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finish
-_HALF: Final = np.uint64(33)
-_BITS: Final = int(np.iinfo(np.uint64).max)
+_MIX: Final = 0xFF51AFD7ED558CCD  # of MurmurHash3's finish
+_HALF: Final = 33
+_BITS: Final = (1 << 64) - 1
 
 
 class AttributeIndex:
@@ -120,6 +120,8 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
 
 def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
     """Of each message; None: none has any."""
+    from quire.selectors.block_columns import BlockColumns  # loaded with the first index
+
     source, name = place
     columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)
     if source == "attribute":
@@ -143,8 +145,8 @@ def hash_of(value: str | int) -> np.uint64:
             power = power * _FACTOR & _BITS
             total += (octet + 1) * power
     total &= _BITS
-    mixed = (total ^ total >> int(_HALF)) * int(_MIX) & _BITS
-    return np.uint64(mixed ^ mixed >> int(_HALF))
+    mixed = (total ^ total >> _HALF) * _MIX & _BITS
+    return np.uint64(mixed ^ mixed >> _HALF)
 
 
 def hashes_of(values: pa.Array) -> tuple[_Hashes, NDArray[np.int64]]:

@@ -28,13 +28,14 @@ from quire.engine.reading.position_search import position_of
 from quire.errors import PositionLost, QueueNotFound
 from quire.libraries import np
 from quire.limits import PASSED_POSITIONS
-from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import AttributeIndex, runs_of
 from .choice import Choice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.selectors.analysis import FieldPlace
 
 
 class Candidate(NamedTuple):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
 from quire.interface.finding import check_key_of
 from quire.messages.message_id import MessageId
-from quire.selectors.condition import MessageCondition, condition
 from quire.selectors.template import Template
+
+if TYPE_CHECKING:
+    from quire.selectors.condition import MessageCondition
 
 _FIELDS: Final = {each.name for each in fields(Template)}
 
@@ -41,4 +43,6 @@ def choice_of(queue: Queue, where: object) -> Choice:
         raise InvalidArgument(
             f"where {where!r:.100}: give a selector (a str), a quire.Template, or a message's id"
         )
+    from quire.selectors.condition import condition  # loaded with the first selector
+
     return Choice(condition=condition(where, queue.schema, is_volatile=queue.is_volatile))

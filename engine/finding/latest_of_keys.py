@@ -23,12 +23,13 @@ from quire.intervals import IntervalSet
 from quire.libraries import np
 from quire.limits import KEYS_IN_VAIN, PURGED_AT_ONCE
 from quire.rows.row_block import RowBlock
-from quire.selectors.analysis import FieldPlace
 
 from .attribute_index import runs_of, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.selectors.analysis import FieldPlace
 
 _HEADER: Final = ("sender", "correlation_id", "reply_to", "content_type")
 

@@ -14,7 +14,7 @@ from quire.interface.namespaces.listeners import HeardEvent, Listeners
 from quire.interface.single_calls import ListenersCalls
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .namespace import EmbeddedNamespace
 

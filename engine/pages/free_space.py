@@ -26,19 +26,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from sortedcontainers import SortedDict, SortedList
 
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
-from quire.libraries import np
 from quire.limits import FREE_SPACE_CANDIDATES
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 HEADER_PAGES: Final = 1  # the first ones, which are never free
+Extents: TypeAlias = list[tuple[int, int]]
+"""(first page, pages) of each, ascending."""
 
 
 class FreeSpace:
@@ -60,25 +58,22 @@ class FreeSpace:
             self._put(HEADER_PAGES, total_pages)
 
     @classmethod
-    def from_extents(cls, total_pages: int, extents: NDArray[np.int64]) -> FreeSpace:
-        """The map of a checkpoint: rows (first page, pages), ascending; all other pages are used.
+    def from_extents(cls, total_pages: int, extents: Extents) -> FreeSpace:
+        """The map of a checkpoint: what is free, ascending; all other pages are used.
 
         Raises `StoreCorrupt` when extents overlap, are out of order or leave the file.
         """
-        if extents.ndim != 2 or extents.shape[1] != 2:
-            raise StoreCorrupt(f"free extents have shape {extents.shape} instead of (n, 2)")
-        firsts, lengths = extents.astype(np.int64).T
-        ends = firsts + lengths
-        bounded = (firsts >= HEADER_PAGES) & (lengths >= 1) & (lengths <= total_pages)
-        if not (bounded & (ends <= total_pages)).all() or (firsts[1:] < ends[:-1]).any():
-            raise StoreCorrupt(
-                f"the free extents of a file of {total_pages} pages overlap, are out of order or "
-                "leave the file"
-            )
+        end = HEADER_PAGES  # of the one before
+        for first, pages in extents:
+            if first < end or pages < 1 or first + pages > total_pages:
+                raise StoreCorrupt(
+                    f"the free extents of a file of {total_pages} pages overlap, are out of order "
+                    "or leave the file"
+                )
+            end = first + pages
         result = cls()
         result.total_pages = total_pages
-        runs = zip(firsts.tolist(), ends.tolist(), strict=True)
-        result._free = IntervalSet.from_list(runs)
+        result._free = IntervalSet.from_list((first, first + pages) for first, pages in extents)
         result._by_length.update((end - first, first) for first, end in result._free)
         return result
 
@@ -216,27 +211,25 @@ class FreeSpace:
 
     def below(self, end: int) -> FreeSpace:
         """A map of its own of the pages below `end`: free is what is free now."""
-        rows = self.extents()
-        rows = rows[rows[:, 0] < end]
-        rows[:, 1] = np.minimum(rows[:, 1], end - rows[:, 0])
-        return FreeSpace.from_extents(end, rows)
+        kept = [(lo, min(pages, end - lo)) for lo, pages in self.extents() if lo < end]
+        return FreeSpace.from_extents(end, kept)
 
-    def extents(self) -> NDArray[np.int64]:
-        """What can be handed out now: rows (first page, pages), ascending and coalesced."""
+    def extents(self) -> Extents:
+        """What can be handed out now, coalesced."""
         with self._lock:
-            return _rows(self._free)
+            return _extents(self._free)
 
-    def snapshot(self) -> tuple[int, NDArray[np.int64]]:
+    def snapshot(self) -> tuple[int, Extents]:
         """Page count and free extents for a checkpoint, as if nothing were pending or pinned (F4).
 
-        The extents are rows (first page, pages), ascending and coalesced, as for `from_extents`.
+        The extents are coalesced, as for `from_extents`.
         """
         with self._lock:
             total_pages, free = self.total_pages, self._free.copy()
             for withheld in (self.pending, self.deferred):
                 for first, end in withheld:
                     free.add(first, end)
-        return total_pages, _rows(free)
+        return total_pages, _extents(free)
 
     # Inside the lock
 
@@ -304,7 +297,5 @@ def _shown(first: int, pages: int) -> str:
     return f"{first} to {first + pages - 1}" if pages > 1 else f"{first}"
 
 
-def _rows(extents: IntervalSet) -> NDArray[np.int64]:
-    """As rows (first page, pages)."""
-    firsts, ends = (np.array(column, np.int64) for column in extents.bounds())
-    return np.stack((firsts, ends - firsts), axis=1)
+def _extents(pages: IntervalSet) -> Extents:
+    return [(first, end - first) for first, end in pages]

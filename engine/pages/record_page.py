@@ -13,7 +13,7 @@ from typing import Final
 
 from quire.checksum import checksum
 from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef, to_array
+from quire.engine.records.block_ref import BlockRef, packed
 from quire.engine.records.packed_records import PackedRecords
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import RECORD_CACHE_BYTES
@@ -37,7 +37,7 @@ class RecordPages:
             RECORD_CACHE_BYTES, _cached_bytes, _ENTRY_BYTES
         )
         self.retired: list[int] = []
-        self.capacity = (data.page_size - format.PAGE_HEADER.size) // format.RECORD.itemsize
+        self.capacity = (data.page_size - format.PAGE_HEADER.size) // format.RECORD_BYTES
 
     def pack(self, queue_id: int, refs: list[BlockRef]) -> bytes:
         """The bytes of one page, to be written at a page's beginning."""
@@ -52,7 +52,7 @@ class RecordPages:
             refs[0].position,
             refs[-1].end,
         )
-        page = bytearray(header + to_array(refs).tobytes())
+        page = bytearray(header + packed(refs))
         struct.pack_into("<Q", page, 0, checksum(page[8:]))
         return bytes(page)
 
@@ -93,7 +93,7 @@ def unpack(data: bytes | memoryview, queue_id: int | None, where: str) -> tuple[
 
     Raises `StoreCorrupt`, `StoreVersion`.
     """
-    capacity = (len(data) - format.PAGE_HEADER.size) // format.RECORD.itemsize
+    capacity = (len(data) - format.PAGE_HEADER.size) // format.RECORD_BYTES
     if capacity < 1:
         raise StoreCorrupt(f"{where}: the file ends within it; restore the store from a copy")
     digest, magic, version, count, owner, _, start, end = format.PAGE_HEADER.unpack_from(data)
@@ -106,7 +106,7 @@ def unpack(data: bytes | memoryview, queue_id: int | None, where: str) -> tuple[
         )
     if count == 0 or count > capacity or queue_id not in (None, owner):
         raise StoreCorrupt(f"{where}: contradictory header; restore the store from a copy")
-    used = format.PAGE_HEADER.size + count * format.RECORD.itemsize
+    used = format.PAGE_HEADER.size + count * format.RECORD_BYTES
     if checksum(data[8:used]) != digest:
         raise StoreCorrupt(f"{where}: checksum differs; restore the store from a copy")
     records = PackedRecords.of(data[format.PAGE_HEADER.size : used])

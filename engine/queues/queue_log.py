@@ -18,6 +18,7 @@ transaction: no control record is needed there, and nothing interleaves any more
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -25,7 +26,6 @@ from typing import Final, NamedTuple
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.commit_record import Part
-from quire.libraries import np
 from quire.limits import LOGGED_ROLLBACKS
 from quire.reports.info import QueueRecord
 
@@ -139,14 +139,13 @@ class QueueLog:
 
     def to_seal(self, entries: int, commits: int, position: int) -> Sealing:
         """What goes when all below the position is sealed. Needs no lock until `drop`."""
-        table = np.frombuffer(bytes(self._commits[:commits]), np.int64).reshape(
-            -1, len(Commit._fields)
-        )
-        sealed = table[: np.searchsorted(table[:, _END], position, side="right")]
+        numbers = memoryview(bytes(self._commits[:commits])).cast("q")
+        width = len(Commit._fields)
+        sealed = bisect_right(numbers[_END::width], position)
         first = self.entries[:entries]
-        apart = np.array([*{entry.transaction_id for entry in first}], np.int64)
-        ended = set(np.intersect1d(apart, sealed[:, _ID]).tolist())
-        return Sealing(entries, self._without(first, ended), len(sealed) * _COMMIT.size)
+        apart = {entry.transaction_id for entry in first}
+        ended = apart.intersection(numbers[_ID : sealed * width : width].tolist())
+        return Sealing(entries, self._without(first, ended), sealed * _COMMIT.size)
 
     def drop(self, sealing: Sealing) -> None:
         """It is sealed."""

@@ -27,7 +27,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.definitions.order import COMMIT
 from quire.definitions.properties import Properties
@@ -41,9 +41,11 @@ from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
-from quire.selectors.condition import MessageCondition, condition
 
 from .read_structure import ReadStructure
+
+if TYPE_CHECKING:
+    from quire.selectors.condition import MessageCondition
 
 NONE: Final = -1  # there is no next message
 BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one
@@ -65,13 +67,9 @@ class Subscription:
     def __init__(
         self, queue_id: int, durable: DurableSubscription, structure: ReadStructure, env: Env
     ) -> None:
-        self._env = env
-        self.queue_id = queue_id
+        self._env, self.queue_id, self.name = env, queue_id, durable.name
         self.subscription_id = durable.subscription_id
-        self.name = durable.name
-        self.done = durable.done
-        self.attempts = durable.attempts
-        self._numbers = durable.numbers
+        self.done, self.attempts, self._numbers = durable.done, durable.attempts, durable.numbers
         self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
@@ -119,6 +117,8 @@ class Subscription:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
         rule = properties.selected_by
         if self.where is not None:  # of an older queue's block its columns may be others by now
+            from quire.selectors.condition import condition  # loaded with the first selector
+
             self.wanted = condition(self.where, properties.schema, is_volatile=is_volatile)
             rule = *rule, self.where, properties.schema
         if rule != self._rule:  # what is known was looked at by another one

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import ABSENT_TIME, Column
@@ -36,10 +37,12 @@ from quire.limits import (
     ORDERED_AT_ONCE,
 )
 from quire.messages.message import GROUP_KEY
-from quire.selectors.condition import MessageCondition
 
 from .block_reader import BlockMoved, BlockReader
 from .ranks import attribute_ranks, code_ranks, sequence_links
+
+if TYPE_CHECKING:
+    from quire.selectors.condition import MessageCondition
 
 
 def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscription) -> None:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.block import HEADER_BYTES, Block
@@ -21,9 +21,11 @@ from quire.libraries import np, pa
 from quire.limits import HEADED_BYTES
 from quire.reports.info import Piece
 from quire.rows.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of
-from quire.rows.row_filter import RowCondition, chosen
 
 from .direct_read import PieceBlock, PieceReader
+
+if TYPE_CHECKING:
+    from quire.rows.row_filter import RowCondition
 
 
 class RowQuery(NamedTuple):
@@ -125,6 +127,8 @@ def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.Re
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
     if asked.where is None:
         return batch
+    from quire.rows.row_filter import chosen  # loaded with the first condition
+
     mask = chosen(asked.where, column)
     wanted = mask.true_count
     if not wanted:

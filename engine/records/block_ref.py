@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from quire.libraries import np
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from . import format
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 KIND_NAMES: Final = {
     format.INLINE: "journal",
@@ -53,9 +49,6 @@ BlockRow = tuple[int, int, int, int, int, int, int, int, int]
 """The fields of a `BlockRef`. Who looks at one record only is faster with a plain tuple."""
 
 
-def to_array(refs: list[BlockRef]) -> NDArray[np.void]:
+def packed(refs: Iterable[BlockRef]) -> bytes:
     """The refs as they stand in a record page."""
-    array = np.zeros(len(refs), dtype=format.RECORD)
-    for name, column in zip(BlockRef._fields, zip(*refs, strict=True), strict=True):
-        array[name] = column
-    return array
+    return b"".join(format.PACKED_RECORD.pack(*ref) for ref in refs)

@@ -18,21 +18,20 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
+from array import array
 from collections.abc import Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
-from quire.libraries import np
 
 from . import format
 from .checkpoint_spares import let_go, spares
 from .later_fields import says_more
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -46,31 +45,41 @@ class IntegerRuns:
     """Collects runs of integers; each is named by its (offset, length) in the JSON."""
 
     def __init__(self) -> None:
-        self._parts: list[NDArray[np.int64]] = []
-        self.total = 0
+        self._numbers = array("q")
 
-    def add(self, rows: Iterable[Any]) -> list[int]:
-        array = np.array(
-            rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.int64
-        ).ravel()
-        place = [self.total, len(array)]
-        self._parts.append(array)
-        self.total += len(array)
-        return place
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self._numbers)
+
+    def add(self, rows: Iterable[Iterable[int]] | array[int]) -> list[int]:
+        """Rows of numbers, or an array of them; where they are."""
+        start = self.total
+        self._numbers.extend(rows if isinstance(rows, array) else chain.from_iterable(rows))
+        return [start, self.total - start]
 
     def tobytes(self) -> bytes:
-        return b"".join(part.astype("<i8").tobytes() for part in self._parts)
+        return _little_endian(self._numbers).tobytes()
 
 
-def to_numbers(texts: Iterable[str]) -> NDArray[np.int64]:
+def _little_endian(numbers: array[int]) -> array[int]:
+    """As they stand in files; the reverse is the same."""
+    if sys.byteorder == "little":
+        return numbers
+    turned = numbers[:]
+    turned.byteswap()
+    return turned
+
+
+def to_numbers(texts: Iterable[str]) -> array[int]:
     """Printable texts as numbers, a byte more than their UTF-8 for each."""
     data = "".join(f"{text}\n" for text in texts).encode()
-    return np.frombuffer(data + bytes(-len(data) & 7), dtype="<i8")
+    return _little_endian(array("q", data + bytes(-len(data) & 7)))
 
 
 def to_texts(numbers: list[int]) -> list[str]:
     """Texts of the numbers that `to_numbers` made. Raises ValueError for any others."""
-    data = np.array(numbers, dtype="<i8").tobytes().rstrip(b"\0").decode()
+    data = _little_endian(array("q", numbers)).tobytes().rstrip(b"\0").decode()
     return data.split("\n")[:-1]
 
 
@@ -81,7 +90,7 @@ class Checkpoint(NamedTuple):
     store_id: int
     lsn: int
     document: dict[str, Any]
-    numbers: NDArray[np.int64]
+    numbers: array[int]
     data: bytes  # the whole file, as it was verified
 
     def rows(self, place: list[int], width: int) -> list[Any]:
@@ -92,7 +101,7 @@ class Checkpoint(NamedTuple):
         if not length:
             return []
         part = self.numbers[offset : offset + length]
-        return part.tolist() if width == 1 else list(map(tuple, part.reshape(-1, width).tolist()))
+        return part.tolist() if width == 1 else list(zip(*[iter(part)] * width, strict=True))
 
 
 def path_of(directory: str, lsn: int) -> str:
@@ -233,9 +242,7 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     if at != lsn or size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
     document = json.loads(data[size : size + text_length])
-    numbers = np.frombuffer(data, dtype="<i8", count=count, offset=size + text_length).astype(
-        np.int64
-    )
+    numbers = _little_endian(array("q", data[size + text_length :]))
     return Checkpoint(path, store_id, lsn, document, numbers, data)
 
 

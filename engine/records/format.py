@@ -222,6 +222,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Final
 
 from quire.libraries import np
@@ -313,23 +314,22 @@ DECISION_HEADER: Final = struct.Struct("<QqIHH")
 
 PAGE_MAGIC: Final = int.from_bytes(b"QREC", "little")
 PAGE_HEADER: Final = struct.Struct("<QIHHIIQQ24x")
-RECORD: Final = np.dtype(
-    [
-        ("position", "<u8"),
-        ("first_id", "<u8"),
-        ("time_us", "<i8"),
-        ("address", "<u8"),
-        ("charge", "<u8"),
-        ("checksum", "<u8"),
-        ("length", "<u4"),
-        ("count", "<u4"),
-        ("kind", "<u1"),
-        ("flags", "<u1"),
-        ("reserved", "<u2"),
-        ("reserved2", "<u4"),
-    ]
-)
+_RECORD_FIELDS: Final = [
+    ("position", "<u8"),
+    ("first_id", "<u8"),
+    ("time_us", "<i8"),
+    ("address", "<u8"),
+    ("charge", "<u8"),
+    ("checksum", "<u8"),
+    ("length", "<u4"),
+    ("count", "<u4"),
+    ("kind", "<u1"),
+    ("flags", "<u1"),
+    ("reserved", "<u2"),
+    ("reserved2", "<u4"),
+]
 PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up to the kind
+RECORD_BYTES: Final = PACKED_RECORD.size
 
 CHECKPOINT_VERSION: Final = 3
 VERSION_OF_FULL_DISK: Final = 4
@@ -352,5 +352,13 @@ assert VALUE.size == 16
 assert PREPARE_HEADER.size == DECIDES_HEADER.size == 8
 assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64
-assert RECORD.itemsize == PACKED_RECORD.size == 64
+assert RECORD_BYTES == 64
 assert CHECKPOINT_HEADER.size == 64
+
+
+@cache
+def record_type() -> np.dtype[np.void]:
+    """A record in an array of them."""
+    record = np.dtype(_RECORD_FIELDS)
+    assert record.itemsize == RECORD_BYTES
+    return record

@@ -18,8 +18,8 @@ from quire.intervals import IntervalSet
 from quire.libraries import np
 from quire.limits import RECORDS_AT_ONCE
 
-from .block_ref import BlockRef, BlockRow
-from .format import PACKED_RECORD, RECORD
+from .block_ref import BlockRef, BlockRow, packed
+from .format import PACKED_RECORD, record_type
 
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
 _unpack_from = PACKED_RECORD.unpack_from
@@ -46,7 +46,7 @@ class PackedRecords:
         """The records of a page, in memory of their own."""
         self = cls()
         self.data += data
-        self.starts.frombytes(np.frombuffer(data, RECORD)["position"].tobytes())
+        self.starts.extend(memoryview(data).cast("Q")[:: _BYTES // 8])
         return self
 
     @property
@@ -111,12 +111,12 @@ class PackedRecords:
 
     def replace(self, count: int, refs: Sequence[BlockRef]) -> None:
         """Put others, or none, in the place of the first so many."""
-        self.data[: count * _BYTES] = b"".join(PACKED_RECORD.pack(*ref) for ref in refs)
+        self.data[: count * _BYTES] = packed(refs)
         self.starts[:count] = array("Q", (ref.position for ref in refs))
 
     def drop_released(self, released: IntervalSet) -> None:
         """Forget the records all of whose messages are released."""
-        rows = np.frombuffer(bytes(self.data), RECORD)
+        rows = np.frombuffer(bytes(self.data), record_type())
         if not len(rows):
             return
         starts = rows["position"].astype(np.int64)

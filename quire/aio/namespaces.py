@@ -13,7 +13,7 @@ from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared
 from quire.interface.namespaces.listeners import HeardEvent
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .coroutines import Beginning, awaited, awaited_put
 from .listener import AsyncListener

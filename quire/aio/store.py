@@ -32,7 +32,7 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
 from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .consumer import AsyncConsumer
 from .coroutines import Beginning, awaited, awaited_put

@@ -56,7 +56,7 @@ from quire.limits import (
     WORKERS_GRACE_SECONDS,
 )
 from quire.messages.message import Message
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .consumer import AsyncConsumer
 from .store import AsyncStore

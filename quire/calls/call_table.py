@@ -95,25 +95,45 @@ def _told(method: Any, facts: Facts) -> Any:
     return tell if method is None else tell(method)
 
 
+class CallArguments(NamedTuple):
+    """What a row's signature says."""
+
+    plain: tuple[str, ...]  # those that may be given by their place
+    needed: frozenset[str]
+    names: frozenset[str]  # of all
+    takes_more: bool  # options, each by its name
+    several: tuple[str, ...]  # those that may be iterators
+    signature: inspect.Signature
+
+
 class CallRow:
     """A row: what `path` of a store, or a transaction, has by this name."""
+
+    _arguments: CallArguments | None = None  # until its first call: of all rows few are made
 
     def __init__(self, method: Callable[..., Any], facts: Facts, path: str = "") -> None:
         self.name: Final[str] = method.__name__
         self.op: Final = f"{path}.{self.name}" if path else self.name
         self.facts: Final = facts
         self.method: Final = method
-        self._signature = inspect.signature(method)
-        _, *parameters = self._signature.parameters.values()
-        named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
-        self._takes_more = len(named) < len(parameters)  # options, each by its name
-        self.names: Final = frozenset(each.name for each in named)
-        self._plain = tuple(each.name for each in named if each.kind is _PLAIN)
-        self._needed = frozenset(each.name for each in named if each.default is each.empty)
-        self._several = frozenset(
-            each.name for each in named if str(each.annotation).startswith("Iterable")
-        )
         self.target: Final[Callable[[Any], Any]] = attrgetter(path) if path else lambda it: it
+
+    def arguments(self) -> CallArguments:
+        """What its signature says."""
+        found = self._arguments
+        if found is None:
+            signature = inspect.signature(self.method)
+            _, *parameters = signature.parameters.values()
+            named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
+            found = self._arguments = CallArguments(
+                tuple(each.name for each in named if each.kind is _PLAIN),
+                frozenset(each.name for each in named if each.default is each.empty),
+                frozenset(each.name for each in named),
+                len(named) < len(parameters),
+                tuple(e.name for e in named if str(e.annotation).startswith("Iterable")),
+                signature,
+            )
+        return found
 
     @cached_property
     def result(self) -> Any:
@@ -127,27 +147,30 @@ class CallRow:
 
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, those that were given. Raises TypeError, as Python does."""
-        found = dict(zip(self._plain, args, strict=False))
+        plain, needed, names, takes_more, several, signature = self._arguments or self.arguments()
+        found = dict(zip(plain, args, strict=False))
         found.update(kwargs)
         if (
-            len(args) > len(self._plain)
+            len(args) > len(plain)
             or len(found) < len(args) + len(kwargs)
-            or not self._needed <= found.keys()
-            or not (self._takes_more or found.keys() <= self.names)
+            or not needed <= found.keys()
+            or not (takes_more or found.keys() <= names)
         ):
-            self._signature.bind(None, *args, **kwargs)
-        for name in self._several & found.keys():
-            found[name] = _listed(found[name])
+            signature.bind(None, *args, **kwargs)
+        for name in several:
+            if name in found:
+                found[name] = _listed(found[name])
         return found
 
     def told(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that came, as the method takes them (TC1). Raises InvalidArgument."""
+        _, needed, names, takes_more, _, _ = self._arguments or self.arguments()
         found = {
             name: value
             for name, value in arguments.items()
-            if name in self.names or (self._takes_more and name != "self")
+            if name in names or (takes_more and name != "self")
         }
-        missing = self._needed - found.keys()
+        missing = needed - found.keys()
         if missing:
             raise InvalidArgument(f"{self.op} misses {', '.join(sorted(missing))}")
         return found

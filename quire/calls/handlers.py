@@ -22,7 +22,7 @@ from quire.errors import (
 from quire.limits import MAX_REASON_BYTES, WORKERS_LONGEST_RETRY_SECONDS, WORKERS_RETRY_SECONDS
 from quire.messages.message import Message
 from quire.reports.info import QueueInfo
-from quire.selectors.condition import SelectorOrTemplate, check_selecting
+from quire.selectors.template import SelectorOrTemplate, check_selecting
 
 NOT_THE_MESSAGE: Final = (  # what fails whichever message is handled (WR8)
     QueueDisabled, QueueFull, QueueNotFound, RemoteError, StateFull, StoreError, TransactionError,

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from quire.arguments import check_changes
-from quire.calls.deprecated import with_order
 from quire.errors import InvalidArgument
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -129,6 +128,8 @@ def value(text: str) -> Any:
 
 def properties(given: Iterable[str]) -> dict[str, Any]:
     """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument."""
+    from quire.calls.deprecated import with_order  # loaded by the few commands that make queues
+
     found = {}
     for name, text in pairs(given):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from quire.engine.layout import Layout
 from quire.env import Env, OsEnv
 from quire.env.look_env import LookEnv
 from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
 from quire.interface.store import Store
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS
 from quire.opening import another_users, checked_path
+from quire.remote.client.joining import forbidden, join
 
 T = TypeVar("T")
 
@@ -28,11 +30,6 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
     Raises StoreNotFound, StoreCorrupt, StoreFailed, InvalidArgument as `open` does, and StoreLocked
     for a store whose owner does not answer.
     """
-    from quire.engine.checkpoints.store_files import not_opened
-    from quire.engine.layout import Layout
-    from quire.remote import join
-    from quire.remote.client.joining import forbidden
-
     path = checked_path(path)
     machine = OsEnv() if env is None else env
     layout = Layout(path)
@@ -49,6 +46,9 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
         try:
             seen = _seen(machine, lock)
         except PermissionError as error:
+            # The engine: who asks an owner does without it.
+            from quire.engine.checkpoints.store_files import not_opened
+
             raise not_opened(layout, error) from error
         if seen is not None:
             try:

@@ -44,7 +44,7 @@ from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST, WAITED_FIRST
 from quire.messages.message import Message
 from quire.moments import Duration
-from quire.selectors.condition import SelectorOrTemplate, check_selecting
+from quire.selectors.template import SelectorOrTemplate, check_selecting
 
 from .integration import Integration
 from .transaction import Transaction

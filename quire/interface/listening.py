@@ -38,8 +38,7 @@ from quire.limits import HEARD_AGAIN_SECONDS, HEARD_AT_ONCE, MAX_GROUP, OWNERS_L
 from quire.loggers import log_failure, logger
 from quire.moments import Duration
 from quire.reports.info import ListenerInfo, Notice, QueueInfo
-from quire.selectors.condition import SelectorOrTemplate
-from quire.selectors.template import ANY, Template
+from quire.selectors.template import ANY, SelectorOrTemplate, Template
 
 from .awaited import PUT, REMOVAL, Awaited
 from .integration import Integration

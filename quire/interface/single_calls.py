@@ -63,7 +63,7 @@ from quire.reports.info import (
     QueueInfo,
     SubscriptionInfo,
 )
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .consumer import Consumer, ConsumerOptions
 from .finding import MessageKey, Where, check_key_of, first_of, where_of

@@ -16,7 +16,7 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions, StorePutOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 from .consumer import Consumer
 from .finding import MessageKey, Seen, Where

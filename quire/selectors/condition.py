@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from quire.block import Block
 from quire.definitions.row_schema import schema_of_words
-from quire.errors import InvalidArgument
 from quire.libraries import np
 from quire.limits import ASKED_ONE_BY_ONE
 from quire.messages.message import Message
@@ -22,27 +21,12 @@ from quire.messages.message import Message
 from .analysis import FieldPlace, Reaches, equalities, may, needs_payload
 from .block_columns import BlockColumns
 from .selector_reading import read_selector
-from .template import Template
+from .template import SelectorOrTemplate, Template, refused
 from .template_reading import read_template
 from .truths import Truth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-SelectorOrTemplate: TypeAlias = str | Template
-"""A selector or a template."""
-
-
-def check_selecting(where: object) -> SelectorOrTemplate | None:
-    """A selector or a template, not yet read for a queue; None: all. Raises InvalidArgument."""
-    if where is None or isinstance(where, str | Template):
-        return where
-    raise refused(where)
-
-
-def refused(where: object) -> InvalidArgument:
-    """For what is neither."""
-    return InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")
 
 
 class MessageCondition:

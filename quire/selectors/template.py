@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from quire.errors import InvalidArgument
 from quire.messages.message import GROUP_KEY
@@ -116,3 +116,19 @@ class Template:
 
 def _made(given: dict[str, Any]) -> Template:
     return Template(**given)
+
+
+SelectorOrTemplate: TypeAlias = str | Template
+"""A selector or a template."""
+
+
+def check_selecting(where: object) -> SelectorOrTemplate | None:
+    """A selector or a template, not yet read for a queue; None: all. Raises InvalidArgument."""
+    if where is None or isinstance(where, str | Template):
+        return where
+    raise refused(where)
+
+
+def refused(where: object) -> InvalidArgument:
+    """For what is neither."""
+    return InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")

@@ -53,6 +53,7 @@ from quire.remote.wire.sockets import (
     close,
     connect,
     has_ended,
+    is_readable,
     now,
     send_all,
     shut,
@@ -238,10 +239,16 @@ class Channel:
         """Whether the owner has ended the connection."""
         return has_ended(self._connection)
 
-    def wait_for_end(self) -> None:
-        """Until the owner ends the connection, or `cut` does; nothing else comes on it."""
-        with suppress(OSError):
+    def wait_for_end(self, seconds: float | None = None) -> bool:
+        """Until the owner ends the connection, or `cut` does; nothing else comes on it.
+
+        False: it goes on after so many seconds.
+        """
+        with suppress(OSError, ValueError):  # it is closed, or its number is
+            if seconds is not None and not is_readable(self._connection, seconds):
+                return False
             self._connection.recv(1, socket.MSG_PEEK)
+        return True
 
     def _check(self) -> None:
         if self.broken:

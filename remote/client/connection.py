@@ -235,9 +235,9 @@ class OwnerConnection:
         unknown.late = isinstance(lost, ConnectionLost) and lost.late
         return unknown
 
-    def wait_for_end(self) -> None:
-        """Until it is lost, or closed."""
-        self._watch.wait_for_end()
+    def wait_for_end(self, seconds: float | None = None) -> bool:
+        """Until it is lost, or closed. False: it goes on after so many seconds."""
+        return self._watch.wait_for_end(seconds)
 
     def close(self) -> None:
         """End all channels; what is open on them is rolled back. Twice is once."""

@@ -17,6 +17,8 @@ than without this class.
   `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
   whose answer was lost may still be under way, and nothing follows from what is not there yet.
+- Who joins begins without the engine, most of the time of a process that begins. Who is still there
+  a second later loads it, for the day on which it owns the store.
 - In a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
@@ -73,13 +75,16 @@ from quire.moments import Duration
 from quire.remote.client.connection import OwnerConnection, is_late
 from quire.remote.client.namespaces import MadeStore
 from quire.remote.client.remote_store import RemoteStore
+from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
 
 from .elected_transaction import ElectedTransaction
-from .election import Election
-from .shared_store import SharedStore
+from .election import Election, load_engine
 
-Inner = SharedStore | RemoteStore
+if TYPE_CHECKING:
+    from .shared_store import SharedStore
+
+    Inner = SharedStore | RemoteStore
 T = TypeVar("T")
 
 _CLOSED: Final = "this store object was closed: open the store again"
@@ -126,7 +131,7 @@ class ElectedStore(MadeStore):
     def owned(self) -> SharedStore | None:
         """The store itself, once this process has taken it over."""
         inner = self._inner
-        return inner if isinstance(inner, SharedStore) else None
+        return None if isinstance(inner, RemoteStore) else inner
 
     @property
     def failed(self) -> bool:
@@ -353,7 +358,7 @@ class ElectedStore(MadeStore):
 
         Raises the error if there is none within time, or this store object is of no use any more.
         """
-        if self._process_id != os.getpid() or isinstance(lost, SharedStore) or is_late(error):
+        if self._process_id != os.getpid() or not isinstance(lost, RemoteStore) or is_late(error):
             raise error
         self.ask_no_more(lost, error)
         if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
@@ -394,7 +399,7 @@ class ElectedStore(MadeStore):
         with self._changed:
             if not self._closed:
                 self._inner, self._trouble = found, None
-                if isinstance(found, SharedStore):
+                if not isinstance(found, RemoteStore):
                     vars(self).update({name: getattr(found, name) for name in _DIRECT})
                 self._changed.notify_all()
         lost.close()
@@ -437,7 +442,9 @@ _DIRECT: Final = tuple(
 def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | None) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
-        connection.wait_for_end()
+        if not connection.wait_for_end(LONG_JOINED_SECONDS):
+            load_engine()  # not only when the owner ends: it may be another release's by then
+            connection.wait_for_end()
         store = reference()
         connection = None if store is None else store.succeed()
         del store

@@ -22,15 +22,20 @@ What may go wrong, and what becomes of it:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
+from quire.engine.layout import Layout
 from quire.engine.options import Options, check_fixed
-from quire.env import Env
+from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
 from quire.remote.client.joining import forbidden, join
 from quire.remote.client.remote_store import RemoteStore
+from quire.remote.wire.address import read_address
 
-from .shared_store import SharedStore
+if TYPE_CHECKING:
+    from .shared_store import SharedStore
 
 
 class Election:
@@ -46,7 +51,9 @@ class Election:
         owner: str = "",
     ) -> None:
         """`owner` describes this process to others. Raises InvalidArgument for unusable options."""
-        self._call_timeout = Options.of(options).call_timeout
+        known = Options.of(options)
+        self._call_timeout = known.call_timeout
+        self._network = known.network_file_system
         self.path: Final = path
         self._env = env
         self._options = {**options, "background": background}
@@ -55,6 +62,18 @@ class Election:
     def own(self, *, create: bool) -> SharedStore:
         """Own the store and serve it. Raises StoreLocked, and what opening it raises."""
         return self._own(self._options, create=create)
+
+    def join_owner(self) -> RemoteStore | None:
+        """The owner's store, where one serves and holds the lock; else who opens tries to own it.
+
+        So who joins has not loaded the engine for it. Raises InvalidArgument as `own` and `join`.
+        """
+        if read_address(self._env, self.path) is not None:
+            with suppress(OSError):  # which `own` tells
+                if self._env.is_locked(Layout(self.path).lock):
+                    check_file_system(self._env, self.path, network=self._network)
+                    return self.join()
+        return None
 
     def join(self) -> RemoteStore | None:
         """The owner's store, if an owner can be reached.
@@ -82,8 +101,15 @@ class Election:
             return join(self._env, self.path, self._call_timeout)
 
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
+        from .shared_store import SharedStore  # the engine
+
         store = SharedStore.open(
             self.path, env=self._env, create=create, owner=self._owner, **options
         )
         store.share(self._env)
         return store
+
+
+def load_engine() -> None:
+    """Whatever owning a store needs is imported now."""
+    import_module("quire.remote.ownership.shared_store")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import socket
 import struct
 import threading
@@ -107,6 +108,13 @@ def has_ended(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
+
+
+def is_readable(connection: socket.socket, seconds: float) -> bool:
+    """Whether something comes, or the connection ends, within so many seconds."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def refuse_more(connection: socket.socket) -> bool:

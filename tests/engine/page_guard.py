@@ -46,7 +46,7 @@ def used_pages(env: SimEnv, store_path: str, path: str) -> tuple[IntervalSet, in
         total, extents = manager.space.snapshot()
         used = IntervalSet()
         used.add(0, total)
-        for first, pages in extents.tolist():
+        for first, pages in extents:
             used.remove(first, first + pages)
         return used, opened.places.page_size
     finally:

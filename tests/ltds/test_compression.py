@@ -13,11 +13,12 @@ from quire.checksum import checksum
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import Compression, LtdsReader, LtdsWriter, codec_named, path_of
 from quire.ltds.format import (
-    COMPRESSED_ENTRY,
+    COMPRESSED_VERSION,
     HEADER,
     PAGE_BYTES,
     PLAIN_BYTES_PER_PAGE,
     TRAILER,
+    entry_of,
 )
 from quire.ltds.writer import seal
 from quire.testing import SimEnv
@@ -59,7 +60,7 @@ def forge_directory(env: SimEnv, **fields: int) -> None:
     whole = env.contents(PATH)
     trailer = list(TRAILER.unpack(whole[-PAGE_BYTES:]))
     count, place = trailer[6], trailer[10]
-    entries = np.frombuffer(whole, COMPRESSED_ENTRY, count, place).copy()
+    entries = np.frombuffer(whole, entry_of(COMPRESSED_VERSION), count, place).copy()
     for name, value in fields.items():
         entries[name][0] = value
     trailer[11] = checksum(entries.tobytes())

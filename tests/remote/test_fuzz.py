@@ -119,7 +119,7 @@ WITH_PUTS: dict[str, list[str]] = {  # what is asked with the number of a transa
     ABANDON: ["stream"],
 }
 BY_NAME = {
-    **{name: sorted(call.names) for name, call in {**CALLS, **STEPS}.items()},
+    **{name: sorted(call.arguments().names) for name, call in {**CALLS, **STEPS}.items()},
     READ_CHUNK: ["stream", "number"],
     **{decision.value: ["xid", "number"] for decision in Decision},
 }

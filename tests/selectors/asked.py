@@ -11,7 +11,8 @@ from quire.messages.message_fields import Fields
 from quire.rows.open_block import verified_block
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import one_row
-from quire.selectors.condition import SelectorOrTemplate, condition
+from quire.selectors.condition import condition
+from quire.selectors.template import SelectorOrTemplate
 
 FIRST_ID, TIME_US = 1000, 1_700_000_000_123_456
 Given = tuple[bytes, Mapping[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 from quire.cli.command import Command, ExitStatus
@@ -28,13 +29,19 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _get(options: argparse.Namespace) -> int:
     with opened(options) as store, store.transaction() as txn:
-        messages = txn.get_many(
-            options.source, options.count, timeout=options.wait, where=options.where
-        )
+        messages = _taken(txn, options)
         for message in messages:
             print_message(message, options)
         sys.stdout.flush()  # LN4
     return ExitStatus.DONE if messages else ExitStatus.NOTHING
+
+
+def _taken(txn: Any, options: argparse.Namespace) -> Sequence[Any]:
+    wanted = {"timeout": options.wait, "where": options.where}
+    if options.count > 1:
+        return txn.get_many(options.source, options.count, **wanted)  # type: ignore[no-any-return]
+    message = txn.get(options.source, **wanted)
+    return () if message is None else (message,)
 
 
 def _browse_arguments(parser: argparse.ArgumentParser) -> None:

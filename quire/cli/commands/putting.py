@@ -64,7 +64,7 @@ def _put(options: argparse.Namespace) -> None:
         timeout = {} if options.timeout is None else {"timeout": options.timeout}
         for batch in _batches(payloads):
             contents = [_row(line) for line in batch] if is_typed else batch
-            if not fields:
+            if not fields and len(contents) > 1:
                 txn.put_many(options.queue, contents, **timeout)
                 continue
             for content in contents:

@@ -10,7 +10,7 @@ from quire.calls.call_table import look
 from quire.interface.listening import Listener
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import ListenerInfo, Notice
-from quire.selectors.condition import SelectorOrTemplate
+from quire.selectors.template import SelectorOrTemplate
 
 HeardEvent: TypeAlias = Literal["put", "removal"]
 
