@@ -51,7 +51,7 @@ class DiscardedFiles:
     @property
     def waiting(self) -> list[int]:
         """Those that still have their names."""
-        return list(self._waiting)
+        return list(self._waiting.copy())  # which is one step (GI2 of `interpreter`)
 
     def sync(self) -> None:
         """Files of others that are not `waiting` any more will not come back (DI5)."""
