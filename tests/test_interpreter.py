@@ -21,7 +21,7 @@ from quire.env.interpreter import has_gil, numbers_from
 from quire.env.memory_env import MemoryEnv
 
 THREADS = 4
-EACH = 60 if has_gil() else 2000  # of what each thread does
+EACH = 60 if has_gil() else 500  # of what each thread does
 
 
 @pytest.fixture
