@@ -21,8 +21,8 @@ from typing import Final
 
 _UNPROVEN: Final = (
     "this interpreter runs without the GIL, where Quire is not proven: it takes locks in place of "
-    "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but its tests run with "
-    "one. Start Python with PYTHON_GIL=1, or -X gil=1"
+    "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but only a part of its "
+    "tests was run so (docs/environments.md). Start Python with PYTHON_GIL=1, or -X gil=1"
 )
 
 
