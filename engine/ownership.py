@@ -17,6 +17,7 @@ Copies are other files: they are stores of their own. A child that is forked hol
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -66,6 +67,7 @@ class OwnedEnv:
         # Without a callback for one that goes: it would run in the midst of whatever lets go of it.
         self._files: list[weakref.ref[OwnedFile]] = []
         self._most_files = FILES_NOTED
+        self._noting = threading.Lock()
         self.exists = machine.exists
         self.list_directory = machine.list_directory
         self.file_system = machine.file_system
@@ -123,12 +125,12 @@ class OwnedEnv:
         return file
 
     def _note(self, file: OwnedFile) -> None:
-        files = self._files
-        files.append(weakref.ref(file))
-        if len(files) > self._most_files:
-            # No thread comes in between the last look and the change: neither is a call.
-            files[:] = [noted for noted in files if noted() is not None]
-            self._most_files = 2 * len(files) + FILES_NOTED
+        with self._noting:
+            files = self._files
+            files.append(weakref.ref(file))
+            if len(files) > self._most_files:
+                files[:] = [noted for noted in files if noted() is not None]
+                self._most_files = 2 * len(files) + FILES_NOTED
 
 
 class Ownership:
@@ -142,7 +144,7 @@ class Ownership:
 
     def guard_all(self) -> None:
         """Guard what there is, before anything is read (OW2). Raises StoreLocked."""
-        self._let_go_of(tuple(self._guards))
+        self._let_go_of(list(self._guards))
         if self.env.exists(self._layout.data):
             self._guard(self._layout.data_file(0))
         directory, known = self._layout.journal, -1
@@ -185,7 +187,7 @@ class Ownership:
 
     def let_go(self) -> None:
         """Guard nothing any more."""
-        self._let_go_of(tuple(self._guards))
+        self._let_go_of(list(self._guards))
 
     def _is_guarded(self, path: str, guard: FileLock) -> bool:
         """Also one that the owner has let go of meanwhile, as it went on to the next segment."""

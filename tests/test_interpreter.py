@@ -10,13 +10,18 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore as Store
+from quire.engine.live_state.live_values import StateValues
+from quire.engine.ownership import OwnedEnv
 from quire.engine.pages.bounded_cache import BoundedCache, GuardedCache, bounded_cache
+from quire.engine.pages.discarded_files import DiscardedFiles
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import Space
+from quire.engine.state.durable_state import DurableState
 from quire.env.interpreter import has_gil, numbers_from
+from quire.env.memory_env import MemoryEnv
 
 THREADS = 4
-EACH = 60 if has_gil() else 2000  # of what each thread does
+EACH = 60 if has_gil() else 500  # of what each thread does
 
 
 @pytest.fixture
@@ -121,3 +126,59 @@ def test_without_the_gil_caches_and_numbers_have_a_lock() -> None:
     assert sorted(given) == list(range(1, THREADS * EACH + 1))
     kept = cache.list_keys()
     assert cache.size_bytes == sum(kept) + 10 * len(kept) <= 2000
+
+
+def test_what_is_withdrawn_while_it_is_told_hurts_nobody() -> None:
+    """A queue is made while another thread ends its wait for any queue of a pattern."""
+
+    class WithdrawnMeanwhile(dict[object, Callable[[], None]]):
+        def popitem(self) -> tuple[object, Callable[[], None]]:
+            self.clear()
+            return super().popitem()
+
+    with quire.open(":memory:") as store:
+        assert isinstance(store, Store)
+        store._context.state._defined = WithdrawnMeanwhile({object(): lambda: None})
+        store.create_queue("jobs", kind="work")
+        store.put("jobs", b"1")
+
+
+def test_what_others_change_is_gone_through_in_one_step() -> None:
+    """Files that wait to be removed; what prepared transactions hold of states (GI2)."""
+    discarded = DiscardedFiles(MemoryEnv(), "ltds", lambda: None)
+    durable = DurableState()
+    values = StateValues(durable)
+    held = durable.values.held_charges
+    own = iter("abcdefgh")
+
+    def change_and_look() -> None:
+        name = next(own)
+        for step in range(EACH):
+            discarded.add(step)
+            assert step in discarded.waiting
+            held[name] = 1
+            values.reserve("name", 0, 0)
+            del held[name]
+
+    each_thread(change_and_look)
+    assert len(discarded) == THREADS * EACH
+
+
+def test_no_open_file_is_forgotten_while_those_that_are_closed_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An owner that loses its store finds each file that it has open (OW3)."""
+    monkeypatch.setattr("quire.engine.ownership.FILES_NOTED", 0)
+    env = OwnedEnv(MemoryEnv())
+    env.make_directory("store")
+    names = numbers_from(0)
+    kept: list[object] = []
+
+    def open_some() -> None:
+        for _ in range(EACH // 2):
+            kept.append(env.open_file(f"store/{names()}", create=True))
+            env.open_file(f"store/{names()}", create=True).close()
+
+    each_thread(open_some)
+    noted = {id(file()) for file in env._files}
+    assert {id(file) for file in kept} <= noted

@@ -236,7 +236,11 @@ class State:
                 self._obey_switches()
         self.definitions += 1
         while self._defined:
-            self._defined.popitem()[1]()
+            try:
+                _, callback = self._defined.popitem()
+            except KeyError:  # it was withdrawn in between
+                break
+            callback()
 
     def when_defined(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have it called when the catalog is changed next, once; what withdraws it.

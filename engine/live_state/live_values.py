@@ -104,7 +104,7 @@ class StateValues:
                     f"state {name!r} would take {own} bytes, with what open transactions set: at "
                     f"most {MAX_STATE_NAME_BYTES}; delete keys that are not needed any more"
                 )
-            total = index.total + sum(index.held_charges.values())
+            total = index.total + sum(list(index.held_charges.values()))  # one step (GI2)
             total += sum(reserved.values()) + more_bytes
             if more_bytes > 0 and total > MAX_STATE_BYTES:
                 raise StateFull(

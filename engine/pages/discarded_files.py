@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -37,7 +36,7 @@ class DiscardedFiles:
         self._env = env
         self._ltds_directory = ltds_directory
         self._sync_names = sync_names
-        self._waiting: deque[int] = deque()  # they have their names
+        self._waiting: list[int] = []  # they have their names
         self._cutting: File | None = None  # this one does not
         self._adopted_gone = False  # a file of another process lost its name, not yet durably
         self._removing = threading.Lock()
@@ -51,7 +50,7 @@ class DiscardedFiles:
     @property
     def waiting(self) -> list[int]:
         """Those that still have their names."""
-        return list(self._waiting)
+        return self._waiting.copy()  # which is one step (GI2 of `interpreter`)
 
     def sync(self) -> None:
         """Files of others that are not `waiting` any more will not come back (DI5)."""
@@ -100,7 +99,7 @@ class DiscardedFiles:
             self._env.remove(path)
         if is_foreign(ltds_id):  # told when it is gone: a `sync` before that makes nothing durable
             self._adopted_gone = True
-        self._waiting.popleft()
+        del self._waiting[0]
 
     def _cut(self, room: int) -> int:
         """Cut so much off the file, or all of it; how much that was."""

@@ -4,6 +4,10 @@
   Some parts rest on that and take no lock (docs/locks.md lists them). Each asks here when it is
   made, and takes a lock where there is no GIL: a free-threaded build, unless a library or
   PYTHON_GIL=1 has put the GIL back. A library that is loaded later can only put it back.
+- GI2: without the GIL a call of one method of a dict, a list or a set is one step, and so is `list`
+  of a dict, of its values or items, of a list or a set. `sum`, `min`, `tuple` and others go through
+  theirs in many, and so does whatever copies a deque: what others may change meanwhile is copied
+  first, and is no deque.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from typing import Final
 
 _UNPROVEN: Final = (
     "this interpreter runs without the GIL, where Quire is not proven: it takes locks in place of "
-    "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but its tests run with "
-    "one. Start Python with PYTHON_GIL=1, or -X gil=1"
+    "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but only a part of its "
+    "tests was run so (docs/environments.md). Start Python with PYTHON_GIL=1, or -X gil=1"
 )
 
 
