@@ -47,7 +47,6 @@ from quire.interface.finding import (
     Where,
     check_key_of,
     check_seen,
-    first_of,
     where_of,
 )
 from quire.interface.single_calls import TransactionCalls
@@ -248,10 +247,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         id: MessageKey | None = None,
         where: Where | None = None,
     ) -> Message | None:
-        if id is not None or where is not None:
-            return first_of(self.get_many(source, 1, timeout, where=where_of(id, where)))
-        if timeout != 0.0:
-            return self._wait_for_one(source, timeout)
+        if id is not None or where is not None or timeout != 0.0:
+            return self._take_one(source, timeout, where_of(id, where))
         message = None
         thread = get_ident()
         if thread in inside:
@@ -306,8 +303,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return Messages(source.partition("/")[0], (), words)
 
     @giving("_give_back_latest")
-    def _wait_for_one(self, source: str, timeout: Duration | None) -> Message | None:
-        return message_of(*(self._take(source, 1, timeout) or ("", [])))
+    def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
+        return message_of(*(self._take(source, 1, timeout, where) or ("", [])))
 
     def _take(
         self, source: str, limit: int, timeout: Duration | None, where: object = None
