@@ -353,7 +353,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         purpose: Purpose = Purpose.DELIVER,
     ) -> DeliveryRuns:
         """Take messages by what they are. A circle of those who wait ends this one."""
-        asking = Asking(request, choice, self.id, limit, purpose)
+        asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
         try:
             return self._context.chooser.take(asking, seconds)
         except Deadlock as error:
@@ -371,7 +371,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 self._check_open()
                 gets.note(asking.queue, asking.subscription, runs)
             except BaseException:
-                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs])
+                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs], False)
                 raise
         return bool(runs)
 
@@ -407,7 +407,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 parts = self._context.delivery.deliver(queue, subscription, runs)
                 self._reading().keep(queue, subscription, runs)
             except BaseException:
-                self._context.delivery.give_back(queue, subscription, runs)
+                self._reading().take_back(queue, subscription, [run[:2] for run in runs], False)
                 raise
         return Messages(queue.name, parts, queue.schema)
 
@@ -514,7 +514,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         self.getting(Gets.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        self.getting(Gets.unmark_moved)
+        self.getting(lambda gets: gets.moved is not None and gets.moved.unmark())
 
     @call
     def getting(
@@ -550,7 +550,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 raise
             gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
-            gets.keep_no_more(subscription)  # nobody else gets any of it until the end
+            gets.keeping().let_go(subscription)  # nobody else gets any of it until the end
 
     @call
     def extend(self, seconds: Duration) -> None:

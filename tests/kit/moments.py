@@ -1,0 +1,65 @@
+"""A signal at one moment of a call: each moment can have its turn.
+
+CPython runs a signal's handler where a function begins and after a call of one that is built in. A
+profiler hears of both, and sends the signal there: so it takes the way that a signal of the system
+takes, and Quire holds it back where it holds back those.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from random import Random
+from types import FrameType
+from typing import Any
+
+
+class Alarm(BaseException):
+    """What the handler raises."""
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Alarm
+
+
+def at_moment(action: Callable[[], object], moment: int) -> bool:
+    """Do it, with a signal at the moment of that number: whether that was raised out of it."""
+    return _heard(action, moment)[0]
+
+
+def moments_of(action: Callable[[], object]) -> int:
+    """How many moments it has."""
+    return _heard(action, 0)[1]
+
+
+def some_moments(action: Callable[[], object], rng: Random, most: int) -> Iterator[int]:
+    """Up to so many of its moments, drawn, in their order; 0: all."""
+    count = moments_of(action)
+    every = range(1, count + 1)
+    yield from every if not most or most >= count else sorted(rng.sample(every, most))
+
+
+def _heard(action: Callable[[], object], moment: int) -> tuple[bool, int]:
+    count = 0
+
+    def hear(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_return"):
+            count += 1
+            if count == moment:
+                signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, _raise)
+    gc.disable()  # finalisers of what other tests have dropped are not to be interrupted
+    sys.setprofile(hear)
+    try:
+        action()
+    except Alarm:
+        return True, count
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+        signal.signal(signal.SIGALRM, before)
+    return False, count
