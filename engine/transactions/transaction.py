@@ -514,7 +514,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         self.getting(Gets.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        self.getting(lambda gets: gets.moved is not None and gets.moved.unmark())
+        self.getting(lambda gets: None if gets.moved is None else gets.moved.unmark())
 
     @call
     def getting(

@@ -38,7 +38,7 @@ from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
 from .pool import Pool
-from .transaction import AsyncTransaction
+from .transaction import AsyncTransaction, roll_back
 
 R = TypeVar("R")
 
@@ -156,7 +156,11 @@ class AsyncSession:
         if message is None:
             return None
         self._inner._ended += 1
-        return await txn._call(lambda inner: record.took(inner, number, message))
+        try:
+            return await txn._call(lambda inner: record.took(inner, number, message))
+        except BaseException as error:
+            await roll_back(txn, type(error))  # nobody gets the reply (KSC2)
+            raise
 
     async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from types import FrameType
 from typing import Any
@@ -34,11 +35,24 @@ def moments_of(action: Callable[[], object]) -> int:
     return _heard(action, 0)[1]
 
 
-def some_moments(action: Callable[[], object], rng: Random, most: int) -> Iterator[int]:
-    """Up to so many of its moments, drawn, in their order; 0: all."""
+def some_moments(
+    action: Callable[[], object], rng: Random, most: int, last: int = 0
+) -> Iterator[int]:
+    """Up to so many of its moments, drawn, in their order, and those at its end; 0: all."""
     count = moments_of(action)
-    every = range(1, count + 1)
-    yield from every if not most or most >= count else sorted(rng.sample(every, most))
+    every = range(1, max(count - last, 0) + 1)
+    yield from every if not most or most >= len(every) else sorted(rng.sample(every, most))
+    yield from range(every.stop, count + 1)
+
+
+@contextmanager
+def alarmed() -> Iterator[Callable[[], None]]:
+    """A block in which what is given sends the signal."""
+    before = signal.signal(signal.SIGALRM, _raise)
+    try:
+        yield lambda: signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def _heard(action: Callable[[], object], moment: int) -> tuple[bool, int]:
