@@ -3,7 +3,8 @@
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says stands in `build/tests` while it runs, and is shown when it has ended; what
 has failed in any of them is shown once more at the end. A part that has not ended after
-`--minutes` is ended, and fails; a test that takes very long shows where each of its threads is.
+`--minutes` is ended, and fails; so does one with a test that takes a quarter of an hour, which shows
+where each of its threads is.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
 of the time of a small test is the file system's. Those of the engine and its parts are on the disk.
@@ -25,7 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SAID = ROOT / "build" / "tests"
 # Where a test hangs is told long before its part is ended.
-PYTEST = ["-m", "pytest", "--durations=10", "-o", "faulthandler_timeout=900"]
+HANGS = ["-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true"]
+PYTEST = ["-m", "pytest", "--durations=10", *HANGS]
 # What waits for other processes most of the time.
 PROCESSES = ["tests/remote", "tests/aio"]
 # What holds for every form of a store.

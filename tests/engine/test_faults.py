@@ -204,7 +204,7 @@ def test_an_error_after_the_commit_does_not_undo_it(seed: int) -> None:
 def test_promise_5_a_full_disk_refuses_and_changes_nothing(seed: int, rounds: int) -> None:
     """With the disk full every now and then: a clear error, nothing half, later all goes on."""
     refused = 0
-    for n in range(rounds * 6):
+    for n in range(rounds * 3):
         env, oracle = SimEnv(seed + n), Oracle()
         workload = Workload(seed + n, steps=60, full=0.15, beside=0.2)
         workload(env, oracle)
