@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -13,6 +14,7 @@ from quire.calls.documented import documented_by
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
+    QueueExists,
     QueueNotFound,
     ReplyNotFound,
     SessionFenced,
@@ -24,7 +26,7 @@ from quire.interface.sessions.requesting import (
     REPLIES_OPTIONS,
     SHARED_REPLIES,
     Asked,
-    have_replies,
+    check_replies,
     payload_of,
 )
 from quire.interface.sessions.session import Session
@@ -34,6 +36,7 @@ from quire.limits import OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
+from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
@@ -54,6 +57,10 @@ class AsyncAsks(Protocol):
         durable: bool = True,
     ) -> Beginning[AsyncTransaction]:
         """A new one."""
+
+    @property
+    def queue(self) -> Callable[[str], Coroutine[Any, Any, QueueInfo]]:
+        """One queue."""
 
     @property
     def create_queue(self) -> Callable[..., Coroutine[Any, Any, object]]:
@@ -209,9 +216,12 @@ async def request(
 ) -> Message:
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
-    if asked.is_shared and store not in have_replies:
-        await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-        have_replies.add(store)
+    if not asked.is_known(store):
+        if asked.replies == SHARED_REPLIES:
+            with suppress(QueueExists):  # somebody has made it another one
+                await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        check_replies(await store.queue(asked.replies))
+        asked.know(store)
     async with store.transaction() as txn:
         await txn.put(asked.queue, payload, **asked.options)
     lost = 0
@@ -221,7 +231,7 @@ async def request(
             async with store.transaction(math.inf, durable=False) as txn:
                 found = await txn.get(asked.replies, asked.left(), where=asked.wanted)
         except QueueNotFound:
-            have_replies.discard(store)  # somebody has dropped it
+            asked.forget(store)
             raise
         except (ConnectionLost, OutcomeUnknown) as error:
             lost += 1

@@ -43,6 +43,7 @@ from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 from .kept_request import BEGUN, PUT, KeptRequest
 from .limits import FINISHED_AT_ONCE, FINISHED_KEPT
 from .reply import Reply, outcome_of
+from .requesting import check_replies
 from .session_record import (
     REPLIES,
     SESSIONS,
@@ -499,8 +500,8 @@ def _open(store: SessionStore, name: str, replies: str | None) -> Opening:
             )
         if where == REPLIES + name:
             store.create_queue(where, indexed=["correlation_id"], exist_ok=True)
-        elif store.queue(where).kind != "work":
-            raise InvalidArgument(f"replies {where!r}: give a work queue")
+        else:
+            check_replies(store.queue(where))
         epoch, drawn = (0, _ENV.random_u64()) if before is None else (before.epoch, before.drawn)
         opening = Opening(epoch + 1, where, drawn)
         txn.set_value(SESSIONS, name, opening.value())
