@@ -192,6 +192,11 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
             return store.owned
         if owner != store.owner_process_id:
             owner = store.owner_process_id
+            if owner == os.getpid():
+                raise StoreLocked(
+                    f"{store.path} is open in this process (pid {owner}), which would wait for "
+                    "itself; close the store there, or share the open one"
+                )
             say(f"waiting: process {owner} owns {store.path}; process {os.getpid()} has joined it")
             notify(f"{READY}\nSTATUS=waiting: process {owner} owns {store.path}")
         if end.wait(LOOK_SECONDS):

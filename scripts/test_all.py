@@ -3,7 +3,7 @@
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says stands in `build/tests` while it runs, and is shown when it has ended; what
 has failed in any of them is shown once more at the end. A part that has not ended after
-`--minutes` is ended, and fails; so does one with a test that takes a quarter of an hour, which shows
+`--minutes` is ended, and fails. So does one with a test that takes a quarter of an hour, and shows
 where each of its threads is.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
@@ -45,8 +45,8 @@ PARTS = {
         "-m", "not slow and not spark"
     ],
 }  # fmt: skip
-
-
+# It waits most, one test after another: the others take what it leaves of the processors.
+FIRST = "Spark"
 # Of these the stores are on the disk.
 ON_DISK = {"the engine's power failures and faults", "the engine", "all else"}
 IN_MEMORY = Path("/dev/shm")
@@ -61,7 +61,10 @@ def commands(seed: str, memory: str | None) -> dict[str, list[str]]:
         found[name] = [sys.executable, "-u", *PYTEST, *arguments, "--seed", seed]
         if memory is not None and name not in ON_DISK:
             found[name].append(f"--basetemp={memory}/{name.replace(' ', '-')}")
-    return found
+    return {
+        name: command if name == FIRST else ["nice", "-n", "5", *command]
+        for name, command in found.items()
+    }
 
 
 def run(
