@@ -2,7 +2,7 @@
 
 - FM1: who asks by id for a message that another transaction has waits for that one to end, up to
   the time-out, and no longer than until it is read. A circle of those who wait is refused (WA1).
-- FM2: nobody waits for a message that its own transaction has.
+- FM2: nobody waits for a message that its own transaction has. What it keeps (KP1) it takes by id.
 - What is taken so is in flight as what is taken by its position: given back it is looked at
   again, and stands at its place. Its ordered group is the taker's, as with any delivery.
 - FM3: what the choice holds for is taken before the selection has looked at it, where its own
@@ -27,6 +27,7 @@ from quire.errors import LockTimeout, TransactionError
 
 from .candidates import Candidate, Finder, Passed
 from .choice import Choice
+from .kept_messages import KeptMessages
 from .waits import AwaitedMessage, MessageWaits
 
 Found = list[Candidate]
@@ -47,6 +48,7 @@ class Asking(NamedTuple):
     request: DeliveryRequest
     choice: Choice
     transaction_id: int
+    kept: KeptMessages  # what that transaction keeps from others
     most: int
     purpose: Purpose = Purpose.DELIVER
     by_header: bool = False  # also what is not looked at yet (FM3)
@@ -73,7 +75,7 @@ class Chooser:
         """The first messages for which the choice holds, now in flight; none: there are none.
 
         Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (FM1); TransactionError
-        to the taker that is to move the subscription, and where it has the message (FM2).
+        to the taker that is to move the subscription, and where it has got the message (FM2).
         """
         queue, subscription, taker, wanted = asking.request
         if subscription.seeker is taker:
@@ -91,7 +93,7 @@ class Chooser:
             due = self._delivery.look(queue, subscription)
             runs, is_gone, held = self._try(asking, passed)
             if held is not None and self._holder(subscription, held) == asking.transaction_id:
-                raise _own(queue, asking)
+                return self._of_kept(asking, held)
             left = deadline - self._env.monotonic()
             if runs or is_gone or not wanted():
                 return runs
@@ -164,6 +166,18 @@ class Chooser:
             is_taken = subscription.take_chosen(position, found.group, taker)
         if is_taken:
             runs.append((position, position + 1, subscription.deliveries(position)))
+
+    def _of_kept(self, asking: Asking, position: int) -> DeliveryRuns:
+        """What its own transaction keeps (KP1). Raises TransactionError where it has got it."""
+        queue, subscription, _, _ = asking.request
+        if not asking.kept.keeps(subscription, position):
+            raise _own(queue, asking)
+        with queue.lock:
+            runs = [(position, position + 1, subscription.deliveries(position))]
+        if subscription.most and asking.purpose is Purpose.DELIVER:
+            self._delivery.note_delivered(queue, subscription, runs)
+        asking.kept.take(subscription, position)
+        return runs
 
     def _held(self, subscription: Subscription, found: list[Candidate]) -> int | None:
         """The position of the one message that is there, but not to be had, if it is in flight."""
@@ -241,8 +255,7 @@ def _own(queue: Queue, asking: Asking) -> TransactionError:
     """For one who would wait for its own end (FM2)."""
     return TransactionError(
         f"this transaction ({asking.transaction_id}) has got message {asking.choice.message_id} of "
-        f"queue {queue.name!r} itself, or keeps it from others by hold=True: use what it has got, "
-        "or leave hold out where the message is to be taken later on"
+        f"queue {queue.name!r} itself: use what it has got, or give it back by unget or reject"
     )
 
 

@@ -27,6 +27,32 @@ def bring_back(taken: list[TakenRow], removed: Sequence[tuple[Subscription, int]
             break
 
 
+def drop_last(
+    taken: list[TakenRow], subscription: Subscription, runs: Sequence[tuple[int, int]]
+) -> None:
+    """Take these away, as far as they are the last of what was taken."""
+    for lo, hi in reversed(runs):
+        last = taken[-1] if taken else None
+        if last is not None and last[5] is subscription and last[3] == hi:
+            if last[2] < lo:
+                taken[-1] = part_of(last, last[2], lo)
+            else:
+                del taken[-1]
+
+
+def but_for(
+    removed: Sequence[tuple[Subscription, int]],
+    subscription: Subscription,
+    runs: Sequence[tuple[int, int]],
+) -> list[tuple[Subscription, int]]:
+    """What of it is none of these."""
+    return [
+        (own, position)
+        for own, position in removed
+        if own is not subscription or all(not lo <= position < hi for lo, hi in runs)
+    ]
+
+
 def part_of(taken: TakenRow, start: int, end: int) -> TakenRow:
     """Another run of the same subscription, whose record is looked up."""
     queue_id, subscription_id, _, _, queue, subscription, _, _ = taken

@@ -110,6 +110,17 @@ class Delivery:
             self.give_back(queue, subscription, runs)
             raise
 
+    def note_delivered(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
+        """Note deliveries of what its taker keeps, before they happen."""
+        self._noting.hand_out(queue, subscription, runs)
+
+    def note_untouched(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """Where deliveries are noted: what was noted of these did not happen."""
+        if subscription.most and runs:
+            self._noting.take_back(queue, subscription, runs)
+
     def advance(self, queue: Queue, subscription: Subscription) -> float:
         """Bring back what is due; seconds until the next will be. What has expired is set aside.
 
@@ -416,19 +427,9 @@ class Delivery:
             raise StoreCorrupt(f"queue {queue.name!r}: {error}") from error
 
     def give_back(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        runs: Sequence[tuple[int, ...]],
-        *,
-        noted: bool = False,
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
     ) -> None:
-        """Positions that were taken and reached no reader are available again.
-
-        `noted`: where deliveries are noted, these were.
-        """
-        if noted and subscription.most and runs:  # first: what has its last delivery has it again
-            self._noting.take_back(queue, subscription, runs)
+        """Positions that were taken and reached no reader are available again."""
         with queue.lock:
             for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=False)

@@ -14,11 +14,12 @@ from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
+from quire.engine.finding import removals
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
 from quire.engine.finding.choice import Choice
+from quire.engine.finding.kept_messages import KeptMessages
 from quire.engine.finding.moved_marks import GotPart, MovedMarks
 from quire.engine.finding.queue_view import QueueView
-from quire.engine.finding.removals import bring_back, has_retry, part_of, without
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
@@ -62,7 +63,7 @@ class Gets:
         self.adds: Additions | None = None
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
-        self.kept: list[TakenRow] = []  # what others do not get meanwhile, and it does not read
+        self.kept: KeptMessages | None = None
         self.has_more = False  # it moves or keeps anything
         self.moved: MovedMarks | None = None  # to other queues
         self.views: dict[Browsed, QueueView] = {}
@@ -196,18 +197,25 @@ class Gets:
         return parts
 
     def take_back(
-        self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int]]
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: list[tuple[int, int]],
+        noted: bool = True,
     ) -> None:
-        """What was just taken did not reach its reader; perhaps it is noted already."""
-        taken = self.taken
-        for lo, hi in reversed(runs):
-            last = taken[-1] if taken else None
-            if last is not None and last[5] is subscription and last[3] == hi:
-                if last[2] < lo:
-                    taken[-1] = part_of(last, last[2], lo)
-                else:
-                    del taken[-1]
-        self._context.delivery.give_back(queue, subscription, runs, noted=self._is_counted)
+        """What was just taken did not reach its reader; perhaps it is here already.
+
+        `noted`: where deliveries are noted, these were.
+        """
+        removals.drop_last(self.taken, subscription, runs)
+        left = removals.but_for(self.removed, subscription, runs)
+        is_counted = noted and self._is_counted and len(left) == len(self.removed)
+        self.removed = left
+        if is_counted:  # first: what has its last delivery has it again
+            self._context.delivery.note_untouched(queue, subscription, runs)
+        if self.kept is not None:
+            runs = self.kept.take_back(queue, subscription, runs)
+        self._context.delivery.give_back(queue, subscription, runs)
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
@@ -393,12 +401,14 @@ class Gets:
                     self.moved.check(subscription, [position])
                 latest = self._latest()
                 if self.taken[-1][5] is subscription:
-                    latest = without(position, latest)
+                    latest = removals.without(position, latest)
                 self.taken[index : index + 1] = [
-                    part_of(taken, start, end) for start, end in without(position, [(lo, hi)])
+                    removals.part_of(taken, start, end)
+                    for start, end in removals.without(position, [(lo, hi)])
                 ]
                 ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
                 self._batch = latest, ends
+                self.keeping().forget(subscription, position)
                 self._context.delivery.reject(queue, subscription, position, reason, delay)
                 return queue, subscription
         raise InvalidArgument(
@@ -416,11 +426,6 @@ class Gets:
             for start, ids in self._ids(own)
         )
         self.moved.mark(got, {own[4].name for own in self.taken}, messages)
-
-    def unmark_moved(self) -> None:
-        """What was marked last is not moved after all."""
-        if self.moved is not None:
-            self.moved.unmark()
 
     def _position(self, taken: TakenRow, message_id: int) -> int:
         """Where a message is among what was taken; -1: it is not."""
@@ -502,14 +507,14 @@ class Gets:
                 continue  # where it goes to says what it has read
             last = joined[-1] if joined else None
             if last and last[5] is taken[5] and last[3] == taken[2]:
-                joined[-1] = part_of(last, last[2], taken[3])
+                joined[-1] = removals.part_of(last, last[2], taken[3])
             else:
                 joined.append(taken)
         return joined
 
     def held_of(self, subscription: Subscription) -> int:
         """How many messages of the subscription it has got, or keeps."""
-        rows = [*self.taken, *self.kept]
+        rows = [*self.taken, *(() if self.kept is None else self.kept.rows)]
         return sum(own[3] - own[2] for own in rows if own[5] is subscription)
 
     def moves(self) -> MovesSection:
@@ -525,19 +530,12 @@ class Gets:
     def keep(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is kept from others until the end, and not read."""
         self.has_more = True
-        for lo, hi, _ in runs:
-            own = queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, None, 0
-            self.kept.append(own)
+        self.keeping().keep(queue, subscription, runs)
 
-    def keep_no_more(self, subscription: Subscription | None = None) -> None:
-        """What it has kept, of all or of this one, is there again."""
-        for index in reversed(range(len(self.kept))):
-            _, _, lo, hi, queue, own, _, _ = self.kept[index]
-            if subscription is None or own is subscription:
-                with queue.lock:
-                    own.give_back(lo, hi, counted=False)
-                    del self.kept[index]  # no call in between
-                    queue.wake()
+    def keeping(self) -> KeptMessages:
+        """What others do not get meanwhile, and it does not read."""
+        self.kept = self.kept or KeptMessages()
+        return self.kept
 
     def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
         """A page of the queue as it was when this transaction looked through it first."""
@@ -556,12 +554,14 @@ class Gets:
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it has got the message, or keeps it; asked by other threads."""
-        rows = [*self.taken, *self.kept]
-        return any(row[5] is subscription and row[2] <= position < row[3] for row in rows)
+        rows = list(self.taken)
+        is_got = any(row[5] is subscription and row[2] <= position < row[3] for row in rows)
+        return is_got or (self.kept is not None and self.kept.has(subscription, position))
 
     def let_go(self) -> None:
         """What it was to move, or has kept, is others' again; may be called again."""
-        self.keep_no_more()
+        if self.kept is not None:
+            self.kept.let_go()
         while self.views:
             self.views.popitem()[1].close()
         for subscription, (queue, _, _) in list(self.seeks.items()):
@@ -582,9 +582,9 @@ class Gets:
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
         if self.removed:
-            bring_back(self.taken, self.removed)
+            removals.bring_back(self.taken, self.removed)
         taken, counted = self.taken, self._is_counted
-        noted = self._context.delivery.fail(taken) if counted and has_retry(taken) else ()
+        noted = self._context.delivery.fail(taken) if counted and removals.has_retry(taken) else ()
         while taken:
             _, _, lo, hi, queue, subscription, _, _ = taken[-1]
             with queue.lock:

@@ -47,7 +47,6 @@ from quire.interface.finding import (
     Where,
     check_key_of,
     check_seen,
-    first_of,
     where_of,
 )
 from quire.interface.single_calls import TransactionCalls
@@ -248,10 +247,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         id: MessageKey | None = None,
         where: Where | None = None,
     ) -> Message | None:
-        if id is not None or where is not None:
-            return first_of(self.get_many(source, 1, timeout, where=where_of(id, where)))
-        if timeout != 0.0:
-            return self._wait_for_one(source, timeout)
+        if id is not None or where is not None or timeout != 0.0:
+            return self._take_one(source, timeout, where_of(id, where))
         message = None
         thread = get_ident()
         if thread in inside:
@@ -306,8 +303,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         return Messages(source.partition("/")[0], (), words)
 
     @giving("_give_back_latest")
-    def _wait_for_one(self, source: str, timeout: Duration | None) -> Message | None:
-        return message_of(*(self._take(source, 1, timeout) or ("", [])))
+    def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
+        return message_of(*(self._take(source, 1, timeout, where) or ("", [])))
 
     def _take(
         self, source: str, limit: int, timeout: Duration | None, where: object = None
@@ -356,7 +353,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         purpose: Purpose = Purpose.DELIVER,
     ) -> DeliveryRuns:
         """Take messages by what they are. A circle of those who wait ends this one."""
-        asking = Asking(request, choice, self.id, limit, purpose)
+        asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
         try:
             return self._context.chooser.take(asking, seconds)
         except Deadlock as error:
@@ -374,7 +371,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 self._check_open()
                 gets.note(asking.queue, asking.subscription, runs)
             except BaseException:
-                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs])
+                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs], False)
                 raise
         return bool(runs)
 
@@ -410,7 +407,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 parts = self._context.delivery.deliver(queue, subscription, runs)
                 self._reading().keep(queue, subscription, runs)
             except BaseException:
-                self._context.delivery.give_back(queue, subscription, runs)
+                self._reading().take_back(queue, subscription, [run[:2] for run in runs], False)
                 raise
         return Messages(queue.name, parts, queue.schema)
 
@@ -517,7 +514,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         self.getting(Gets.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        self.getting(Gets.unmark_moved)
+        self.getting(lambda gets: None if gets.moved is None else gets.moved.unmark())
 
     @call
     def getting(
@@ -553,7 +550,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 raise
             gets.has_more = True
             gets.seeks[subscription] = queue, position, is_strict
-            gets.keep_no_more(subscription)  # nobody else gets any of it until the end
+            gets.keeping().let_go(subscription)  # nobody else gets any of it until the end
 
     @call
     def extend(self, seconds: Duration) -> None:

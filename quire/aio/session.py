@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -14,6 +14,7 @@ from quire.calls.documented import documented_by
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
+    QueueExists,
     QueueNotFound,
     ReplyNotFound,
     SessionFenced,
@@ -26,7 +27,7 @@ from quire.interface.sessions.requesting import (
     SHARED_REPLIES,
     Asked,
     Replying,
-    have_replies,
+    check_replies,
     payload_of,
 )
 from quire.interface.sessions.session import Session
@@ -37,11 +38,12 @@ from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
+from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
 from .pool import Pool
-from .transaction import AsyncTransaction
+from .transaction import AsyncTransaction, roll_back
 
 R = TypeVar("R")
 
@@ -57,6 +59,10 @@ class AsyncAsks(Protocol):
         durable: bool = True,
     ) -> Beginning[AsyncTransaction]:
         """A new one."""
+
+    @property
+    def queue(self) -> Callable[[str], Coroutine[Any, Any, QueueInfo]]:
+        """One queue."""
 
     @property
     def create_queue(self) -> Callable[..., Coroutine[Any, Any, object]]:
@@ -167,7 +173,11 @@ class AsyncSession:
         if message is None:
             return None
         self._inner._ended += 1
-        return await txn._call(lambda inner: record.took(inner, number, message))
+        try:
+            return await txn._call(lambda inner: record.took(inner, number, message))
+        except BaseException as error:
+            await roll_back(txn, type(error))  # nobody gets the reply (KSC2)
+            raise
 
     async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
         loop = asyncio.get_running_loop()
@@ -216,9 +226,12 @@ async def request(
 ) -> Message:
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
-    if asked.is_shared and store not in have_replies:
-        await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-        have_replies.add(store)
+    if not asked.is_known(store):
+        if asked.replies == SHARED_REPLIES:
+            with suppress(QueueExists):  # somebody has made it another one
+                await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        check_replies(await store.queue(asked.replies))
+        asked.know(store)
     await store.put(asked.queue, payload, **asked.options)
     found = await _reply(store, asked)
     if found is None:
@@ -238,7 +251,7 @@ async def _reply(store: AsyncAsks, asked: Asked) -> Message | None:
             async with store._room if seconds else nullcontext():
                 found = await store._pool.run(partial(replying.take, seconds), until=asked.until)
         except QueueNotFound:
-            have_replies.discard(store)  # somebody has dropped it
+            asked.forget(store)
             raise
         if found is not None or not asked.left():
             return found

@@ -239,7 +239,7 @@ def _answering(store: AsyncStore, source: str, function: AsyncHandler) -> AsyncH
         except RequestFailed as error:
             await txn._step(partial(end, store._inner, source, request, own, error))
         else:
-            await txn._step(partial(reply, own, request, payload))
+            await txn._step(partial(reply, store._inner, own, request, payload))
 
     handle.__qualname__ = name_of(function)
     return handle

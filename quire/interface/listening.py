@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 from quire.arguments import check_flag, check_name, check_source, check_wait, split_source
 from quire.callbacks import check_done, check_function
 from quire.calls.errand import Errand
+from quire.calls.uninterrupted import made
 from quire.env import OsEnv
 from quire.errors import (
     ConnectionLost,
@@ -222,7 +223,7 @@ class Course:
         self._made_us = 0
         self._holder = _ENV.random_u64() if asked.name is not None else 0
         self._kept: bytes | None = None  # as it is in the state
-        self._doubtful: list[bytes] = []  # as it may be there, as nobody answered
+        self._doubtful: list[bytes] = []  # as it may be there, as nobody has answered
 
     @property
     def awaited(self) -> str:
@@ -289,11 +290,11 @@ class Course:
         if value == self._kept:
             return
         lost = 0
+        self._doubtful.append(value)  # from now on: a signal may interrupt what follows
         while True:
             try:
                 self._set(store, name, value)
             except (ConnectionLost, OutcomeUnknown) as error:
-                self._doubtful.append(value)
                 lost += 1
                 if lost > OWNERS_LOST or getattr(error, "late", False):
                     raise
@@ -327,6 +328,7 @@ class Listener:
         self._wake = threading.Event()
         self._closed = False
         self._error: BaseException | None = None
+        self._untold: Notice | None = None
 
     def __repr__(self) -> str:
         asked = self._course.asked
@@ -364,17 +366,28 @@ class Listener:
         seconds = check_wait(timeout)
         until = _ENV.monotonic() + seconds
         errand = Errand(until) if seconds < threading.TIMEOUT_MAX else None
-        look = partial(self._course.look, store)
+        look = partial(self._look, store)
         while not self._closed:
-            found = look() if errand is None else errand.do(look)
+            found = made(look if errand is None else partial(errand.do, look), self._keep)
+            if found is not None:
+                return found  # no call in between, which a signal could interrupt
             left = until - _ENV.monotonic()
-            if found is not None or left <= 0:
-                return found
+            if left <= 0:
+                break
             self._wait(store, min(left, HEARD_AGAIN_SECONDS))
         return None
 
+    def _look(self, store: Tells) -> Notice | None:
+        """What is to be told next, which is kept where a signal interrupts who asks."""
+        found, self._untold = self._untold, None
+        return self._course.look(store) if found is None else found
+
+    def _keep(self, found: Notice | None) -> None:
+        self._untold = found
+
     def _wait(self, store: Tells, seconds: float) -> None:
-        withdraw = store.integration.when_ready(self._course.awaited, self._wake.set)
+        await_more = partial(store.integration.when_ready, self._course.awaited, self._wake.set)
+        withdraw = made(await_more, lambda withdraw: withdraw())
         try:
             if not self._closed:
                 self._wake.wait(seconds)
@@ -482,6 +495,8 @@ class ListenerCallbacks:
             if found is None:
                 wake = partial(self.tell, listener)
                 calling.withdraw = store.integration.when_ready(course.awaited, wake)
+                if listener not in self._listeners:  # it was closed meanwhile
+                    calling.withdraw()
             elif listener in self._listeners:  # else it was closed meanwhile
                 calling.call(found)
                 self.tell(listener)
@@ -520,12 +535,17 @@ def add_listener(
     course.begin(store)
     if callback is None:
         return Listener(store, course)
-    with _adding:
-        if store._callbacks is None:
-            store._callbacks = ListenerCallbacks(store)
-    listener = Listener(store, course, store._callbacks)
-    store._callbacks.add(listener, callback)
-    return listener
+    function = callback
+
+    def begin() -> Listener:
+        with _adding:
+            if store._callbacks is None:
+                store._callbacks = ListenerCallbacks(store)
+        listener = Listener(store, course, store._callbacks)
+        store._callbacks.add(listener, function)
+        return listener
+
+    return made(begin, Listener.close)  # else a signal would leave one that nobody can end
 
 
 def listed(values: dict[str, bytes]) -> list[ListenerInfo]:

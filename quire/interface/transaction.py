@@ -234,8 +234,9 @@ class Transaction(Protocol):
         All that is committed and not read counts, also what another transaction has, and what is
         not due yet; so what is seen may be gone the moment after. `where`: as for `get`; None: all.
         Waits up to `timeout` seconds for the first (None: for ever). `hold`: only what could be got
-        now, and nobody else gets it until this transaction ends; it stays in the queue. A
-        transaction that holds anything cannot be prepared.
+        now, and nobody else gets it until this transaction ends; it stays in the queue, unless this
+        transaction takes it by its id (`get`, `remove`). A transaction that has held anything
+        cannot be prepared.
 
         Raises as `get`; LockTimeout and Deadlock with `hold` only.
         """

@@ -6,6 +6,7 @@
 | `quire.reports` | of what a report is asked for: words of `REPORTED_EVENTS`, between blanks |
 | `quire.report` | of a report: which of these it is |
 | `quire.reason` | of a report on an exception, and of a reply that is an error: why |
+| `quire.error` | of a reply that is an error: the same, which it keeps as a dead letter |
 | `quire.reply_by` | of a request: when nobody waits for its reply any more, in microseconds UTC |
 
 A report goes to the message's `reply_to`, and has its `correlation_id`, or its id where it has
@@ -25,6 +26,7 @@ TYPE: Final = "quire.type"
 REPORTS: Final = "quire.reports"
 REPORT: Final = "quire.report"
 REASON: Final = "quire.reason"
+ERROR: Final = "quire.error"
 REPLY_BY: Final = "quire.reply_by"
 
 DATAGRAM: Final = "datagram"
@@ -38,7 +40,7 @@ EXCEPTION: Final = "exception"
 EXPIRY: Final = "expiry"
 REPORTED_EVENTS: Final = (ARRIVAL, DELIVERY, EXCEPTION, EXPIRY)
 
-KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY})
+KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY, ERROR})
 """Those that say what a message is, wherever it goes."""
 
 

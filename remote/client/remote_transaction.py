@@ -380,12 +380,17 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         where: Where | None = None,
     ) -> Message | None:
         if id is not None or where is not None:
-            asked = where_of(id, where)
-            found: Message | None = self.make(
-                _GET_BY, {"source": source, "timeout": timeout, "where": asked}
-            )
-            return found
+            return self._get_chosen(source, timeout, where_of(id, where))
         return self._get(source, timeout)
+
+    @giving("_roll_back_whole")
+    def _get_chosen(
+        self, source: str, timeout: Duration | None, where: Where | None
+    ) -> Message | None:
+        found: Message | None = self.make(
+            _GET_BY, {"source": source, "timeout": timeout, "where": where}
+        )
+        return found
 
     @giving("_roll_back_whole")
     def _get(self, source: str, timeout: Duration | None) -> Message | None:
@@ -469,7 +474,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What the owner answers to a step."""
-        return (self._take if row.brings_messages else self._ask)(row, given)
+        is_told = row.brings_messages or row.result is bool  # a removal, too
+        return (self._take if is_told else self._ask)(row, given)
 
     @call
     def _ask(self, row: CallRow, given: Mapping[str, object]) -> Any:
@@ -479,7 +485,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     @giving("_roll_back_whole")
     def _take(self, row: CallRow, given: Mapping[str, object]) -> Any:
-        """Messages: they are got, or given back."""
+        """What its caller is to hear of: it is got, or given back."""
         with self._lock:
             self._check_open()
             return self._delivered(self._read, row, self._step(row, given))

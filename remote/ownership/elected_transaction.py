@@ -234,7 +234,7 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    # Each of these two passes its arguments one by one: after a call with *args CPython may raise
+    # Each of these three passes its arguments one by one: after a call with *args CPython may raise
     # an interrupt, and what was got would be lost with what the call returned.
 
     def get_many(
@@ -258,11 +258,16 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
+    def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
+        try:
+            return self._inner.remove(source, id, timeout)
+        except _ENDED as error:
+            self._end(error)
+
     read_many = passed(Transaction.read_many)
     browse = passed(Transaction.browse)
     describe = passed(Transaction.describe)
     count = passed(Transaction.count)
-    remove = passed(Transaction.remove)
     unget = passed(Transaction.unget)
     reject = passed(Transaction.reject)
     mark_moved = passed(Streaming.mark_moved)

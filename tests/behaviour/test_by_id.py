@@ -387,11 +387,99 @@ def test_nobody_waits_for_what_its_own_transaction_has(store: AnyStore) -> None:
     ids = filled(store, "plain", 2)
     with store.transaction() as txn:
         assert txn.get("q", id=ids[0]) is not None
-        assert txn.read("q", id=ids[1], hold=True) is not None
+        assert txn.remove("q", ids[1])
         for each in ids:
             with pytest.raises(TransactionError, match="itself"):
                 txn.get("q", id=each, timeout=None)
             with pytest.raises(TransactionError, match="itself"):
+                txn.read("q", id=each, timeout=None, hold=True)
+            with pytest.raises(TransactionError, match="itself"):
                 txn.remove("q", each, timeout=None)
         assert txn.state == "open"
-    assert [each.id for each in store.browse("q")] == [ids[1]]
+    assert store.queue("q").messages == 0
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_is_held_is_taken_by_its_own_transaction(store: AnyStore, kind: str) -> None:
+    """By id, got or removed; held twice is once. Others have it at no moment."""
+    ids = filled(store, kind, 4)
+    with store.transaction() as txn:
+        for id in ids[:3]:
+            assert txn.read("q", id=id, hold=True) is not None
+            assert txn.read("q", id=id, hold=True) is not None
+        got = txn.get("q", id=ids[0])
+        assert got is not None
+        assert (got.payload, got.delivery_count) == (b"0", 1)
+        assert txn.remove("q", ids[1])
+        with store.transaction() as other:
+            for id in ids[:3]:
+                with pytest.raises(LockTimeout):
+                    other.get("q", id=id)
+    assert store.get_many("q").payloads() == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_was_held_and_taken_is_there_after_a_rollback(store: AnyStore, kind: str) -> None:
+    """What was got was delivered, what was held or removed was not."""
+    ids = filled(store, kind, 3)
+    with store.transaction() as txn:
+        for id in ids:
+            assert txn.read("q", id=id, hold=True) is not None
+        assert txn.get("q", id=ids[1]) is not None
+        assert txn.remove("q", ids[2])
+        txn.rollback()
+    counts = [(each.payload, each.delivery_count) for each in store.get_many("q")]
+    assert sorted(counts) == [(b"0", 1), (b"1", 2), (b"2", 1)]
+
+
+def test_what_was_held_is_held_again_where_its_get_is_undone(store: AnyStore) -> None:
+    """As if it had not been made; what is rejected goes back to the queue."""
+    ids = filled(store, "plain", 2)
+    with store.transaction() as txn:
+        for id in ids:
+            assert txn.read("q", id=id, hold=True) is not None
+        for take in (txn.get, txn.remove):
+            assert take("q", id=ids[0])
+            txn.unget()
+            with store.transaction() as other, pytest.raises(LockTimeout):
+                other.get("q", id=ids[0])
+        got = txn.get("q", id=ids[1])
+        assert got is not None
+        txn.reject(got)
+        with store.transaction() as other:
+            again = other.get("q", id=ids[1])
+            assert again is not None
+            assert again.delivery_count == 2
+            other.rollback()
+        assert txn.get("q", id=ids[1]) is not None
+        txn.unget()
+    assert store.get_many("q").payloads() == [b"0", b"1"]
+
+
+def test_a_removal_that_is_undone_is_no_delivery(store: AnyStore) -> None:
+    """Where deliveries are counted it takes none away, either. What is held counts when got."""
+    store.create_queue("dead")
+    store.create_queue("q", max_deliveries=4, dead_letter="dead")
+    id = store.put("q", b"x")
+
+    def counted() -> int:
+        got = txn.get("q", id=id)
+        assert got is not None
+        return got.delivery_count
+
+    with store.transaction() as txn:
+        assert counted() == 1
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.remove("q", id)
+        txn.unget()
+        assert counted() == 2
+        txn.rollback()
+    with store.transaction() as txn:
+        assert txn.read("q", id=id, hold=True) is not None
+        assert counted() == 3
+        txn.unget()
+        assert counted() == 3
+        txn.rollback()
+    with store.transaction() as txn:
+        assert counted() == 4

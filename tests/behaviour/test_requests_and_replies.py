@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -17,8 +17,16 @@ import quire
 from quire import RequestState, Workers, put_reply
 from quire.aio import AsyncWorkers
 from quire.engine import EmbeddedStore as Store
-from quire.errors import InvalidArgument, QueueNotFound, RequestFailed, RequestTimeout
+from quire.errors import (
+    InvalidArgument,
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
+    RequestFailed,
+    RequestTimeout,
+)
 from quire.interface.sessions.answering import answering as answer_by
+from quire.interface.sessions.reply import outcome_of
 from tests.behaviour.forms import AnyStore, Clock
 from tests.kit.behind_loop import BehindLoop
 from tests.kit.waiting import SECONDS, eventually
@@ -246,6 +254,9 @@ def test_nobody_else_gets_a_request_that_has_failed_for_good(store: AnyStore) ->
     class InBetween:
         """Begins the transaction that answers, after another worker has asked."""
 
+        def queue(self, name: str) -> Any:
+            return store.queue(name)
+
         def transaction(self, *_: Any) -> Any:
             assert store.get("asked") is None
             return store.transaction()
@@ -278,3 +289,128 @@ def test_a_request_whose_reply_queue_is_gone_is_done_with(
             answer_by(store, "asked", function)(txn.get("asked", SECONDS), txn)
         assert store.queue("asked").messages == 0
     assert "is not answered: there is no queue 'log'" in caplog.text
+
+
+# Replies that their queue does not take ----------------------------------------------------------
+
+REFUSING: dict[str, Callable[[AnyStore], object]] = {
+    "gone": lambda store: store.drop_queue("told"),
+    "typed": lambda store: [
+        store.drop_queue("told"),
+        store.create_queue("told", schema="n bigint"),
+    ],
+    "stopped": lambda store: store.alter_queue("told", puts=False),
+    "full": lambda store: [store.alter_queue("told", max_messages=1), store.put("told", b"x")],
+}
+
+
+def executed_until_answered(store: AnyStore, function: Any) -> int:
+    """How often the request in "asked" is executed."""
+    count = 0
+    while store.queue("asked").messages:
+        count += 1
+        assert count < 3
+        with suppress(QueueFull, QueueDisabled, InvalidArgument), store.transaction() as txn:
+            answer_by(store, "asked", function)(txn.get("asked", SECONDS), txn)
+    return count
+
+
+@pytest.mark.parametrize("how", REFUSING)
+@pytest.mark.parametrize("function", [fine, failing])
+def test_a_reply_that_is_refused_becomes_a_dead_letter(
+    store: AnyStore, how: str, function: Any
+) -> None:
+    """The request is executed once, and its reply can be put back when the cause is mended.
+
+    In a joined store twice where only the commit tells what the queue refuses.
+    """
+    for name in ("told", "letters"):
+        store.create_queue(name)
+    store.create_queue("asked", max_deliveries=5, dead_letter="letters")
+    REFUSING[how](store)
+    store.put("asked", b"x", reply_to="told", correlation_id="1")
+    count = executed_until_answered(store, function)
+    assert count == 1 or (count == 2 and function is fine and how != "gone")
+    [letter] = store.browse("letters")
+    assert letter.attributes["quire.queue"] == "told"
+    assert "told" in letter.attributes["quire.reason"]
+    if how in ("gone", "typed"):
+        with suppress(QueueNotFound):
+            store.drop_queue("told")
+        store.create_queue("told")
+    else:
+        store.alter_queue("told", puts=True, max_messages=None)
+        store.get_many("told")
+    assert store.admin.redrive("letters") == 1
+    [reply] = store.get_many("told")
+    assert (reply.payload, reply.correlation_id) == (b"done" * (function is fine), "1")
+    state, reason = outcome_of(reply.attributes)
+    if function is fine:
+        assert (state, reason) == (RequestState.ANSWERED, None)
+    else:
+        assert (state, reason) == (RequestState.FAILED, "no such fruit")
+
+
+def test_a_reply_to_no_queue_is_told_by_the_log(
+    store: AnyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there are no dead letters: the request is executed once."""
+    store.create_queue("asked")
+    store.create_queue("rows", schema="n bigint")
+    for name in ("rows", "asked/x", "a*"):
+        store.put("asked", b"x", reply_to=name, correlation_id="1")
+        assert executed_until_answered(store, fine) <= 1 + (name == "rows")
+        assert f"is not answered: queue {'name ' * (name != 'rows')}'{name}'" in caplog.text
+
+
+def test_what_a_function_returns_is_its_own_fault(store: AnyStore) -> None:
+    """A reply that is no bytes has the request come again, as any failure."""
+    store.create_queue("asked")
+    store.create_queue("told")
+    store.put("asked", b"x", reply_to="told", correlation_id="1")
+    with pytest.raises(InvalidArgument), store.transaction() as txn:
+        answer_by(store, "asked", lambda request, txn: 7)(txn.get("asked", SECONDS), txn)
+    assert store.queue("asked").messages == 1
+
+
+def test_a_queue_that_takes_no_replies_is_refused_before_the_request_is_put(
+    store: AnyStore, work: str
+) -> None:
+    """One that is not there, a topic, a typed one."""
+    store.create_queue("rows", schema="n bigint")
+    store.create_queue("news", kind="topic")
+    for name, error in (
+        ("nowhere", QueueNotFound),
+        ("rows", InvalidArgument),
+        ("news", InvalidArgument),
+    ):
+        with pytest.raises(error):
+            store.request(work, b"x", 0.1, replies=name)
+        with pytest.raises(error):
+            store.session("till", name)
+    assert store.queue(work).messages == 0
+
+
+def test_a_reply_that_nobody_claims_is_gone_after_a_day(
+    store: AnyStore, owner: Store, clock: Clock, work: str
+) -> None:
+    """Of a client that would have waited for ever, and has died; or by a server of another kind."""
+    with pytest.raises(RequestTimeout):
+        store.request(work, b"x", 0.0)
+    store.get(work)  # the queue for replies is there
+    for number in "12":
+        store.put(
+            work, b"x", reply_to="quire.replies", correlation_id=number
+        )  # as by such a client
+    with owner.transaction() as txn:
+        request = txn.get(work)
+        assert request is not None
+        put_reply(txn, request, b"y")
+        other = txn.get(work)
+        assert other is not None
+        txn.put("quire.replies", b"y", correlation_id=other.correlation_id)
+    assert owner.get("quire.replies", id=1000) is None  # from this look on their time counts
+    clock.forward(3600)
+    assert owner.queue("quire.replies").messages == 2
+    clock.forward(86400)
+    eventually(lambda: owner.queue("quire.replies").messages == 0)

@@ -9,22 +9,35 @@ What becomes of a request is decided by `reply` and `end`, for threads and for t
   the two: it comes again only where the second one did not come about. Any other exception is a
   failure as that of any handler: the request comes again, and what becomes of it, a dead letter at
   last, is reported to who has asked for that.
-- AN3: where the queue for the reply is gone, nobody waits for it: the request is done with. Else it
-  would be executed again and again.
+- AN3: for a reply that its queue does not take no request is executed again and again. It becomes
+  a dead letter of the request's queue, which `redrive` puts back when the cause is mended. Without
+  such a queue a reply that can never be put is dropped, and the log tells it; one whose queue is
+  full or stopped has its request come again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
+from quire.batches.moved_messages import QUEUE, TIME
 from quire.calls.handlers import name_of
-from quire.errors import InvalidArgument, QueueNotFound, RequestFailed
+from quire.env import OsEnv
+from quire.errors import (
+    InvalidArgument,
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+    RequestFailed,
+)
 from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_REASON_BYTES
 from quire.loggers import logger
 from quire.messages.message import Message, check_message
 from quire.messages.message_types import (
+    ERROR,
     EXCEPTION,
     EXPIRY,
     REASON,
@@ -35,10 +48,15 @@ from quire.messages.message_types import (
     reports_asked,
 )
 from quire.moments import Duration
+from quire.reports.info import QueueInfo
 
 from .limits import FAILED_REQUEST_SECONDS
+from .requesting import SHARED_REPLIES
 
 _log: Final = logger("quire.workers")
+_ENV: Final = OsEnv()
+_REFUSALS: Final = (QueueNotFound, QueueDisabled, QueueFull, InvalidArgument)
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 Made_co = TypeVar("Made_co", covariant=True)
 Answering = Callable[[Any, Any], Any]
@@ -54,6 +72,9 @@ class PutsOne(Protocol[Made_co]):
 
 class BeginsAnew(Protocol):
     """A store, as far as one who answers has to do with it."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue."""
 
     def transaction(
         self,
@@ -88,11 +109,11 @@ def put_reply(
         )
     own = {TYPE: REPLY}
     if error is not None:
-        own[REASON] = error
+        own[REASON] = own[ERROR] = error
     by = reply_by(request.attributes)
     if by is not None:
         options.setdefault("expires_at", by)
-    else:
+    elif request.reply_to != SHARED_REPLIES:  # there nobody asks what became of a reply
         own[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
         options.setdefault("reply_to", request.reply_to)
     return txn.put(
@@ -113,16 +134,23 @@ def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[
         except RequestFailed as error:
             end(store, source, request, txn, error)
         else:
-            reply(txn, request, payload)
+            reply(store, txn, request, payload)
 
     handle.__qualname__ = name_of(function)
     return handle
 
 
-def reply(txn: Transaction, request: Message, payload: Payload | None) -> None:
+def reply(store: BeginsAnew, txn: Transaction, request: Message, payload: Payload | None) -> None:
     """Put what a function has returned as the reply, if the request asks for one (AN1, AN3)."""
     if request.reply_to is not None:
-        _reply(txn, request, b"" if payload is None else payload)
+        # What a joined store's put does not tell of the queue, its commit has told.
+        _reply(
+            store,
+            txn,
+            request,
+            b"" if payload is None else payload,
+            asks=request.delivery_count > 1,
+        )
 
 
 def end(
@@ -136,14 +164,79 @@ def end(
     with store.transaction() as own:
         is_there = own.remove(request.queue + slash + subscription, request.id)
         if is_there and request.reply_to is not None:  # else it is a dead letter by now
-            _reply(own, request, b"", reason)
+            _reply(store, own, request, b"", reason, asks=True)
 
 
-def _reply(txn: Transaction, request: Message, payload: Payload, error: str | None = None) -> None:
+def _reply(
+    store: BeginsAnew,
+    txn: Transaction,
+    request: Message,
+    payload: Payload,
+    error: str | None = None,
+    *,
+    asks: bool,
+) -> None:
+    """`asks`: look before whether the queue takes anything now."""
     try:
+        if asks:
+            _check_takes(store, request.reply_to or "", payload)
         put_reply(txn, request, payload, error=error)
-    except QueueNotFound as gone:  # AN3
-        _log.warning("message %d of %s is not answered: %s", request.id, request.queue, gone)
+    except _REFUSALS as refused:
+        if isinstance(refused, InvalidArgument) and not isinstance(payload, _BYTES):
+            raise  # the function has returned it
+        if not _set_aside(store, txn, request, payload, error, refused):
+            if not isinstance(refused, (QueueNotFound, InvalidArgument)):
+                raise
+            _log.warning("message %d of %s is not answered: %s", request.id, request.queue, refused)
+
+
+def _check_takes(store: BeginsAnew, name: str, payload: Payload) -> None:
+    """Raises QueueNotFound, InvalidArgument, QueueDisabled, QueueFull."""
+    info = store.queue(name)
+    if info.schema is not None and isinstance(payload, _BYTES):
+        raise InvalidArgument(f"queue {name!r} is typed: it takes no reply of bytes")
+    if not info.puts:
+        raise QueueDisabled(f"queue {name!r} is stopped for puts: alter_queue lets them go on")
+    most = math.inf if info.max_messages is None else info.max_messages
+    gives_way = info.grow_to is not None or info.overflow not in ("fail", "wait")
+    if not gives_way and (info.messages >= most or info.used_bytes >= info.capacity_bytes):
+        raise QueueFull(f"queue {name!r} is full: read and commit from it")
+
+
+def _set_aside(
+    store: BeginsAnew,
+    txn: Transaction,
+    request: Message,
+    payload: Payload,
+    error: str | None,
+    refused: QuireError,
+) -> bool:
+    """Make a reply that its queue has refused a dead letter of the request's; False: it cannot."""
+    letters = store.queue(request.queue).dead_letter
+    if letters is None or request.reply_to is None:
+        return False
+    own = {
+        TYPE: REPLY,
+        QUEUE: request.reply_to,
+        REASON: reason_of(refused),
+        TIME: str(_ENV.now_us()),
+    }
+    if error is not None:
+        own[ERROR] = error
+    try:
+        txn.put(
+            letters,
+            payload,
+            correlation_id=request.correlation_id,
+            attributes=own,
+        )
+    except _REFUSALS:
+        return False
+    _log.warning(
+        "the reply to message %d of %s is a dead letter in %s: %s",
+        request.id, request.queue, letters, refused,
+    )  # fmt: skip
+    return True
 
 
 def reason_of(error: BaseException) -> str:

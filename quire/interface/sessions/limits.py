@@ -15,6 +15,11 @@ FINISHED_AT_ONCE: Final = 100
 # How long after nobody waits for it any more a reply to `Store.request` is kept, in seconds.
 LATE_REPLY_SECONDS: Final = 60.0
 
+# How long a reply without a time of its own is kept in the queue that clients share, in seconds:
+# one to a request without a time-out, or by a server that knows no Quire. Who waits takes it at
+# once; what is left after a day is a dead client's.
+UNCLAIMED_REPLY_SECONDS: Final = 86400.0
+
 # How long a request that has failed for good is kept from others, in seconds: until its error is
 # put as its reply, by a commit that may have to wait for a sync.
 FAILED_REQUEST_SECONDS: Final = 10.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from quire.batches.moved_messages import QUEUE
 from quire.errors import RequestFailed
 from quire.messages.message import Message
-from quire.messages.message_types import EXPIRY, REASON, REPORT, REPORTED, type_of
+from quire.messages.message_types import ERROR, EXPIRY, REASON, REPORT, REPORTED, type_of
 from quire.reports.requests import RequestState
 
 
@@ -60,4 +61,6 @@ def outcome_of(attributes: Any) -> tuple[RequestState, str | None]:
         if attributes.get(REPORT) == EXPIRY:
             return RequestState.EXPIRED, reason or "it was not delivered in time"
         return RequestState.FAILED, reason
-    return (RequestState.ANSWERED, None) if reason is None else (RequestState.FAILED, reason)
+    # What has been a dead letter has the reason of that, too.
+    error = attributes.get(ERROR, None if QUEUE in attributes else reason)
+    return (RequestState.ANSWERED, None) if error is None else (RequestState.FAILED, error)

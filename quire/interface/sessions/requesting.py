@@ -1,8 +1,9 @@
 """One request and its reply, without a session: who waits for it is there, or it is no matter.
 
 - The reply is known by a number that is drawn for the request, so any number of clients share
-  a reply queue. That is there before the request is. A reply that nobody waits for any more expires
-  there.
+  a reply queue. That is there before the request is, and takes replies. A reply that nobody waits
+  for any more expires there: a minute after its client's time-out; without one, or where the server
+  says no time, a day after it came.
 - An owner that is lost while the reply is waited for is no matter: the reply is looked for at
   the next one. What was taken counts, though nobody answers whether that was committed.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from quire.arguments import Bytes, check_name, check_wait
 from quire.env import OsEnv
@@ -20,6 +22,7 @@ from quire.errors import (
     ConnectionLost,
     InvalidArgument,
     OutcomeUnknown,
+    QueueExists,
     QueueNotFound,
     RequestFailed,
     RequestTimeout,
@@ -38,22 +41,30 @@ from quire.messages.message_types import (
     reports_asked,
 )
 from quire.moments import Duration
+from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState
 from quire.selectors.template import Template
 
-from .limits import LATE_REPLY_SECONDS
+from .limits import LATE_REPLY_SECONDS, UNCLAIMED_REPLY_SECONDS
 from .reply import outcome_of
 
 SHARED_REPLIES: Final = "quire.replies"
 """The queue for replies where none is named."""
-REPLIES_OPTIONS: Final[Mapping[str, Any]] = {"indexed": ["correlation_id"], "timed": True}
-have_replies: Final[WeakSet[Any]] = WeakSet()
-"""Store objects that have seen that it is there."""
+REPLIES_OPTIONS: Final[Mapping[str, Any]] = {
+    "indexed": ["correlation_id"],
+    "timed": True,
+    "ttl": UNCLAIMED_REPLY_SECONDS,
+}
+have_replies: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()
+"""Of store objects, the queues for replies that they have seen."""
 _ENV: Final = OsEnv()
 
 
 class RequestingStore(Protocol):
     """A store, as far as one who asks has to do with it."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue."""
 
     @property
     def create_queue(self) -> Callable[..., object]:
@@ -82,10 +93,17 @@ class Asked(NamedTuple):
     wanted: Template
     until: float  # of the clock of `time.monotonic`
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether its reply comes to the queue that is made for everybody."""
-        return self.replies == SHARED_REPLIES
+    def is_known(self, store: object) -> bool:
+        """Whether the store object has seen the queue for its reply."""
+        return self.replies in have_replies.get(store, ())
+
+    def know(self, store: object) -> None:
+        """From now on it is."""
+        have_replies.setdefault(store, set()).add(self.replies)
+
+    def forget(self, store: object) -> None:
+        """Somebody has dropped it."""
+        have_replies.get(store, set()).discard(self.replies)
 
     @classmethod
     def of(
@@ -122,6 +140,15 @@ class Asked(NamedTuple):
         )
 
 
+def check_replies(info: QueueInfo) -> None:
+    """A queue that is to take replies, each for one client. Raises InvalidArgument."""
+    if info.kind != "work" or info.schema is not None:
+        raise InvalidArgument(
+            f"replies {info.name!r}: give a work queue without a schema: replies are bytes, each "
+            "for one client"
+        )
+
+
 def payload_of(reply: Message) -> Message:
     """The reply. Raises RequestFailed where it says that there is none."""
     state, reason = outcome_of(reply.attributes)
@@ -151,7 +178,7 @@ class Replying:
                 with self._store.transaction(math.inf, durable=False) as txn:
                     found = txn.get(self._asked.replies, left, where=self._asked.wanted)
             except QueueNotFound:
-                have_replies.discard(self._store)  # somebody has dropped it
+                self._asked.forget(self._store)
                 raise
             except (ConnectionLost, OutcomeUnknown) as error:
                 self._lost += 1
@@ -172,9 +199,12 @@ def request(
 ) -> Message:
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
-    if asked.is_shared and store not in have_replies:
-        store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-        have_replies.add(store)
+    if not asked.is_known(store):
+        if asked.replies == SHARED_REPLIES:
+            with suppress(QueueExists):  # somebody has made it another one
+                store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
+        check_replies(store.queue(asked.replies))
+        asked.know(store)
     store.put(asked.queue, payload, **asked.options)
     found = Replying(store, asked).take(asked.left())
     if found is None:

@@ -3,6 +3,8 @@
 - KSC1: a call that makes its own transaction repeats it where the owner was lost, and where another
   thread of this opening was faster: what it does twice is as once (KS5). A reply that it has taken
   is returned, though nobody has answered whether the commit took place, once that is seen.
+- KSC2: within a user's transaction a step is whole, or not made, where a signal interrupts it; a
+  reply that does not reach its caller by that is not taken, as the transaction is rolled back.
 - Whether a reply is there is looked at after what is kept of its request, and that is read
   again where there is none: what another thread takes in between is told as taken.
 """
@@ -15,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from quire.arguments import Bytes, check_name, check_wait
+from quire.calls.uninterrupted import held, made
 from quire.env import OsEnv
 from quire.errors import (
     ConnectionLost,
@@ -40,6 +43,7 @@ from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 from .kept_request import BEGUN, PUT, KeptRequest
 from .limits import FINISHED_AT_ONCE, FINISHED_KEPT
 from .reply import Reply, outcome_of
+from .requesting import check_replies
 from .session_record import (
     REPLIES,
     SESSIONS,
@@ -103,6 +107,7 @@ class Session:
 
     Each call is durable when it returns. With `txn` it is a part of that transaction, and takes
     effect with its commit, which raises StateConflict where the session was opened again meanwhile.
+    One that fails or is interrupted half way (StateFull after the put, Ctrl-C) rolls it back.
     All calls raise SessionFenced once it was opened again elsewhere, StoreClosed, InvalidArgument;
     those that change something StoreFailed and DiskFull.
     """
@@ -111,6 +116,7 @@ class Session:
         self._store = store
         self._record = record
         self._watches = watches
+        self._removal: Opening | None = None  # who has it while it is removed
         self._ended = 0  # so many may have since it was last looked what is to be forgotten
 
     def __repr__(self) -> str:
@@ -212,7 +218,11 @@ class Session:
         check_number(number)
         seconds = check_wait(timeout)
         if txn is not None:
-            return self._take(txn, number, seconds)
+            within = txn
+            return made(
+                lambda: self._take(within, number, seconds),
+                lambda taken: None if taken is None else within.rollback(),
+            )
         until = _ENV.monotonic() + seconds
         seen: Reply | None = None
 
@@ -346,7 +356,10 @@ class Session:
         with suppress(QueueNotFound):
             self._store.drop_queue(REPLIES + self.name)
         # Its numbers begin anew with that, and requests that are under way have them.
-        opening = self._record.opening._replace(epoch=self.epoch + 1, drawn=_ENV.random_u64())
+        own = self._record.opening
+        if self._removal is None:  # else it was interrupted
+            self._removal = own._replace(epoch=own.epoch + 1, drawn=_ENV.random_u64())
+        opening = self._removal
         self._do(lambda step: self._record.pass_to(step, opening), None)
         self._record = SessionRecord(self.name, opening)
         self._store.states.drop(self._record.state)
@@ -371,7 +384,7 @@ class Session:
     def _check_current(self) -> None:
         value = self._store.states.get(SESSIONS, self.name)
         if value is None or not (
-            self._watches or Opening.of(self.name, value) == self._record.opening
+            self._watches or Opening.of(self.name, value) in (self._record.opening, self._removal)
         ):
             raise self._record.fenced()
 
@@ -411,7 +424,7 @@ class Session:
     ) -> R:
         """A step, in the transaction or in one of its own (KSC1)."""
         if txn is not None:
-            return step(txn)
+            return held(step, txn)
         lost = 0
         while True:
             try:
@@ -487,8 +500,8 @@ def _open(store: SessionStore, name: str, replies: str | None) -> Opening:
             )
         if where == REPLIES + name:
             store.create_queue(where, indexed=["correlation_id"], exist_ok=True)
-        elif store.queue(where).kind != "work":
-            raise InvalidArgument(f"replies {where!r}: give a work queue")
+        else:
+            check_replies(store.queue(where))
         epoch, drawn = (0, _ENV.random_u64()) if before is None else (before.epoch, before.drawn)
         opening = Opening(epoch + 1, where, drawn)
         txn.set_value(SESSIONS, name, opening.value())

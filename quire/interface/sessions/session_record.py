@@ -15,13 +15,15 @@
   001), and of what was put and not taken the reply queue tells: C where its reply is there, also
   where a transaction has got it that has not ended, B else.
 - KS5: a request that was put is never put again, whatever is repeated.
+- KS6: a step of a user's transaction that fails, or is interrupted, between its changes ends that
+  transaction: else its commit would make a part of the step true.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -128,6 +130,16 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def key_of(number: int) -> str:
     """Under which a request is kept."""
     return f"{number:020d}"
+
+
+@contextmanager
+def _wholly(txn: Transaction) -> Iterator[None]:
+    """What follows the first change of a step is done, or the transaction is rolled back (KS6)."""
+    try:
+        yield
+    except BaseException:
+        txn.rollback()
+        raise
 
 
 class SessionRecord:
@@ -260,8 +272,9 @@ class SessionRecord:
             reply_to=self.opening.replies,
             **options,
         )
-        self._set(txn, number, request.put())
-        txn.set_value(self.state, _LAST_ENQUEUED, str(number).encode())
+        with _wholly(txn):
+            self._set(txn, number, request.put())
+            txn.set_value(self.state, _LAST_ENQUEUED, str(number).encode())
 
     def awaited(self, txn: Transaction, number: int) -> KeptRequest:
         """A request whose reply may be taken. Raises ReplyNotFound."""
@@ -276,17 +289,18 @@ class SessionRecord:
 
         Where that is the news of a failure, and a reply is there after all, it takes that, too.
         """
-        reply = Reply.of(number, message)
-        while reply.state != RequestState.ANSWERED:
-            other = txn.get(self.opening.replies, where=self.wanted(number))
-            if other is None:
-                break
-            reply = Reply.of(number, other)
-        state = RequestState.TAKEN if reply.state == RequestState.ANSWERED else reply.state
-        request = self.read(txn, number)
-        assert request is not None
-        self._set(txn, number, request.ended(state, _ENV.now_us(), reply.reason))
-        txn.set_value(self.state, _LAST_DEQUEUED, str(number).encode())
+        with _wholly(txn):
+            reply = Reply.of(number, message)
+            while reply.state != RequestState.ANSWERED:
+                other = txn.get(self.opening.replies, where=self.wanted(number))
+                if other is None:
+                    break
+                reply = Reply.of(number, other)
+            state = RequestState.TAKEN if reply.state == RequestState.ANSWERED else reply.state
+            request = self.read(txn, number)
+            assert request is not None
+            self._set(txn, number, request.ended(state, _ENV.now_us(), reply.reason))
+            txn.set_value(self.state, _LAST_DEQUEUED, str(number).encode())
         return reply
 
     def withdraw(self, txn: Transaction, number: int) -> bool:
@@ -296,7 +310,8 @@ class SessionRecord:
             return request.state == RequestState.WITHDRAWN
         if request.state == PUT and not self._take_back(txn, request.queue, number):
             return False
-        self._set(txn, number, request.ended(RequestState.WITHDRAWN, _ENV.now_us()))
+        with _wholly(txn):
+            self._set(txn, number, request.ended(RequestState.WITHDRAWN, _ENV.now_us()))
         return True
 
     def _take_back(self, txn: Transaction, queue: str, number: int) -> bool:

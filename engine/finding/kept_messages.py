@@ -1,0 +1,73 @@
+"""What a transaction keeps from others until it ends, and leaves in the queue (`hold=True`).
+
+- KP1: it is in flight. So what its transaction takes by id goes from here to what that has got, in
+  the state that it has and with the group that came with it; where the get is undone, it is kept as
+  before. Nobody else can have it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.subscription import Subscription
+
+from .removals import part_of, without
+
+
+class KeptMessages:
+    """See the module. The transaction's lock covers it; other threads look at `has`."""
+
+    __slots__ = ("_taken", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[TakenRow] = []
+        self._taken: set[tuple[Subscription, int]] = set()  # what has gone from here since
+
+    def keep(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    ) -> None:
+        """These are in flight for that; what was kept before is so once."""
+        for lo, hi, *_ in runs:
+            self._taken.discard((subscription, lo))
+            own = queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, None, 0
+            self.rows.append(own)
+
+    def keeps(self, subscription: Subscription, position: int) -> bool:
+        """Whether it is kept."""
+        return any(row[5] is subscription and row[2] <= position < row[3] for row in self.rows)
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it is kept, or was, and has gone to what its transaction has got."""
+        return (subscription, position) in self._taken or self.keeps(subscription, position)
+
+    def take(self, subscription: Subscription, position: int) -> None:
+        """Its transaction takes it (KP1)."""
+        for index, row in enumerate(self.rows):
+            if row[5] is subscription and row[2] <= position < row[3]:
+                rest = [part_of(row, lo, hi) for lo, hi in without(position, [(row[2], row[3])])]
+                self._taken.add((subscription, position))
+                self.rows[index : index + 1] = rest
+                return
+
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """What was kept of these is so again; the others, which go back to the queue."""
+        own = [run for run in runs if (subscription, run[0]) in self._taken]
+        self.keep(queue, subscription, own)
+        return [run for run in runs if run not in own]
+
+    def forget(self, subscription: Subscription, position: int) -> None:
+        """It was given back for another reason: it is kept no more."""
+        self._taken.discard((subscription, position))
+
+    def let_go(self, subscription: Subscription | None = None) -> None:
+        """All of it, or what is of this one, is there again."""
+        for index in reversed(range(len(self.rows))):
+            _, _, lo, hi, queue, own, _, _ = self.rows[index]
+            if subscription is None or own is subscription:
+                with queue.lock:
+                    own.give_back(lo, hi, counted=False)
+                    del self.rows[index]  # no call in between
+                    queue.wake()
