@@ -7,10 +7,13 @@ Whoever has an engine of SQLAlchemy has them already (`engine.begin`), and psyco
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from quire.errors import InvalidArgument
 
 from .limits import DATABASE_BUSY_SECONDS
 from .statements import Begin
@@ -36,9 +39,30 @@ def database_of(target: str) -> Begin:
     """
     if "://" not in target:
         return sqlite_database(target)
-    from sqlalchemy import create_engine
+    try:
+        from sqlalchemy import create_engine, exc
+    except ModuleNotFoundError:
+        raise InvalidArgument(
+            "a URL needs SQLAlchemy: install it (pip install SQLAlchemy), or name a file of SQLite"
+        ) from None
+    try:
+        return create_engine(target).begin
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(
+            f"a database of that URL needs the package {error.name}: install it, or name another "
+            "driver in the URL, as in postgresql+psycopg://user@host/name"
+        ) from None
+    except exc.ArgumentError as error:
+        raise InvalidArgument(f"that is no URL of SQLAlchemy: {error}") from None
 
-    return create_engine(target).begin
+
+def database_errors() -> tuple[type[Exception], ...]:
+    """What the databases that `database_of` gives raise."""
+    if "sqlalchemy" not in sys.modules:
+        return (sqlite3.Error,)
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return sqlite3.Error, SQLAlchemyError
 
 
 class _SqliteDatabase:

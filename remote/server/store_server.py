@@ -233,6 +233,7 @@ class StoreServer:
     def status(self) -> dict[str, object]:
         """For the store's `status`."""
         return {
+            "process_id": self._process_id,
             "url": self.url,
             "clients": self._clients,
             "connections": len(self._connections),

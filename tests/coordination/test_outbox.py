@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire.cli import main
 from quire.databases import Outbox, Relay, database_of, sqlite_database
 from quire.databases.relay import STATE
 from quire.databases.statements import Begin, statements_of
@@ -321,6 +322,35 @@ def test_run_ends_with_what_does_not_pass(store: Any, tmp_path: Path) -> None:
     relay = Relay(store, Outbox(), database_of(str(tmp_path / "empty.db")))
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         relay.run()
+
+
+@pytest.mark.parametrize(
+    ("database", "said"),
+    [
+        ("there.db", "no such table: quire_outbox_relay; name the database"),
+        ("typing_error.db", "there is no file"),
+        ("nothing://x", "that is no URL of SQLAlchemy"),
+        ("sqlite:///there.db", "no such table: quire_outbox_relay; name the database"),
+    ],
+)
+def test_the_command_tells_in_one_line_what_a_database_says(
+    store: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    database: str,
+    said: str,
+) -> None:
+    """And makes no database: a wrong name would be drained for ever."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.db").touch()
+    before = sorted(tmp_path.iterdir())
+    assert main(["relay", store.path, database, "--drain"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("quire: InvalidArgument: ")
+    assert said in told
+    assert told.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
 
 
 # Older copies ---------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ def test_an_owner_lets_others_in_again(owner: SharedStore, joined: ElectedStore,
     eventually(lambda: stat.S_IMODE((run / "quire.sock").stat().st_mode) == 0o600)
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
     assert owner.status()["sharing"]["error"] is None
+    assert owner.status()["sharing"]["process_id"] == os.getpid()  # who owns the store
 
 
 def test_an_owner_that_nobody_can_reach(

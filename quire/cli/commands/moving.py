@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened
 from quire.cli.typed_values import add_where, count
+from quire.env import OsEnv
+from quire.errors import InvalidArgument
 
 
 def _move_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +51,30 @@ def _relay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drain", action="store_true", help="end when nothing waits")
 
 
+@contextmanager
+def _in_words(table: str) -> Iterator[None]:
+    """What a database says of an outbox, as an error of Quire."""
+    from quire.databases.transactions import database_errors
+
+    try:
+        yield
+    except database_errors() as error:
+        said = str(getattr(error, "orig", None) or error)
+        raise InvalidArgument(
+            f"the outbox {table} cannot be moved: {said}; name the database that the programs put "
+            "to, with its tables (`Outbox.create_tables`, or a migration: docs/databases.md)"
+        ) from None
+
+
 def _relay(options: argparse.Namespace) -> None:
     from quire.databases import Outbox, Relay, database_of
     from quire.remote import told_to_end
 
-    with opened(options) as store:
+    if "://" not in options.database and not OsEnv().exists(options.database):
+        raise InvalidArgument(
+            f"there is no file {options.database}: name the database that the programs put to"
+        )
+    with opened(options) as store, _in_words(options.table):
         relay = Relay(store, Outbox(options.table), database_of(options.database))
         if options.drain:
             moved = 0
