@@ -387,9 +387,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def _get_chosen(
         self, source: str, timeout: Duration | None, where: Where | None
     ) -> Message | None:
-        found: Message | None = self.make(
-            _GET_BY, {"source": source, "timeout": timeout, "where": where}
-        )
+        given = {"source": source, "timeout": timeout, "where": where}
+        found: Message | None = nested(self.make, _GET_BY, given)
         return found
 
     @giving("_roll_back_whole")
