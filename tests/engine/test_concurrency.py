@@ -53,6 +53,7 @@ class WatchedLock:
         self._lock = lock
         self._name = name
         self.violations = violations
+        self.locked = lock.locked  # a Condition of Python 3.14 takes that, too
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         mine: list[str] = getattr(self.held, "names", [])
