@@ -234,3 +234,36 @@ def test_a_request_takes_few_calls_of_threads(monkeypatch: pytest.MonkeyPatch) -
 
     asyncio.run(run())
     assert calls["all"] < 7 * 20  # 5 for each, and some where a reply is late
+
+
+def test_a_take_that_is_cancelled_is_whole() -> None:
+    """At each turn of the loop: a reply that nobody got is not taken, though others commit it."""
+
+    async def take(turns: int) -> bool:
+        """Whether it was still cancelled after so many turns."""
+        async with quire.aio.open(":memory:") as store:
+            await store.create_queue("asked")
+            session = await store.session("till")
+            number = await session.put("asked", b"x")
+            async with store.transaction() as txn:
+                request = await txn.get("asked")
+                assert request is not None
+                await quire.put_reply(txn, request, b"y")
+            txn = await store.transaction()
+            taking = asyncio.create_task(session.take(number, txn=txn))
+            for _ in range(turns):
+                await asyncio.sleep(0.0002)
+            taking.cancel()
+            [taken] = await asyncio.gather(taking, return_exceptions=True)
+            is_cancelled = isinstance(taken, asyncio.CancelledError)
+            if txn.state == "open":
+                await txn.commit()
+            state = await session.resolve(number)
+            waiting = (await store.queue(session.replies)).messages
+            assert (state, waiting) == (("answered", 1) if is_cancelled else ("taken", 0))
+            return is_cancelled
+
+    turns = 0
+    while asyncio.run(take(turns)):
+        turns += 1
+    assert turns
