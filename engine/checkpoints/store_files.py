@@ -147,7 +147,8 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
         except PermissionError as error:
             raise StoreFailed(
                 f"no store can be made at {layout.path}: {error}; name a path in a directory of "
-                "this user, or have this one made and given to it (chown)"
+                "this user, or have this one made and given to it (chown); a store that is there "
+                "is its user's alone: run this as that user"
             ) from None
         return
     try:
