@@ -45,8 +45,8 @@ PARTS = {
         "-m", "not slow and not spark"
     ],
 }  # fmt: skip
-
-
+# It waits most, one test after another: the others take what it leaves of the processors.
+FIRST = "Spark"
 # Of these the stores are on the disk.
 ON_DISK = {"the engine's power failures and faults", "the engine", "all else"}
 IN_MEMORY = Path("/dev/shm")
@@ -61,7 +61,10 @@ def commands(seed: str, memory: str | None) -> dict[str, list[str]]:
         found[name] = [sys.executable, "-u", *PYTEST, *arguments, "--seed", seed]
         if memory is not None and name not in ON_DISK:
             found[name].append(f"--basetemp={memory}/{name.replace(' ', '-')}")
-    return found
+    return {
+        name: command if name == FIRST else ["nice", "-n", "5", *command]
+        for name, command in found.items()
+    }
 
 
 def run(
