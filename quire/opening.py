@@ -175,8 +175,8 @@ def serve(
         notify(STOPPING)
         if linger is None and owned is not None and owned.failed:
             raise StoreFailed(
-                f"a write or sync of {path} failed: the store is let go of; who opens it next "
-                "recovers it"
+                f"a write or sync of {path} failed, or its directory was moved or removed: the "
+                "store is let go of; who opens it next, where it is now, recovers it"
             )
 
 

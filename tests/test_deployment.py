@@ -238,6 +238,7 @@ WAYS = {
     "verify": lambda: main(["verify", path]),
     "command dump": lambda: main(["dump", path]),
     "command serve": lambda: main(["serve", path]),
+    "a new store": lambda: quire.open(f"{os.path.dirname(path)}/new.quire"),
 }
 for name, call in WAYS.items():
     said = io.StringIO()
@@ -267,7 +268,7 @@ def as_another_user(path: Path) -> dict[str, str]:
         tempfile.TemporaryDirectory() as scratch,
         child(OTHER_USER, str(path), url, f"{scratch}/s.quire") as process,
     ):
-        return dict(json.loads(process.line()) for _ in range(12))
+        return dict(json.loads(process.line()) for _ in range(13))
 
 
 @pytest.mark.parametrize(
@@ -294,6 +295,8 @@ def test_other_users_are_told_that_it_is_not_theirs(
         told = as_another_user(path)
     if not is_open:
         assert told.pop("connect").startswith(("ConnectionLost", "InvalidArgument"))
+    # Here nothing is somebody's yet: there is only no right to make it.
+    assert "no store can be made" in told["a new store"]
     for way, words in told.items():
         assert re.search("[Pp]ermission denied|belongs to user 0", words), (way, words)
         assert "Error: [Errno" not in words

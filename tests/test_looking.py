@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -147,7 +148,7 @@ def test_an_owner_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
     path = str(tmp_path / "store")
     with (
         open_store(path, share=False, **OPTIONS),
-        pytest.raises(StoreLocked, match="quire dump"),
+        pytest.raises(StoreLocked, match=rf"process {os.getpid()}, which .*quire dump"),
     ):
         look(path, seen)
 

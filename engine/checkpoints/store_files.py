@@ -142,7 +142,14 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 env.list_directory(layout.path)  # which says whether it may be seen at all
             raise no_store(layout)
-        env.make_directory(layout.path)
+        try:
+            env.make_directory(layout.path)
+        except PermissionError as error:
+            raise StoreFailed(
+                f"no store can be made at {layout.path}: {error}; name a path in a directory of "
+                "this user, or have this one made and given to it (chown); a store that is there "
+                "is its user's alone: run this as that user"
+            ) from None
         return
     try:
         names = set(env.list_directory(layout.path))

@@ -63,8 +63,9 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
             raise StoreLocked(another_users(path, private))
         elif machine.monotonic() > deadline:
             raise StoreLocked(
-                f"{path} is open in a process that does not answer; `quire dump` reads the files "
-                "beside it"
+                f"{path} is open in {_holder(machine, lock)}, which does not answer: it may be "
+                "stopped (kill -CONT), or have opened the store with share=False; `quire dump` "
+                "reads the files beside it"
             )
         machine.sleep(JOIN_POLL_SECONDS)
 
@@ -77,6 +78,19 @@ def _seen(env: Env, lock: str) -> int | None:
     except NotADirectoryError:  # a file, which opening tells
         return 0
     return env.modified_us(lock) if env.exists(lock) else 0
+
+
+def _holder(env: Env, lock: str) -> str:
+    """Who has the store, as that process wrote down in the lock's file."""
+    try:
+        file = env.open_file(lock, read_only=True)
+    except (QuireError, OSError):
+        return "a process"
+    try:
+        process_id = file.read(0, file.size()).partition(b"\n")[0].decode(errors="replace")
+    finally:
+        file.close()
+    return f"process {process_id}" if process_id.isdecimal() else "a process"
 
 
 def _look_at_files(env: Env, path: str, action: Callable[[Store], T]) -> T:
