@@ -24,7 +24,7 @@ from quire.interface.transaction import Transaction
 from tests.kit.moments import Alarm, alarmed, at_moment, some_moments
 from tests.kit.waiting import SECONDS, eventually
 
-MOMENTS = [6, pytest.param(0, marks=pytest.mark.slow)]  # of each call; 0: all
+MOMENTS = [4, pytest.param(0, marks=pytest.mark.slow)]  # of each call; 0: all
 
 pytestmark = [
     pytest.mark.promise(2),
