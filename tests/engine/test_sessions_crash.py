@@ -1,0 +1,211 @@
+"""Sessions over power failures, failed writes and full disks: each step is whole, or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quire import RequestState, put_reply
+from quire.engine import EmbeddedStore as Store
+from quire.errors import DiskFull
+from quire.interface.sessions.session import Session
+from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.test_full_disk import repeat
+from tests.engine.workload import new_machine, open_store
+
+# In the order in which a request goes through them.
+STATES = [
+    RequestState.NOT_PUT, RequestState.PENDING, RequestState.ANSWERED, RequestState.TAKEN,
+]  # fmt: skip
+REQUESTS = 3
+
+
+@dataclass
+class Told:
+    """What a client knows of its requests: how far each is at least."""
+
+    reached: dict[int, int] = field(default_factory=dict)
+
+
+def make(store: Store) -> None:
+    """The queue of the requests, and who notes what was executed and what was taken."""
+    store.admin.create_queues([{"name": name} for name in ("work", "executed", "taken")])
+
+
+def serve_one(store: Store) -> bytes:
+    """Execute the next request: its get, its effect and its reply are one transaction."""
+    with store.transaction() as txn:
+        request = txn.get("work")
+        assert request is not None
+        put_reply(txn, request, b"done " + bytes(request.payload))
+        txn.put("executed", request.payload)
+    return bytes(request.payload)
+
+
+def take(store: Store, session: Session, number: int) -> None:
+    """The reply, and what is done with it, in one transaction."""
+    with store.transaction() as txn:
+        reply = session.take(number, txn=txn)
+        assert reply is not None
+        txn.put("taken", reply.payload)
+
+
+def name_of(number: int) -> bytes:
+    """What a request asks for; long enough to go to a page, each second one."""
+    return b"%d" % number * (1 + number % 2 * 3000)
+
+
+def played(env: SimEnv, told: Told) -> None:
+    """Three requests, of which the first is begun and put apart; a checkpoint in the midst."""
+    store = open_store(env)
+    session = store.session("till")
+    first = session.begin("work", name_of(1))
+    told.reached[first] = 0
+    session.submit(first)
+    told.reached[first] = 1
+    for number in range(2, 1 + REQUESTS):
+        told.reached[session.put("work", name_of(number))] = 1
+    for number in range(1, 1 + REQUESTS):
+        serve_one(store)
+        told.reached[number] = 2
+        if number == 2:
+            store.admin.checkpoint()
+    for number in range(1, 1 + REQUESTS):
+        take(store, session, number)
+        told.reached[number] = 3
+    store.close()
+
+
+def check(env: SimEnv, told: Told) -> None:
+    """Each request is where it was told to be, or one step on; what is left of it goes on."""
+    with open_store(env) as store:
+        session = store.session("till")
+        unfinished = session.unfinished()
+        done = {name: store.browse(name).payloads() for name in ("executed", "taken")}
+        for number in range(1, 1 + REQUESTS):
+            at = STATES.index(session.resolve(number))
+            least = told.reached.get(number, 0)
+            assert at in (least, least + 1)
+            assert done["executed"].count(name_of(number)) == (at >= 2)
+            assert done["taken"].count(b"done " + name_of(number)) == (at == 3)
+            assert (number in unfinished) == (at in (1, 2) or (at == 0 and number in unfinished))
+        finish(store, session)
+        for number in range(1, 1 + REQUESTS):
+            assert session.resolve(number) is RequestState.TAKEN
+            assert store.browse("executed").payloads().count(name_of(number)) == 1
+            assert store.browse("taken").payloads().count(b"done " + name_of(number)) == 1
+        assert store.admin.verify().ok
+
+
+def finish(store: Store, session: Session) -> None:
+    """What a client does that has lost its memory: by what each request is."""
+    known = set(session.unfinished())
+    for number in range(1, 1 + REQUESTS):
+        state = session.resolve(number)
+        if state is RequestState.NOT_PUT:
+            if number in known:
+                session.submit(number)
+            else:
+                assert session.put("work", name_of(number)) == number
+            state = RequestState.PENDING
+        if state is RequestState.PENDING:
+            while serve_one(store) != name_of(number):
+                pass
+            state = session.resolve(number)
+        if state is RequestState.ANSWERED:
+            take(store, session, number)
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_promise_1_2_power_failure_while_a_session_is_played(seed: int, spread: int) -> None:
+    """At every call, and after every failed one: its states are told right, and nothing twice."""
+    base = new_machine(seed)
+    with open_store(base) as store:
+        make(store)
+    assert enumerate_crashes(
+        played, check, Told, seed=seed, rounds=1, every=spread, new_env=lambda _: base.kill(),
+    ) > 20  # fmt: skip
+
+
+@pytest.mark.crash
+def test_canary_a_reply_that_is_taken_apart_is_caught(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply taken with one commit, and used with another, is found by the check above."""
+
+    def twice(store: Store, session: Session, number: int) -> None:
+        reply = session.take(number)
+        assert reply is not None
+        store.put("taken", reply.payload)
+
+    monkeypatch.setattr("tests.engine.test_sessions_crash.take", twice)
+    base = new_machine(seed)
+    with open_store(base) as store:
+        make(store)
+    with pytest.raises(AssertionError):
+        enumerate_crashes(played, check, Told, seed=seed, rounds=1, new_env=lambda _: base.kill())
+
+
+# A full disk ------------------------------------------------------------------------------------
+
+
+def fill(store: Store, env: SimEnv) -> None:
+    """No room for a record, however small."""
+    env.capacity_bytes = env.used_bytes()
+    for size in (3000, 1):
+        with pytest.raises(DiskFull):
+            repeat(lambda size=size: store.put("filler", b"x" * size))  # type: ignore[misc]
+
+
+def refused(env: SimEnv, store: Store, step: Callable[[], Any], look: Callable[[], Any]) -> Any:
+    """What a step gives that is refused on a full disk, and made when there is room."""
+    before = look()
+    fill(store, env)
+    with pytest.raises(DiskFull):
+        step()
+    assert look() == before
+    env.capacity_bytes = None
+    return step()
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_session_on_a_full_disk(seed: int) -> None:
+    """Each step is refused as a whole, and is made as soon as there is room."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.create_queue("filler")
+
+    session: Session = refused(env, store, lambda: store.session("till"), lambda: None)
+
+    numbers: list[int] = []
+
+    def seen() -> object:
+        waiting = [store.queue(name).messages for name in ("work", "executed", session.replies)]
+        return [session.resolve(each) for each in numbers], session.unfinished(), waiting
+
+    numbers.append(refused(env, store, lambda: session.begin("work", b"1"), seen))
+    refused(env, store, lambda: session.submit(numbers[0]), seen)
+    numbers.append(refused(env, store, lambda: session.put("work", b"2"), seen))
+    assert refused(env, store, lambda: serve_one(store), seen) == b"1"
+    assert refused(env, store, lambda: serve_one(store), seen) == b"2"
+    refused(env, store, lambda: take(store, session, numbers[0]), seen)
+    assert refused(env, store, lambda: session.take(numbers[1]), seen).payload == b"done 2"
+    numbers.append(session.put("work", b"3"))
+    refused(env, store, lambda: session.withdraw(numbers[2]), seen)
+    fill(store, env)
+    with pytest.raises(DiskFull):
+        store.session("till")
+    env.capacity_bytes = None
+    assert session.resolve(numbers[2]) is RequestState.WITHDRAWN  # nothing has fenced it
+    assert numbers == sorted(set(numbers))
+    assert session.forget(numbers[2]) == 3
+    store.close()
+    with open_store(env.crash(outcome="lost")) as again:
+        later = again.session("till")
+        assert [later.resolve(each) for each in numbers] == [RequestState.FORGOTTEN] * 3
+        assert again.admin.verify().ok
