@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quire import Reply, RequestState
+from quire import Reply, RequestState, put_reply
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
@@ -332,7 +333,7 @@ def test_the_last_that_have_ended_are_kept(store: AnyStore, work: str, limits: L
     known = [session.resolve(number) for number in range(1, 31)]
     assert known[0] == NOT_PUT
     kept = known.count(TAKEN)
-    assert 6 <= kept <= 6 + 4
+    assert 6 <= kept <= 8 + 4  # in two values of four, and by themselves
     assert known[1:] == [RequestState.FORGOTTEN] * (29 - kept) + [TAKEN] * kept
     assert session.unfinished() == [first]
     assert store.session("till").begin(work, b"x") == 31
@@ -486,15 +487,57 @@ def test_a_removed_session_gets_no_replies_of_another_of_its_name(
     assert some(session.take(number, SECONDS)).payload == b"to the new one"
 
 
-def test_short_openings_forget_what_has_ended(store: AnyStore, work: str) -> None:
+def test_short_openings_forget_what_has_ended(store: AnyStore, work: str, limits: Limits) -> None:
     """Each of them ends before it has taken as many replies as are looked for at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quire.interface.sessions.session.FINISHED_KEPT", 3)
-        patch.setattr("quire.interface.sessions.session.FINISHED_AT_ONCE", 4)
-        for _ in range(8):
-            session = store.session("till")
-            session.withdraw(session.begin(work, b"x"))
-    assert store.session("till").info().finished <= 4
+    limits(FINISHED_KEPT=3, FINISHED_AT_ONCE=4)
+    for _ in range(13):
+        session = store.session("till")
+        session.withdraw(session.begin(work, b"x"))
+    last = store.session("till")
+    assert last.info().finished <= 4 + 4
+    assert last.resolve(1) == RequestState.FORGOTTEN
+
+
+def test_what_has_ended_is_kept_together(store: AnyStore, work: str, limits: Limits) -> None:
+    """Few values for many requests, of each of which all is told as if it had one of its own."""
+    limits(FINISHED_KEPT=8, FINISHED_AT_ONCE=4)
+    session = store.session("till")
+    reason = "no " * 1000
+    for number in range(1, 10):
+        assert session.put(work, b"x") == number
+        if number % 3 == 0:
+            assert session.withdraw(number)
+            continue
+        with store.transaction() as txn:
+            request = some_message(txn.get(work, SECONDS))
+            error = reason if number % 3 == 2 else None
+            put_reply(txn, request, b"done", error=error)
+        session.take(number)
+    told = [session.lookup(number) for number in range(1, 10)]
+    session.begin(work, b"open")
+    assert len(store.states.items("quire.session.till")) < 9
+    later = [session.lookup(number) for number in range(1, 10)]
+    assert [each.state for each in later] == [
+        TAKEN,
+        RequestState.FAILED,
+        RequestState.WITHDRAWN,
+    ] * 3
+    for before, after in zip(told, later, strict=True):
+        cut = before.reason and before.reason[:1000]
+        assert after in (before, dataclasses.replace(before, reason=cut))
+    assert session.info().finished == 9
+    assert session.withdraw(3)
+    assert not session.unfinished()[1:]
+    with pytest.raises(ReplyNotFound, match="is taken"):
+        session.take(1)
+    with pytest.raises(ReplyNotFound, match="has withdrawn"):
+        session.submit(3)
+    again = store.session("till")
+    assert again.lookup(2).reason == reason[:1000]
+    assert again.forget(2) == 2
+    assert [again.resolve(number) for number in (1, 2)] == [RequestState.FORGOTTEN] * 2
+    assert [again.resolve(number) for number in (4, 11)] == [TAKEN, NOT_PUT]
+    assert again.begin(work, b"x") == 11
 
 
 def test_what_is_not_due_or_comes_later_is_withdrawn(store: AnyStore) -> None:

@@ -15,12 +15,19 @@ from quire.interface.sessions.session import Session
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.test_full_disk import repeat
 from tests.engine.workload import new_machine, open_store
+from tests.kit.limits import Limits
 
 # In the order in which a request goes through them.
 STATES = [
     RequestState.NOT_PUT, RequestState.PENDING, RequestState.ANSWERED, RequestState.TAKEN,
 ]  # fmt: skip
-REQUESTS = 3
+REQUESTS = 4
+
+
+@pytest.fixture(autouse=True)
+def _moved_soon(limits: Limits) -> None:
+    """What has ended is moved together by the next request."""
+    limits(FINISHED_KEPT=4, FINISHED_AT_ONCE=2)
 
 
 @dataclass
@@ -59,23 +66,24 @@ def name_of(number: int) -> bytes:
 
 
 def played(env: SimEnv, told: Told) -> None:
-    """Three requests, of which the first is begun and put apart; a checkpoint in the midst."""
+    """Three requests, the first begun and put apart, a checkpoint in the midst; one after them."""
     store = open_store(env)
     session = store.session("till")
     first = session.begin("work", name_of(1))
     told.reached[first] = 0
     session.submit(first)
     told.reached[first] = 1
-    for number in range(2, 1 + REQUESTS):
+    for number in range(2, REQUESTS):
         told.reached[session.put("work", name_of(number))] = 1
-    for number in range(1, 1 + REQUESTS):
+    for number in range(1, REQUESTS):
         serve_one(store)
         told.reached[number] = 2
         if number == 2:
             store.admin.checkpoint()
-    for number in range(1, 1 + REQUESTS):
+    for number in range(1, REQUESTS):
         take(store, session, number)
         told.reached[number] = 3
+    told.reached[session.put("work", name_of(REQUESTS))] = 1
     store.close()
 
 

@@ -41,7 +41,7 @@ from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 
 from .kept_request import BEGUN, PUT, KeptRequest
-from .limits import FINISHED_AT_ONCE, FINISHED_KEPT
+from .limits import FINISHED_AT_ONCE
 from .reply import Reply, outcome_of
 from .requesting import check_replies
 from .session_record import (
@@ -53,7 +53,6 @@ from .session_record import (
     check_options,
     check_session,
     dropped_up_to,
-    finished_above,
     key_of,
 )
 
@@ -292,7 +291,10 @@ class Session:
             self._check_current()
             value = self._store.states.get(self._record.state, key_of(number))
             if value is None:
-                return RequestInfo(number, self._state_of_unkept(number))
+                values = self._values()
+                if key_of(number) in values:
+                    continue  # it has begun meanwhile
+                return self._info_of_unkept(number, values)
             kept = self._record.kept(number, value)
             if kept.state != PUT:
                 return kept.info(number)
@@ -388,9 +390,13 @@ class Session:
         ):
             raise self._record.fenced()
 
-    def _state_of_unkept(self, number: int) -> RequestState:
-        dropped = dropped_up_to(self._values())
-        return RequestState.FORGOTTEN if number <= dropped else RequestState.NOT_PUT
+    def _info_of_unkept(self, number: int, values: Mapping[str, bytes]) -> RequestInfo:
+        """Of what has no value of its own: it has ended, was forgotten, or was never begun."""
+        ended = self._record.ended_together(values).get(number)
+        if ended is not None:
+            return ended.info(number)
+        is_known = number <= dropped_up_to(values)
+        return RequestInfo(number, RequestState.FORGOTTEN if is_known else RequestState.NOT_PUT)
 
     def _told(self, number: int) -> tuple[RequestState, str | None] | None:
         """What the reply queue says of it: a reply is more than the news of a failure."""
@@ -440,13 +446,14 @@ class Session:
                     raise
 
     def _forget_old(self) -> None:
-        """Now and then: what has ended, but for the last of it."""
+        """Now and then: what has ended, but for the last of it (KE1)."""
         if self._ended < FINISHED_AT_ONCE:
             return
         self._ended = 0
-        numbers = finished_above(self._record.requests(self._values()), FINISHED_KEPT)
-        if numbers:
-            self._do(lambda step: self._record.forget(step, numbers), None)
+        numbers = self._record.ended_alone(self._values())
+        while len(numbers) >= FINISHED_AT_ONCE:
+            some, numbers = numbers[:FINISHED_AT_ONCE], numbers[FINISHED_AT_ONCE:]
+            self._do(lambda step, some=some: self._record.move_ended(step, some), None)  # type: ignore[misc]
 
 
 def _as_told(kept: KeptRequest, number: int, told: tuple[RequestState, str | None]) -> RequestInfo:

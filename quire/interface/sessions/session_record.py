@@ -22,7 +22,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -46,6 +46,7 @@ from quire.moments import check_moment
 from quire.reports.requests import RequestState, SessionInfo
 from quire.selectors.template import Template
 
+from . import ended_requests
 from .kept_request import BEGUN, PUT, KeptRequest
 from .limits import MAX_SESSION_NAME
 from .reply import Reply
@@ -58,6 +59,7 @@ REPLIES: Final = "quire.replies."
 _LAST_ENQUEUED: Final = "last_enqueued"
 _LAST_DEQUEUED: Final = "last_dequeued"
 _DROPPED: Final = "dropped"  # the highest number that is not kept any more
+_MOVES: Final = "moves"  # how often requests that have ended were moved together
 _TIMES: Final = ("expires_at", "deliver_at")
 _OPTIONS: Final = frozenset(
     {"priority", "group", "sender", "content_type", "ttl", "delay", "attributes", "group_key"}
@@ -171,7 +173,7 @@ class SessionRecord:
 
     def number_from(self, values: Mapping[str, bytes]) -> None:
         """Go on behind all numbers of which something is known (KS3)."""
-        self._numbers = count(last_number(values) + 1)
+        self._numbers = count(self._last_number(values) + 1)
 
     def next_number(self) -> int:
         """Of a request that is to be begun."""
@@ -212,7 +214,7 @@ class SessionRecord:
     def found(self, txn: Transaction, number: int) -> KeptRequest:
         """A request of which something is kept. Raises SessionFenced, ReplyNotFound."""
         self.fence(txn)
-        found = self.read(txn, number)
+        found = self.read(txn, number) or self._all_ended(txn).get(number)
         if found is None:
             raise ReplyNotFound(
                 f"session {self.name!r} keeps nothing of request {number}: it was forgotten or "
@@ -321,6 +323,38 @@ class SessionRecord:
                 return txn.remove(queue, each.id)
         return False
 
+    def move_ended(self, txn: Transaction, numbers: list[int]) -> None:
+        """Keep these, which have ended, together, in place of the oldest such (KE1, KE2)."""
+        self.fence(txn)
+        requests = {number: self.read(txn, number) for number in numbers}
+        ended = {number: one for number, one in requests.items() if one and one.has_ended}
+        if not ended:
+            return  # it was done already
+        moves, places = int(txn.get_value(self.state, _MOVES) or b"0"), ended_requests.places()
+        place = places[moves % len(places)]
+        before = self._ended_at(txn, place)
+        for number in ended:
+            txn.set_value(self.state, key_of(number), None)
+        txn.set_value(self.state, place, ended_requests.together(ended))
+        txn.set_value(self.state, _MOVES, str(moves + 1).encode())
+        self._note_dropped(txn, before)
+
+    def _ended_at(self, txn: Transaction, place: str) -> dict[int, KeptRequest]:
+        return ended_requests.apart(txn.get_value(self.state, place), self.name)
+
+    def _all_ended(self, txn: Transaction) -> dict[int, KeptRequest]:
+        """Those that were moved together."""
+        found: dict[int, KeptRequest] = {}
+        for place in ended_requests.places():
+            found |= self._ended_at(txn, place)
+        return found
+
+    def _note_dropped(self, txn: Transaction, numbers: Iterable[int]) -> None:
+        before = int(txn.get_value(self.state, _DROPPED) or b"0")
+        after = max(before, *numbers, 0)
+        if after != before:
+            txn.set_value(self.state, _DROPPED, str(after).encode())
+
     def forget(self, txn: Transaction, numbers: list[int]) -> int:
         """Keep nothing of these any more, and drop their replies; how many.
 
@@ -330,9 +364,14 @@ class SessionRecord:
         gone = [number for number in numbers if self._has_gone(txn, number)]
         for number in gone:
             txn.set_value(self.state, key_of(number), None)
-        if gone:
-            before = int(txn.get_value(self.state, _DROPPED) or b"0")
-            txn.set_value(self.state, _DROPPED, str(max(before, *gone)).encode())
+        for place in ended_requests.places():
+            ended = self._ended_at(txn, place)
+            left = {number: one for number, one in ended.items() if number not in numbers}
+            if left != ended:
+                value = ended_requests.together(left) if left else None
+                txn.set_value(self.state, place, value)
+                gone += ended.keys() - left.keys()
+        self._note_dropped(txn, gone)
         return len(gone)
 
     def _has_gone(self, txn: Transaction, number: int) -> bool:
@@ -350,7 +389,26 @@ class SessionRecord:
 
     def requests(self, values: Mapping[str, bytes]) -> dict[int, KeptRequest]:
         """All that are kept, by number, in its order."""
+        return dict(sorted((self._alone(values) | self.ended_together(values)).items()))
+
+    def ended_together(self, values: Mapping[str, bytes]) -> dict[int, KeptRequest]:
+        """Those that have ended and were moved together, by number."""
+        found: dict[int, KeptRequest] = {}
+        for key, value in values.items():
+            if key.startswith(ended_requests.PREFIX):
+                found |= ended_requests.apart(value, self.name)
+        return found
+
+    def _alone(self, values: Mapping[str, bytes]) -> dict[int, KeptRequest]:
         return {int(key): self.kept(int(key), one) for key, one in values.items() if key.isdigit()}
+
+    def ended_alone(self, values: Mapping[str, bytes]) -> list[int]:
+        """Those that have ended, and were not moved together; in their order."""
+        return sorted(number for number, one in self._alone(values).items() if one.has_ended)
+
+    def _last_number(self, values: Mapping[str, bytes]) -> int:
+        """Of all that were begun, as far as something is known of them."""
+        return max(dropped_up_to(values), *self.requests(values), 0)
 
     def info(self, values: Mapping[str, bytes]) -> SessionInfo:
         """For users."""
@@ -360,7 +418,7 @@ class SessionRecord:
             self.name,
             self.opening.epoch,
             self.opening.replies,
-            last_number(values),
+            self._last_number(values),
             int(values.get(_LAST_ENQUEUED, b"0")),
             int(values.get(_LAST_DEQUEUED, b"0")),
             unfinished,
@@ -368,17 +426,6 @@ class SessionRecord:
         )
 
 
-def last_number(values: Mapping[str, bytes]) -> int:
-    """Of all that were begun, as far as something is known of them."""
-    return max(dropped_up_to(values), *(int(key) for key in values if key.isdigit()), 0)
-
-
 def dropped_up_to(values: Mapping[str, bytes]) -> int:
     """The highest number of which nothing is kept any more; 0: there is none."""
     return int(values.get(_DROPPED, b"0"))
-
-
-def finished_above(requests: Mapping[int, KeptRequest], kept: int) -> list[int]:
-    """The finished ones but for so many, those with the highest numbers."""
-    finished = [number for number, one in requests.items() if one.has_ended]
-    return finished[: max(0, len(finished) - kept)]
