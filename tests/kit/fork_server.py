@@ -28,8 +28,10 @@ REQUEST_BYTES = 128 << 10
 # Ends when nobody can ask any more. A child leaves the loop, and is what the rest says.
 SERVER = f"""
 import gc, json, os, select, socket, struct, sys, types
-import quire, quire.engine, quire.engine.namespaces, quire.opening, quire.remote
-import quire.remote.ownership.elected_store
+import numpy, quire.engine.namespaces, quire.engine.store, quire.opening
+import quire.engine.inspection.status, quire.engine.upkeep.redriving
+import quire.remote.ownership.elected_store, quire.remote.ownership.shared_store
+import quire.remote.server.store_server
 
 def serve(asked):
     status = struct.Struct({STATUS.format!r})

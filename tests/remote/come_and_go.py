@@ -26,10 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np  # noqa: F401 - now, and not in each worker; so are the others
+
 import quire
-import quire.engine  # now, and not in each worker
+import quire.engine.store
 import quire.remote.ownership.elected_store
 import quire.remote.ownership.election
+import quire.remote.ownership.shared_store
+import quire.remote.server.store_server
 from quire.errors import ConnectionLost, OutcomeUnknown
 from tests.kit.violation import Violation, check
 
