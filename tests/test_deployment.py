@@ -216,6 +216,10 @@ from quire.remote.wire.address import run_directory
 path, url, scratch = sys.argv[1:]
 with quire.open(scratch) as store:  # so that nothing is left to be loaded
     store.create_queue("q", kind="work")
+    store.put_many("q", [b"1", b"2"])
+    open_or_serve(scratch).close()
+quire.remote.OwnerProcess, quire.remote.StoreServer
+with quire.open(scratch) as store:
     with contextlib.suppress(quire.QuireError):
         quire.connect(f"quire+unix://{run_directory(scratch)}/quire.sock").close()
 for words in (["put", scratch, "q", "1"], ["status", scratch], ["dump", scratch]):

@@ -70,11 +70,11 @@ def _relay(options: argparse.Namespace) -> None:
     from quire.databases import Outbox, Relay, database_of
     from quire.remote import told_to_end
 
-    if "://" not in options.database and not OsEnv().exists(options.database):
-        raise InvalidArgument(
-            f"there is no file {options.database}: name the database that the programs put to"
-        )
     with opened(options) as store, _in_words(options.table):
+        if "://" not in options.database and not OsEnv().exists(options.database):
+            raise InvalidArgument(
+                f"there is no file {options.database}: name the database that the programs put to"
+            )
         relay = Relay(store, Outbox(options.table), database_of(options.database))
         if options.drain:
             moved = 0
