@@ -280,7 +280,7 @@ def checked_path(path: object) -> str:
         text = os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:
         text = ""
-    if not text:  # which would be the working directory
+    if not text or "\0" in text:  # the first would be the working directory
         raise InvalidArgument(f"path is {path!r}: give the path of a directory")
     if text == IN_MEMORY:
         raise InvalidArgument(
