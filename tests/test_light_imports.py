@@ -221,7 +221,7 @@ def test_a_library_is_loaded_by_the_first_question(monkeypatch: pytest.MonkeyPat
         asked.append(name)
         return library
 
-    monkeypatch.setattr(lazily_loaded, "import_module", load)
+    monkeypatch.setattr(lazily_loaded, "load_late", load)
     lazy = lazily_loaded._lazily("library")
     assert asked == []
     threads = [threading.Thread(target=lambda: lazy.answer) for _ in range(4)]

@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from quire.libraries import late_imports
+
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from .os_lock import (
     HeldDescriptor,
@@ -123,3 +125,10 @@ class OsEnv:
 def after_fork(action: Callable[[int], None]) -> None:
     """Call the action in every child that this process forks, with the parent's process id."""
     os.register_at_fork(after_in_child=lambda: action(os.getppid()))
+
+
+os.register_at_fork(
+    before=late_imports.before_fork,
+    after_in_parent=late_imports.after_fork_in_parent,
+    after_in_child=late_imports.after_fork_in_child,
+)

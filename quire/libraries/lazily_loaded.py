@@ -10,9 +10,10 @@ elsewhere. Threads that ask at the same time wait for one import.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from .late_imports import load as load_late
 
 
 def _lazily(name: str) -> ModuleType:
@@ -21,7 +22,7 @@ def _lazily(name: str) -> ModuleType:
     names = vars(stand_in)
 
     def load(attribute: str) -> Any:
-        module = import_module(name)
+        module = load_late(name)
         names.update((key, value) for key, value in vars(module).items() if key != "__getattr__")
         names["__getattr__"] = lambda later: getattr(module, later)  # what it has by then
         return getattr(module, attribute)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
+
+from .late_imports import load
 
 
 def names_of(names: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
@@ -16,7 +17,7 @@ def names_of(names: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
-        value = names[name] = getattr(import_module(modules[name]), name)
+        value = names[name] = getattr(load(modules[name]), name)
         return value
 
     return find

@@ -23,13 +23,13 @@ What may go wrong, and what becomes of it:
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.engine.layout import Layout
 from quire.engine.options import Options, check_fixed
 from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
+from quire.libraries.late_imports import load
 from quire.remote.client.joining import forbidden, join
 from quire.remote.client.remote_store import RemoteStore
 from quire.remote.wire.address import read_address
@@ -112,4 +112,4 @@ class Election:
 
 def load_engine() -> None:
     """Whatever owning a store needs is imported now."""
-    import_module("quire.remote.ownership.shared_store")
+    load("quire.remote.ownership.shared_store")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +199,36 @@ def test_a_childs_signal_is_not_its_parents() -> None:
         os.kill(int(process.line()), signal.SIGTERM)
         assert process.line() == f"{-signal.SIGTERM} False"
         assert process.wait() == 0
+
+
+# What a child imports is being imported by another thread while it is forked.
+IMPORTING = """
+import os, signal, sys, threading, time
+import quire.env
+from quire.libraries.late_imports import load
+sys.path.insert(0, sys.argv[1])
+importing = threading.Thread(target=load, args=("slow",))
+importing.start()
+while "slow" not in sys.modules:
+    time.sleep(0.001)
+pid = os.fork()
+if not pid:
+    signal.alarm(30)
+    import slow
+    os._exit(0)
+importing.join()
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.promise(12)
+def test_a_fork_waits_for_imports(tmp_path: Path) -> None:
+    """A child can import what another thread was importing, and what that logs meanwhile."""
+    (tmp_path / "slow.py").write_text(
+        "import logging, time\n"
+        "for name in range(50):\n"
+        "    logging.getLogger(f'slow.{name}')\n"
+        "    time.sleep(0.005)\n"
+    )
+    with child(IMPORTING, str(tmp_path)) as process:
+        assert process.line() == "0"

@@ -1,0 +1,9 @@
+"""Bounds of what is loaded late, with their reasons."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# How long a fork waits for what other threads import, in seconds. Longer than any import takes,
+# also on a busy machine; one that waits for the very thread that forks never ends.
+IMPORT_WAIT_SECONDS: Final = 20.0
