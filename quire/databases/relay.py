@@ -117,7 +117,7 @@ class Relay:
         What passes by itself is tried again, after longer and longer pauses, and logged
         (`quire.databases`): a queue is full or stopped, the owner or the database is away. Raises
         StoreFailed, StoreClosed, OutboxMismatch, and what else the database raises; at the first
-        look whatever that does, as there may be no tables.
+        look all but that SQLite's file is locked by another writer, as there may be no tables.
         """
         check_timeout(poll)
         pause = FIRST_PAUSE_SECONDS
@@ -126,7 +126,7 @@ class Relay:
             try:
                 moved = self.step()
             except Exception as error:
-                if self._outbox_id is None or not _passes(error):
+                if not (_passes(error) if self._outbox_id else _is_locked(error)):
                     raise
                 _log.warning("the outbox waits: %s: %s", type(error).__name__, error)
                 self._woken.wait(pause)
@@ -224,6 +224,14 @@ class Relay:
 def _put_row(transaction: Transaction, row: OutboxRow) -> None:
     options: dict[str, Any] = {} if row.options is None else json.loads(row.options)
     transaction.put(row.queue, row.payload, **options)
+
+
+def _is_locked(error: Exception) -> bool:
+    """Whether a file of SQLite is being written by somebody else: in its words, whoever says them.
+
+    A transaction that has read meets that at once, however long it would wait for a lock.
+    """
+    return "database is locked" in str(error)
 
 
 def _passes(error: Exception) -> bool:

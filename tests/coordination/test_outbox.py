@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,34 @@ def test_two_relays_move_each_message_once(store: Any, begin: Begin) -> None:
             thread.join()
     assert drain(relays[0]) == 0
     assert payloads(store) == [b"%d" % n for n in range(300)]
+
+
+def test_a_relay_whose_first_look_finds_the_file_locked(
+    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another one that begins is writing, and this one waits for no lock: it looks again."""
+    path = str(tmp_path / "app.db")
+    with database("sqlite3", path) as begin:
+        outbox = Outbox()
+        with begin() as connection:
+            outbox.create_tables(connection)
+            outbox.put(connection, "work", b"1")
+
+        @contextmanager
+        def at_once() -> Iterator[sqlite3.Connection]:
+            with closing(sqlite3.connect(path, timeout=0)) as connection, connection:
+                yield connection
+
+        relay = Relay(store, outbox, at_once)
+        thread = threading.Thread(target=relay.run, args=(0.001,))
+        with closing(sqlite3.connect(path)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            thread.start()
+            eventually(lambda: "is locked" in caplog.text)
+            writer.rollback()
+        eventually(lambda: payloads(store) == [b"1"])
+        relay.stop()
+        thread.join()
 
 
 def test_the_step_that_died_between_put_and_delete(store: Any, begin: Begin) -> None:
@@ -289,7 +317,7 @@ def test_run_waits_for_what_passes(
     store: Any, plain: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stopped queue, and a database that does not answer: both are told, neither ends it."""
-    answers = [sqlite3.OperationalError("database is locked")]
+    answers = [sqlite3.OperationalError("unable to open database file")]
 
     def begin() -> Any:
         if answers:
