@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from operator import sub
 from threading import Lock
 from typing import Final, TypeAlias
 
@@ -298,4 +299,5 @@ def _shown(first: int, pages: int) -> str:
 
 
 def _extents(pages: IntervalSet) -> Extents:
-    return [(first, end - first) for first, end in pages]
+    firsts, ends = pages.bounds()
+    return list(zip(firsts, map(sub, ends, firsts), strict=True))
