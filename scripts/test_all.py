@@ -101,6 +101,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     parser.add_argument("--minutes", type=float, default=60, help="after which a part is ended")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts end with this, too
     SAID.mkdir(parents=True, exist_ok=True)
     memory = None
     if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
