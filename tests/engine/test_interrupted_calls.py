@@ -7,10 +7,8 @@ of both, so each of these moments has its turn.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -18,6 +16,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.testing import SimEnv
 from tests.kit.limits import Limits
+from tests.kit.moments import Alarm, at_moment
 
 Action = Callable[[Transaction], object]
 
@@ -68,27 +67,13 @@ ACTIONS: list[Action] = [
 ]
 
 
+def _raise() -> None:
+    raise Alarm
+
+
 def _interrupted(action: Action, transaction: Transaction, moment: int) -> bool:
     """Whether the action was interrupted, at the moment of that number."""
-    count = 0
-
-    def hear(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_return"):
-            count += 1
-            if count == moment:
-                raise KeyboardInterrupt
-
-    gc.disable()  # others have it call them, and would be interrupted there
-    sys.setprofile(hear)
-    try:
-        action(transaction)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return False
+    return at_moment(partial(action, transaction), moment, _raise)
 
 
 def _fill(store: Store, *, together: bool) -> None:

@@ -25,14 +25,23 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Alarm
 
 
-def at_moment(action: Callable[[], object], moment: int) -> bool:
-    """Do it, with a signal at the moment of that number: whether that was raised out of it."""
-    return _heard(action, moment)[0]
+def _send() -> None:
+    signal.raise_signal(signal.SIGALRM)
+
+
+def at_moment(
+    action: Callable[[], object], moment: int, strike: Callable[[], None] = _send
+) -> bool:
+    """Do it, with a signal at the moment of that number: whether that was raised out of it.
+
+    `strike`: what is done there instead; one that raises `Alarm` is not held back by anybody.
+    """
+    return _heard(action, moment, strike)[0]
 
 
 def moments_of(action: Callable[[], object]) -> int:
     """How many moments it has."""
-    return _heard(action, 0)[1]
+    return _heard(action, 0, _send)[1]
 
 
 def some_moments(
@@ -50,12 +59,14 @@ def alarmed() -> Iterator[Callable[[], None]]:
     """A block in which what is given sends the signal."""
     before = signal.signal(signal.SIGALRM, _raise)
     try:
-        yield lambda: signal.raise_signal(signal.SIGALRM)
+        yield _send
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
-def _heard(action: Callable[[], object], moment: int) -> tuple[bool, int]:
+def _heard(
+    action: Callable[[], object], moment: int, strike: Callable[[], None]
+) -> tuple[bool, int]:
     count = 0
 
     def hear(frame: FrameType, event: str, argument: Any) -> None:
@@ -63,7 +74,7 @@ def _heard(action: Callable[[], object], moment: int) -> tuple[bool, int]:
         if event in ("call", "c_return"):
             count += 1
             if count == moment:
-                signal.raise_signal(signal.SIGALRM)
+                strike()
 
     before = signal.signal(signal.SIGALRM, _raise)
     gc.disable()  # finalisers of what other tests have dropped are not to be interrupted
