@@ -541,6 +541,7 @@ CALL_LEVELS = 48
 PUT_LEVELS = 24
 
 # --- asyncio ---
+
 # Threads of a store object that make its calls: so many commits meet in one group of the journal.
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
@@ -566,10 +567,9 @@ NEAR_NAMES = 1000
 NEAR_CHARACTERS = 3
 
 # --- workers ---
+
 # Threads of one handler: each holds a transaction, and in a joined store a connection.
 MAX_CONCURRENCY = 256
-
-WAITED_FIRST = 64  # messages that a loop which found nothing waits for before it looks, at most
 
 # Seconds for messages in work when workers stop: service managers kill after some 30 s to 90 s.
 WORKERS_GRACE_SECONDS = 20.0

@@ -41,12 +41,13 @@ from quire.calls.deprecated import with_ack
 from quire.calls.errand import Errand
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
-from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST, WAITED_FIRST
+from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.moments import Duration
 from quire.selectors.template import SelectorOrTemplate, check_selecting
 
 from .integration import Integration
+from .limits import WAITED_FIRST
 from .transaction import Transaction
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging  # noqa: F401 - see LD2: of what a fork calls before it, the last registered is first
 import threading
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
@@ -23,7 +24,6 @@ class _Importing:
     def __init__(self) -> None:
         self._changed = threading.Condition()  # its thread may come again: in a handler of a signal
         self._threads: dict[object, int] = {}
-        self._is_held = False  # by the thread that forks
 
     def load(self, name: str) -> ModuleType:
         """The module of that name."""
@@ -41,15 +41,13 @@ class _Importing:
         """Wait until no other thread imports anything, and let none begin."""
         own = threading.get_ident()
         self._changed.acquire()
-        self._is_held = True
         self._changed.wait_for(
             lambda: all(thread == own for thread in self._threads.values()), IMPORT_WAIT_SECONDS
         )
 
     def after_fork(self) -> None:
-        """In the parent."""
-        if self._is_held:
-            self._is_held = False
+        """In the parent, whose `before_fork` an interrupt may have ended."""
+        with suppress(RuntimeError):
             self._changed.release()
 
 
