@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -49,8 +50,7 @@ def exactly(value: float) -> FigureTarget:
     return FigureTarget("exactly", value)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """One measured value."""
 
     name: str
@@ -63,8 +63,7 @@ class Figure:
         return None if self.target is None else self.target.met(self.value)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Measured values side by side. A cell is a number, or words; units stand in the columns."""
 
     title: str
@@ -73,8 +72,7 @@ class Table:
     note: str = ""  # where figures come from that were not measured here
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A drawing, saved as `<name>.png`."""
 
     name: str
@@ -82,8 +80,7 @@ class Plot:
     drawing: Drawing
 
 
-@dataclass(frozen=True)
-class BenchmarkSetting:
+class BenchmarkSetting(Struct, frozen=True):
     """Where a benchmark runs, and how."""
 
     folder: Path  # empty, on the file system to measure; removed afterwards

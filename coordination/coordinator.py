@@ -28,8 +28,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
 
 from quire.callbacks import check_function
 from quire.errors import (
@@ -71,8 +72,7 @@ class Participant(Protocol):
         """All that is prepared."""
 
 
-@dataclass(frozen=True)
-class RecoveredTransactions:
+class RecoveredTransactions(Struct, frozen=True):
     """What a coordinator found in doubt when it started: (participant, global id) of each."""
 
     committed: tuple[tuple[str, str], ...]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast, overload
 
 from quire.errors import InvalidArgument
@@ -25,7 +24,6 @@ MAX_FORMAT_ID: Final = (1 << 31) - 1
 _TRIPLE: Final = re.compile(r"(0|[1-9][0-9]{0,9})_([^_]*)_([^_]*)", re.ASCII)
 
 
-@dataclass(frozen=True)
 class Xid(Sequence[int | str | None]):
     """The name of a two-phase transaction, of three parts: format id, global id, branch qualifier.
 
@@ -33,10 +31,24 @@ class Xid(Sequence[int | str | None]):
     PostgreSQL; `Xid.from_string` takes it apart again.
     """
 
-    format_id: int | None
-    gtrid: str
-    bqual: str | None
-    prepared_us: int | None = field(default=None, compare=False)  # as `tpc_recover` tells it
+    __slots__ = ("bqual", "format_id", "gtrid", "prepared_us")
+
+    def __init__(
+        self, format_id: int | None, gtrid: str, bqual: str | None, prepared_us: int | None = None
+    ) -> None:
+        self.format_id = format_id
+        self.gtrid = gtrid
+        self.bqual = bqual
+        self.prepared_us = prepared_us  # as `tpc_recover` tells it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Xid) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __repr__(self) -> str:
+        return f"Xid{(*self.parts, self.prepared_us)}"
 
     @classmethod
     def from_parts(cls, format_id: int, gtrid: str, bqual: str) -> Xid:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 __all__ = ["Timeline", "TimelineEvent", "happened", "read"]
 
 
-@dataclass(frozen=True)
-class TimelineEvent:
+class TimelineEvent(Struct, frozen=True):
     """Something that `who` did at `at` (seconds since 1970)."""
 
     at: float

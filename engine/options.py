@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Final, Self
+
+from msgspec import Struct
 
 from quire import limits
 from quire.definitions.near_names import did_you_mean
@@ -21,8 +22,7 @@ _CHOICES: Final = {"write_buffer": ("shared", "per-queue"), "when_full": ("spill
 _NAMED: Final = {"strategy": strategy_named, "ltds_compression": codec_named}
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How a store works. Those in `FIXED` are fixed when the store is created.
 
     Sizes in bytes, times in seconds.
@@ -53,7 +53,7 @@ class Options:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
         """From keyword arguments of `open`. `InvalidArgument` for unknown or unusable ones."""
-        known = {field.name: field.type for field in fields(cls)}
+        known = cls.__annotations__
         for name, value in values.items():
             if name not in known:
                 raise InvalidArgument(

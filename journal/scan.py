@@ -20,12 +20,13 @@ has nothing of its generation behind it, unless it was whole once, or what is be
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
-from struct import Struct
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
@@ -91,8 +92,7 @@ class Tail(Enum):
     STALE = "stale"  # a whole group of an older generation, cut off by an earlier recovery
 
 
-@dataclass(frozen=True)
-class RecoveryReport:
+class RecoveryReport(Struct, frozen=True):
     """What a recovery read and what it dropped. LSNs, bytes and counts."""
 
     first_lsn: int
@@ -357,7 +357,7 @@ def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: in
         pages = len(chunk) // page_size
         if pages == 0:
             return
-        page = Struct(f"{GROUP_SOUGHT.format}{page_size - GROUP_SOUGHT.size}x")
+        page = struct.Struct(f"{GROUP_SOUGHT.format}{page_size - GROUP_SOUGHT.size}x")
         places = range(base + offset, base + offset + pages * page_size, page_size)
         whole = page.iter_unpack(chunk[: pages * page_size])
         for place, (magic, lsn) in zip(places, whole, strict=True):

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
@@ -24,8 +25,7 @@ from .scan import Chain, Group, Tail
 from .segment import Directory, SegmentReader, geometry_in, list_segments, segment_path
 
 
-@dataclass(frozen=True)
-class JournalFinding:
+class JournalFinding(Struct, frozen=True):
     """Something about a place of the journal that its reader should know."""
 
     file: str

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock
@@ -48,8 +49,7 @@ from .format import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LtdsInfo:
+class LtdsInfo(Struct, frozen=True):
     """A finished file: how many messages it holds and what they take."""
 
     id: int

@@ -25,8 +25,9 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
+
+from msgspec import Struct
 
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
@@ -47,8 +48,7 @@ class Carrier(Protocol):
         """What it is said to be."""
 
 
-@dataclass(frozen=True)
-class Codec:
+class Codec(Struct, frozen=True):
     """A way to make payloads of values, and values of payloads. See `register`."""
 
     name: str

@@ -20,15 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 600  # a fault may let a test wait for ever: that is caught, too
 
 
-@dataclass(frozen=True)
-class SeededFault:
+class SeededFault(Struct, frozen=True):
     """A piece of a file, what stands there instead, and the tests that tell (pytest's words)."""
 
     about: str

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from quire.errors import InvalidArgument
 from quire.reports.info import QueueInfo
@@ -28,8 +29,7 @@ STRATEGY = "startingOffsetsByTimestampStrategy"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class ByTime:
+class ByTime(Struct, frozen=True):
     """The milliseconds since 1970 for all queues, or for each; `option` is who says so."""
 
     option: str

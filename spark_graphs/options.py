@@ -63,7 +63,8 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
@@ -137,8 +138,7 @@ Starts = int | Mapping[str, int] | ByTime
 """EARLIEST, LATEST, a position (or one of these two) for each queue, or times."""
 
 
-@dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True):
     path: str
     queues: tuple[str, ...]  # none where a pattern chooses them
     subscription: str | None
@@ -159,8 +159,7 @@ class ReadOptions:
     network_file_system: bool = False
 
 
-@dataclass(frozen=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     path: str
     queue: str | None
     app_id: str | None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import fields
 
 from quire.engine.options import FIXED, Options
 from tests.source_tree import ROOT

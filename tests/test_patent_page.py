@@ -55,7 +55,7 @@ def missing(text: str) -> list[str]:
 def option_errors(code: str, text: str) -> list[str]:
     """An option is one of `open` with a value that it takes, or one of the call named behind it."""
     name, _, value = code.partition("=")
-    if name in Options.__dataclass_fields__:
+    if name in Options.__struct_fields__:
         if value:
             try:
                 Options.of({name: ast.literal_eval(value)})

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import asdict
 
 import quire
 from bench.figure import BenchmarkSetting, Figure, at_most, exactly

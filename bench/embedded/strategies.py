@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from random import Random
 from statistics import mean
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import quire
 from bench.drawing import COLOURS, TINTED, bars, drawing, plain_numbers
@@ -35,8 +35,7 @@ WAIT = 0.01  # seconds, for room for a commit
 PAUSE = 0.0005  # seconds, after a refusal
 
 
-@dataclass
-class StrategyTally:
+class StrategyTally(Struct):
     """What the threads saw under one strategy with one amount of room."""
 
     seconds: float = 0.0

@@ -15,10 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from bench.figure import BenchmarkSetting, Figure, Result, Table
 from bench.measuring.program import Program, spent_seconds
@@ -54,8 +55,7 @@ SIDES = {
 }
 
 
-@dataclass
-class PoolTurns:
+class PoolTurns(Struct):
     """Of one side with so many workers, each turn."""
 
     rates: list[float] = field(default_factory=list)  # jobs a second

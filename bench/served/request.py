@@ -16,11 +16,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench.figure import BenchmarkSetting, Figure, Result, Table
 from bench.measuring.program import Program, spent_seconds
@@ -83,8 +83,7 @@ OURS = {
 }  # fmt: skip
 
 
-@dataclass
-class RequestTimes:
+class RequestTimes(Struct):
     """Of one side."""
 
     seconds: list[float] = field(default_factory=list)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from typing import NamedTuple
 
 import pandas as pd
+from msgspec.structs import replace
 
 from demo import flights, store
 from demo.outcome import plots

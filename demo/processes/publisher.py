@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
 
 from demo import flights, store
 from demo.processes.cuts import Cut, plan
@@ -27,8 +27,7 @@ KEY = "publisher"
 PIECE = 500  # flights that are handed over at once; a large transaction takes many
 
 
-@dataclass
-class Publisher:
+class Publisher(Struct, frozen=True):
     """Publishes flights, cut by `cuts`, at the pace of all of them in `seconds`."""
 
     flights: pa.Table

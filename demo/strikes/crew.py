@@ -11,21 +11,20 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Member", "kill", "session_members", "tails"]
 
 
-@dataclass
 class Member:
     """One of the demo's processes; what it prints goes to `<name>.log` in `folder`."""
 
-    name: str
-    command: list[str]
-    folder: Path
-    starts: int = 0
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name = name
+        self.command = command
+        self.folder = folder
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def log(self) -> Path:

@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quire.batches.packing import BlockSlice, pack
 from quire.block import Block
@@ -154,8 +155,7 @@ class Mover:
         return placed
 
 
-@dataclass(slots=True)
-class MovedBlock:
+class MovedBlock(Struct):
     """A block that was or will be written to `page` in the stead of `refs`; 0: there is no room."""
 
     refs: list[BlockRef]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from binascii import a2b_base64, b2a_base64
-from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from quire.engine.layout import Layout
 from quire.engine.live_state.live_state import State
@@ -60,11 +61,10 @@ _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
 _TAIL_ROW = struct.Struct(f"<{format.RECORD_BYTES // 8}q")  # a record, as numbers
 
 # What a queue is made with, but for its number.
-_CONFIG = tuple(each.name for each in fields(QueueConfig))[1:]
+_CONFIG = QueueConfig.__struct_fields__[1:]
 
 
-@dataclass(slots=True)
-class QueueSnapshot:
+class QueueSnapshot(Struct):
     """One queue. What the checkpoint makes of its records is filled in while it is written."""
 
     queue: Queue
@@ -179,8 +179,7 @@ class SubscriptionRow(NamedTuple):
         return document
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(Struct):
     """The whole store."""
 
     lsn: int

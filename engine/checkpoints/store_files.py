@@ -28,8 +28,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.live_state.live_state import State
@@ -68,8 +70,7 @@ class OpenRequest(NamedTuple):
     owner: str
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """Everything that stands on the store's files."""
 
     env: Env

@@ -27,7 +27,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -89,25 +88,33 @@ class Committing(PreparedParticipant, Protocol):
     prepared: PreparedTransaction | None  # what the store holds for it
 
 
-@dataclass(eq=False)
 class Committer:
     """See the module. Thread-safe."""
 
-    _state: State
-    _reader: BlockReader
-    _places: Places
-    _journal: Journal
-    sequencer: Sequencer
-    _adoptions: Adoptions
-    volatile: Volatile
-    inline_limit: int
-    _after_commit: Callable[[], None]  # there may be something to do; it must not raise
-    due_lsn: int = 0  # that need not be called before the journal ends there
-    _locks_queues: bool = field(init=False)
-    _plenty_bytes: int = field(init=False)  # for each commit record: then R needs no lock (S4)
-
-    def __post_init__(self) -> None:
-        self._locks_queues = self._state.strategy.locks_queues
+    def __init__(
+        self,
+        state: State,
+        reader: BlockReader,
+        places: Places,
+        journal: Journal,
+        sequencer: Sequencer,
+        adoptions: Adoptions,
+        volatile: Volatile,
+        inline_limit: int,
+        after_commit: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._reader = reader
+        self._places = places
+        self._journal = journal
+        self.sequencer = sequencer
+        self._adoptions = adoptions
+        self.volatile = volatile
+        self.inline_limit = inline_limit
+        self._after_commit = after_commit  # there may be something to do; it must not raise
+        self.due_lsn = 0  # that need not be called before the journal ends there
+        self._locks_queues = state.strategy.locks_queues
+        # For each commit record: then R needs no lock (S4).
         self._plenty_bytes = COMMIT_BYTES if has_gil() else sys.maxsize
 
     @property

@@ -13,9 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from quire.arguments import NewQueue, check_kind
 from quire.definitions.properties import Properties
@@ -57,8 +58,7 @@ def _nothing() -> None:
     """Nothing is to be done."""
 
 
-@dataclass(eq=False)
-class Definition:
+class Definition(Struct, eq=False):
     """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
 
     Those of numbers from `TEMPORARY_IDS` on are applied with the others, and are in no record.
@@ -71,6 +71,7 @@ class Definition:
     done: Callable[[], None] = _nothing  # what it did for as long as it is not applied
     changes: Sequence[CatalogChange] = ()
     applied: bool = False
+    record: bytes = b""
     durable = comes_first = True
 
     def __post_init__(self) -> None:

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
@@ -51,14 +50,14 @@ class ListenedFor(NamedTuple):
 HeardPiece = tuple[int, int, Delivered | None]  # where it begins, how many messages; None: missed
 
 
-@dataclass(eq=False)
 class Listening:
     """See the module. Thread-safe."""
 
-    _env: Env
-    _state: State
-    _sequencer: Sequencer
-    _delivery: Delivery
+    def __init__(self, env: Env, state: State, sequencer: Sequencer, delivery: Delivery) -> None:
+        self._env = env
+        self._state = state
+        self._sequencer = sequencer
+        self._delivery = delivery
 
     def puts(
         self, queue: Queue, asked: ListenedFor, start: int | None, until: int | None

@@ -12,7 +12,6 @@ Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from quire.block import EncodedBlock
 from quire.engine.pages.block_places import Places
@@ -24,13 +23,15 @@ from .sequencer import Sequencer
 from .written_messages import Written
 
 
-@dataclass(eq=False)
 class Overflow:
     """See the module."""
 
-    _places: Places
-    _sequencer: Sequencer
-    _after_discard: Callable[[], None]  # there are files to remove; it must not raise
+    def __init__(
+        self, places: Places, sequencer: Sequencer, after_discard: Callable[[], None]
+    ) -> None:
+        self._places = places
+        self._sequencer = sequencer
+        self._after_discard = after_discard  # there are files to remove; it must not raise
 
     def spill(self, transaction_id: int, written: Written) -> None:
         """A transaction's messages for one queue leave the buffer."""

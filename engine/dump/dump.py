@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
+
+from msgspec import Struct
 
 from quire.arguments import check_first, check_limit
 from quire.engine.layout import Layout, no_store
@@ -45,8 +46,7 @@ _UNFINISHED: Final = Finding(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """What to list. Nothing chosen: a summary of everything."""
 
     journal: bool = False

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import read_checkpoint

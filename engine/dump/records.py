@@ -19,10 +19,12 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from quire.block import Block
 from quire.engine.reading.block_messages import messages_of
@@ -57,8 +59,7 @@ Listed = tuple[DumpedQueueRecord, BlockRef | None]
 """A record, and where its messages can be read, if it has any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """What a store's owner tells."""
 
     end_lsn: int  # of its journal

@@ -12,10 +12,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
 
 from quire.batches.delivered_slice import Delivered
 from quire.definitions.order import COMMIT, by_sequence
@@ -53,8 +54,7 @@ Matching: TypeAlias = (
 )
 
 
-@dataclass
-class Passed:
+class Passed(Struct):
     """How far somebody who waits has looked (CD1)."""
 
     end: int = 0
@@ -72,14 +72,13 @@ class Passed:
             self.end, self.matching = 0, []
 
 
-@dataclass(eq=False)
 class Finder:
     """See the module. Thread-safe."""
 
-    _delivery: Delivery
-    _indexes: WeakKeyDictionary[Queue, dict[FieldPlace, AttributeIndex]] = field(
-        default_factory=WeakKeyDictionary
-    )
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._indexes: WeakKeyDictionary[Queue, dict[FieldPlace, AttributeIndex]]
+        self._indexes = WeakKeyDictionary()
 
     def candidates(
         self,

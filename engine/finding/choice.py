@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from quire.engine.queues.queue import Queue
@@ -15,7 +14,7 @@ from quire.selectors.template import Template
 if TYPE_CHECKING:
     from quire.selectors.condition import MessageCondition
 
-_FIELDS: Final = {each.name for each in fields(Template)}
+_FIELDS: Final = set(Template.__struct_fields__)
 
 
 class Choice(NamedTuple):

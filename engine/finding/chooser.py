@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -62,14 +61,14 @@ class ChoiceOutcome(NamedTuple):
     held: int | None = None  # its position, where another transaction has it
 
 
-@dataclass(eq=False)
 class Chooser:
     """See the module. Thread-safe."""
 
-    _env: Env
-    _delivery: Delivery
-    finder: Finder
-    _waits: MessageWaits
+    def __init__(self, env: Env, delivery: Delivery, finder: Finder, waits: MessageWaits) -> None:
+        self._env = env
+        self._delivery = delivery
+        self.finder = finder
+        self._waits = waits
 
     def take(self, asking: Asking, timeout: float) -> DeliveryRuns:
         """The first messages for which the choice holds, now in flight; none: there are none.

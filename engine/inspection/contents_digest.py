@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
+
+from msgspec import Struct
 
 from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.checkpoints.snapshot import QueueSnapshot
@@ -35,8 +36,7 @@ _APART: Final = ("payload", "delivery_count", "attributes")  # the others are to
 _HEADER: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _APART)
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What is there at one moment. It stays until `let_go`, with checkpoints paused (VF2)."""
 
     context: Context

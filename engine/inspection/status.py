@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import to_builtins
 
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.pages.io_manager import IoManager
@@ -20,13 +21,13 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
     files = [_sizes(manager, places.page_size) for manager in places.managers]
     return {
         "queues": [
-            asdict(queue.info(dropped(context, queue))) for queue in context.state.by_name()
+            to_builtins(queue.info(dropped(context, queue))) for queue in context.state.by_name()
         ],
         "transactions": [
-            {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
+            {**to_builtins(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in context.registry.infos()
         ],
-        "prepared": [asdict(p) for p in context.state.prepared.info(context.env.now_us())],
+        "prepared": [to_builtins(p) for p in context.state.prepared.info(context.env.now_us())],
         "write_buffer_bytes": context.write_buffers.total_bytes,
         "commits": context.sequencer.changes,
         "groups": context.sequencer.groups,
@@ -64,7 +65,7 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
             "journal_bytes": segments.kept_back_bytes,
             "checkpoint_bytes": kept_back.total_bytes,
         },
-        "schedules": [asdict(info) for info in maintenance.schedules.infos()],
+        "schedules": [to_builtins(info) for info in maintenance.schedules.infos()],
         "leases": len(maintenance.leases),
         "ledger_entries": len(context.state.ledger),
         "state": context.state.values.sums(),

@@ -19,9 +19,10 @@ commit records in particular have their space from then on: "Managing message qu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from quire.engine.pages.block_places import Places
 from quire.engine.records import format
@@ -59,8 +60,7 @@ class PreparedParticipant(Protocol):
         """The object cannot be used any more."""
 
 
-@dataclass(slots=True, eq=False)
-class PreparedTransaction:
+class PreparedTransaction(Struct, eq=False):
     """One of them. A queue that it has written to stays."""
 
     record: PrepareRecord

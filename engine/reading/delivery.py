@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -60,16 +59,15 @@ class DeliveryRequest(NamedTuple):
     wanted: Callable[[], bool]  # whether it still waits
 
 
-@dataclass(eq=False)
 class Delivery:
     """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
 
-    _env: Env
-    _reader: BlockReader
-    _noting: DeliveryLog
-    queues: InitVar[Iterable[Queue]]
-
-    def __post_init__(self, queues: Iterable[Queue]) -> None:
+    def __init__(
+        self, env: Env, reader: BlockReader, noting: DeliveryLog, queues: Iterable[Queue]
+    ) -> None:
+        self._env = env
+        self._reader = reader
+        self._noting = noting
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
         # Of which somebody waits, without a thread, until limits let more start: when they will.

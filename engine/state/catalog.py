@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.definitions.properties import read_properties
 from quire.engine.records import format
@@ -62,8 +64,7 @@ class CatalogChange(NamedTuple):
     body: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class EntryType:
+class EntryType(Struct, frozen=True):
     """What an entry of the type does; both raise KeyError, TypeError or ValueError to refuse it."""
 
     most: int  # entries of the type in a store

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from quire.definitions.order import sequence_of
 from quire.definitions.properties import DEFAULT, Properties
@@ -47,8 +48,7 @@ PREPARED: Final = "prepared"
 Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
 
-@dataclass(frozen=True, slots=True)
-class QueueConfig:
+class QueueConfig(Struct, frozen=True):
     """What a queue is made with, or was altered to."""
 
     queue_id: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from weakref import WeakSet
+
+from msgspec import Struct, field
 
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
@@ -29,8 +30,7 @@ from quire.writebuffer import WriteBuffers
 from .registry import Registry
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """See the module. Everything in it is thread-safe.
 
     A transaction with less than `light_bytes` and `light_messages` need not tell the write buffer.

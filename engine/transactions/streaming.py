@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -46,30 +45,37 @@ class StreamOwner(Protocol):
         """Do something with what it has put, if it is open."""
 
 
-@dataclass(eq=False)
 class StreamPut:
     """See the module; the interface is `quire.messages.payload_writer.Sink`.
 
     Making it raises QueueNotFound, InvalidArgument.
     """
 
-    _context: Context
-    _transaction: StreamOwner
-    _queue: str
-    _fields: Fields | None
-    _is_moved: bool  # it is there already, and its header is taken as it is
-    _size: int | None  # of the payload, if it is known
-    timeout: float | None  # seconds, each time there is no room
-    _charge: int = 0  # that the queue's space holds
-    _done: int = 0  # bytes of the payload that are in the file
-    _chunk_bytes: int = 0  # of the first chunk
-    _written: Written | None = None  # from the first chunk on
-    _writer: LtdsWriter | None = None
-    _ended: bool = False
-
-    def __post_init__(self) -> None:
-        self._header_bytes = 0 if self._fields is None else self._fields.extra_bytes
-        self._check_size(self._size or 0)
+    def __init__(
+        self,
+        context: Context,
+        transaction: StreamOwner,
+        queue: str,
+        fields: Fields | None,
+        is_moved: bool,
+        size: int | None,
+        timeout: float | None,
+    ) -> None:
+        self._context = context
+        self._transaction = transaction
+        self._queue = queue
+        self._fields = fields
+        self._is_moved = is_moved  # it is there already, and its header is taken as it is
+        self._size = size  # of the payload, if it is known
+        self.timeout = timeout  # seconds, each time there is no room
+        self._charge = 0  # that the queue's space holds
+        self._done = 0  # bytes of the payload that are in the file
+        self._chunk_bytes = 0  # of the first chunk
+        self._written: Written | None = None  # from the first chunk on
+        self._writer: LtdsWriter | None = None
+        self._ended = False
+        self._header_bytes = 0 if fields is None else fields.extra_bytes
+        self._check_size(size or 0)
 
     def whole(self, payload: bytes) -> MessageId:
         self._check_open()

@@ -17,7 +17,6 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from quire.calls.uninterrupted import as_call, look_around, nested
@@ -40,21 +39,28 @@ from .schedules import Schedules
 from .temporary import Temporary
 
 
-@dataclass(eq=False)
 class Maintenance:
     """See the module."""
 
-    _context: Context
-    checkpointer: Checkpointer
-    leases: Leases
-    _temporary: Temporary
-    schedules: Schedules
-    _dead_letters: DeadLetters
-    _retention: Retention
-    _check_place: Callable[[], None]
-
-    def __post_init__(self) -> None:
-        context = self._context
+    def __init__(
+        self,
+        context: Context,
+        checkpointer: Checkpointer,
+        leases: Leases,
+        temporary: Temporary,
+        schedules: Schedules,
+        dead_letters: DeadLetters,
+        retention: Retention,
+        check_place: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self.checkpointer = checkpointer
+        self.leases = leases
+        self._temporary = temporary
+        self.schedules = schedules
+        self._dead_letters = dead_letters
+        self._retention = retention
+        self._check_place = check_place
         self._env, self._journal = context.env, context.journal
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False

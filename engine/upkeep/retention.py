@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from quire.calls.uninterrupted import nested
 from quire.engine.finding.latest_of_keys import LatestOfKeys
@@ -33,8 +34,7 @@ from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED
 from .own_transaction import MessageRuns, OwnTransaction, pass_by
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     """How much the keeper holds of a queue, as far as it was counted."""
 
     start: int  # positions

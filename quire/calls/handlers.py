@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
+
+from msgspec import Struct
 
 from quire.arguments import check_concurrency, check_max_messages, check_source, check_sources
 from quire.definitions.retry import Retry, check_retry
@@ -32,8 +33,7 @@ RETRY: Final[Retry] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
+class WorkerInfo(Struct, frozen=True):
     """A handler as it was when asked."""
 
     source: str

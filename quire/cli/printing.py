@@ -6,8 +6,7 @@ import argparse
 import base64
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,13 +35,13 @@ def print_tree(value: Any, indent: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """On one line."""
-    print(json.dumps(value))
+    """On one line; what a store tells has its fields by name."""
+    print(json.dumps(value, default=fields_of))
 
 
-def print_infos(infos: Iterable[Any]) -> None:
-    """Values that a store tells, as one JSON list."""
-    print_json([asdict(info) for info in infos])
+def fields_of(value: Any) -> dict[str, Any]:
+    """By name, of a value that a store tells; those that they hold are as they were."""
+    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def moment_text(time_us: int | None) -> str:

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from quire.env import Env
 from quire.errors import OutboxMismatch, StateConflict
@@ -45,8 +46,7 @@ class OutboxRow(NamedTuple):
     options: str | None  # JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """What the store tells of an outbox."""
 
     batch: int = 0  # the last one of which anything was put
@@ -67,8 +67,7 @@ class Progress:
         return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxBatch:
+class OutboxBatch(Struct, frozen=True):
     """A batch that is planned, as far as it is not done with."""
 
     number: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from msgspec import Struct
 
 from quire.arguments import Bytes, check_name, check_request_id
 from quire.env import Env, OsEnv
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxInfo:
+class OutboxInfo(Struct, frozen=True):
     """An outbox as a transaction of its database sees it."""
 
     waiting: int  # messages that are to be moved; those of the batch that is moved just now, too
@@ -36,8 +36,7 @@ class OutboxInfo:
     batches: int  # that were begun
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedMessage:
+class RefusedMessage(Struct, frozen=True):
     """A message that the store has not taken. It stays until `retry` or `discard`."""
 
     id: int  # of its row

@@ -34,7 +34,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from quire.errors import StoreLocked
@@ -108,12 +107,12 @@ class HeldDescriptor:
         self.release()
 
 
-@dataclass(slots=True)
 class _NameTable:
     """What this process holds of one file."""
 
-    descriptors: list[int]
-    held: set[int] = field(default_factory=set)
+    def __init__(self, descriptors: list[int]) -> None:
+        self.descriptors = descriptors
+        self.held: set[int] = set()
 
 
 _tables: Final[dict[tuple[int, int], _NameTable]] = {}  # by device and inode

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Self
+
+from msgspec import Struct, field, to_builtins
 
 from quire.errors import StoreCorrupt
 
@@ -32,16 +33,14 @@ def sources_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDefinition:
+class QueueDefinition(Struct, frozen=True):
     """A queue that the graph makes where it is not there."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # as JSON has them
 
 
-@dataclass(frozen=True, slots=True)
-class StepDefinition:
+class StepDefinition(Struct, frozen=True):
     """Queues -> function -> queues."""
 
     name: str
@@ -80,8 +79,7 @@ class StepDefinition:
         return self.writes if self.dead is None else (*self.writes, self.dead)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDefinition:
+class GraphDefinition(Struct, frozen=True):
     """A whole graph."""
 
     name: str
@@ -97,7 +95,7 @@ class GraphDefinition:
 
     def to_bytes(self) -> bytes:
         """As the store keeps it: JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps(to_builtins(self), separators=(",", ":")).encode()
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
@@ -117,5 +115,5 @@ class GraphDefinition:
 
 
 def _step(said: Mapping[str, Any]) -> StepDefinition:
-    known = {name: said[name] for name in StepDefinition.__slots__ if name in said}
+    known = {name: said[name] for name in StepDefinition.__struct_fields__ if name in said}
     return StepDefinition(**known | {name: tuple(said[name]) for name in ("reads", "writes")})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from quire.errors import QueueNotFound
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from quire.interface.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class InputSight:
+class InputSight(Struct, frozen=True):
     """An input of a step."""
 
     queue: str
@@ -27,8 +27,7 @@ class InputSight:
     is_subscribed: bool = True  # False: nothing is kept for the step, and no lag is told
 
 
-@dataclass(frozen=True, slots=True)
-class StepSight:
+class StepSight(Struct, frozen=True):
     """A step."""
 
     name: str
@@ -47,8 +46,7 @@ class StepSight:
         return sum(each.lag_messages for each in self.inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSight:
+class QueueSight(Struct, frozen=True):
     """A queue."""
 
     name: str
@@ -64,8 +62,7 @@ class QueueSight:
         return min(1.0, self.used_bytes / self.capacity_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class LeftSubscription:
+class LeftSubscription(Struct, frozen=True):
     """A subscription that has a graph's name and is of none of its steps: of one that it had.
 
     Nobody reads by it, and it keeps its queue's messages, until a queue with a capacity is full.
@@ -83,8 +80,7 @@ class LeftSubscription:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GraphSight:
+class GraphSight(Struct, frozen=True):
     """All of a graph."""
 
     steps: Mapping[str, StepSight]

@@ -8,16 +8,16 @@ layer is that of the mean place of the neighbours, as Sugiyama, Tagawa and Toda 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from quire.limits import LAYOUT_PASSES
 
 Edge = tuple[str, str]
 
 
-@dataclass(slots=True)
-class GraphLayout:
+class GraphLayout(Struct):
     """Nodes and bends by layer, from top to bottom; edges by the bends that they go through."""
 
     layers: list[list[str]] = field(default_factory=list)

@@ -17,10 +17,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
+
+from msgspec.structs import replace
 
 from quire.arguments import check_flag, check_name, check_source, check_wait, split_source
 from quire.callbacks import check_done, check_function

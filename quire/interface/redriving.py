@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from quire.arguments import (
     check_max_messages,
@@ -39,16 +40,14 @@ LetterChoice: TypeAlias = Callable[[Message], bool] | Where
 _GIVE: Final = "give a selector, a quire.Template, a message's id, or a function of a message"
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """Some of the messages that were looked at."""
 
     ids: list[int]
     last: int  # of all of them, the last one's
 
 
-@dataclass(frozen=True, slots=True)
-class Redriven:
+class Redriven(Struct, frozen=True):
     """What came of a step: how many were put back, and where the next one begins."""
 
     moved: int

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from quire.errors import StoreVersion
 
@@ -21,8 +22,7 @@ OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
 COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """Something that the store has; `item` says what it is.
 
     "store", "checkpoint", "journal", "record" (of the journal), "queue", "subscription",
@@ -33,8 +33,7 @@ class Described:
     said: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a run of messages is: "journal", "data" (outside the journal) or "ltds"."""
 
     where: str
@@ -45,8 +44,7 @@ class Place:
     bytes: int | None = None  # of the block
 
 
-@dataclass(frozen=True, slots=True)
-class DumpedQueueRecord:
+class DumpedQueueRecord(Struct, frozen=True):
     """One record of a queue's ordered record list."""
 
     item: ClassVar[str] = "queue_record"
@@ -69,8 +67,7 @@ class DumpedQueueRecord:
     open: bool = False  # its transaction is open, as the owner says
 
 
-@dataclass(frozen=True, slots=True)
-class PagesItem:
+class PagesItem(Struct, frozen=True):
     """Consecutive pages of a data file, and what they hold."""
 
     item: ClassVar[str] = "pages"
@@ -86,8 +83,7 @@ class PagesItem:
     xid: str | None = None  # of the prepared one that holds them
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something about a place that the reader should know."""
 
     item: ClassVar[str] = "finding"
@@ -118,8 +114,8 @@ def told(value: Any, row: DescribeRow = lambda value, fields: fields) -> Any:
         return told(value.said, row)
     if isinstance(value, Mapping):
         return {name: told(each, row) for name, each in value.items()}
-    if is_dataclass(value):
-        names = [field.name for field in fields(value)]
+    if isinstance(value, Struct):
+        names = value.__struct_fields__
     elif hasattr(value, "_fields"):
         names = value._fields
     else:

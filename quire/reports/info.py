@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
+
+class QueueInfo(Struct, frozen=True):
     """A queue as it was when asked. Sizes in bytes as charged against the capacity."""
 
     name: str
@@ -66,8 +66,7 @@ class QueueInfo:
     group_rate: float | None = None  # messages a second
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogItem:
+class CatalogItem(Struct, frozen=True):
     """Something that is defined in the store."""
 
     type: str  # "queue", "subscription", "alias", "store" or "schedule"
@@ -76,8 +75,7 @@ class CatalogItem:
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleInfo:
+class ScheduleInfo(Struct, frozen=True):
     """A schedule as it was when asked. Times in microseconds since the epoch."""
 
     id: int  # its number in the catalog
@@ -100,8 +98,7 @@ class ScheduleInfo:
         return base64.b64decode(self.payload_base64)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedInfo:
+class PreparedInfo(Struct, frozen=True):
     """A prepared transaction that waits for its decision."""
 
     xid: str
@@ -112,8 +109,7 @@ class PreparedInfo:
     bytes: int  # what they count against the queues' capacities
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionInfo:
+class SubscriptionInfo(Struct, frozen=True):
     """A subscription as it was when asked."""
 
     queue: str
@@ -141,8 +137,7 @@ class TransactionState(Enum):
     IN_DOUBT = "in doubt"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionInfo:
+class TransactionInfo(Struct, frozen=True):
     """An open transaction as it was when asked. Sizes in bytes as charged to its queues."""
 
     id: int
@@ -162,8 +157,7 @@ class TransactionInfo:
     sources: tuple[str, ...] = ()  # the queues and subscriptions that it has got them from
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     """A message without its payload: its header and its attributes, as a `Message` has them."""
 
     id: int
@@ -182,8 +176,7 @@ class Description:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """What a listener is told: which messages were put, or have left, but not what is in them."""
 
     queue: str
@@ -195,8 +188,7 @@ class Notice:
     more: bool = False  # there is more to be told, now
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerInfo:
+class ListenerInfo(Struct, frozen=True):
     """A durable registration, whether or not somebody listens."""
 
     name: str
@@ -207,8 +199,7 @@ class ListenerInfo:
     where: str | None = None  # in words
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRecord:
+class QueueRecord(Struct, frozen=True):
     """A record of a queue that no checkpoint has sealed, in words."""
 
     kind: str  # "OPEN", "MESSAGES", "INDIRECT", "COMMIT" or "ROLLBACK"
@@ -220,8 +211,7 @@ class QueueRecord:
     length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A run of messages in one place, for a reader that opens the store's files itself."""
 
     kind: str  # "journal", "data" or "ltds"
@@ -235,8 +225,7 @@ class Piece:
     first_position: int  # of message `start`
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """A range of a queue whose messages stay in place until the lease is released or ends.
 
     Ranges that were leased together have one id, and end together.
@@ -250,8 +239,7 @@ class Lease:
     created_us: int = 0  # when the queue was made: another of its name is another queue
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What `verify` found. `ok` means no findings."""
 
     findings: list[str] = field(default_factory=list)

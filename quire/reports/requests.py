@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class RequestState(StrEnum):
@@ -27,8 +28,7 @@ class RequestState(StrEnum):
     """It has ended long ago, or its client has forgotten it: what it was is not known any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(Struct, frozen=True):
     """A request of a session, as it was when asked."""
 
     number: int  # as `begin` gave it
@@ -41,8 +41,7 @@ class RequestInfo:
     payload: bytes | None = None  # of one that is not put
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Struct, frozen=True):
     """A session, as it was when asked."""
 
     name: str  # under which it is opened

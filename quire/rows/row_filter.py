@@ -23,9 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from quire.errors import InvalidArgument
 from quire.libraries import pa, pc
@@ -73,8 +74,7 @@ class Reaching(Protocol):
         """The greatest one."""
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A column and a value."""
 
     column: str
@@ -129,8 +129,7 @@ _INFINITE: Final = float("inf")
 _EVERYWHERE: Final = (-_INFINITE, _INFINITE)
 
 
-@dataclass(frozen=True)
-class Null:
+class Null(Struct, frozen=True):
     """A column that is null, or is not."""
 
     column: str
@@ -155,8 +154,7 @@ class Null:
         return {self.column}
 
 
-@dataclass(frozen=True)
-class Both:
+class Both(Struct, frozen=True):
     """Two conditions, both of which or one of which must be true."""
 
     left: RowCondition
@@ -215,15 +213,13 @@ def chosen(condition: RowCondition, columns: ColumnOf) -> pa.Array:
     return condition.mask(columns).fill_null(False)
 
 
-@dataclass(frozen=True)
-class Day:
+class Day(Struct, frozen=True):
     """A date, as days since 1970."""
 
     days: int
 
 
-@dataclass(frozen=True)
-class Instant:
+class Instant(Struct, frozen=True):
     """A time, as microseconds since 1970."""
 
     microseconds: int

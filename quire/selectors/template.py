@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from quire.errors import InvalidArgument
 from quire.messages.message import GROUP_KEY
@@ -40,8 +42,7 @@ HEADER_FIELDS: Final = (
 _TIMES: Final = ("expires_at", "deliver_at")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Template:
+class Template(Struct, frozen=True, kw_only=True):
     """The messages that are asked for: those whose fields are equal to all that are set here.
 
     A field that is None is not asked. `quire.ANY` asks that it is there, with any value. Of
@@ -76,7 +77,7 @@ class Template:
     """Values by column, of typed queues; None is not asked here, too."""
 
     def __post_init__(self) -> None:
-        keep = object.__setattr__
+        keep = force_setattr
         for name in ("attributes", "columns"):
             given = getattr(self, name)
             if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
@@ -105,7 +106,7 @@ class Template:
 
     def plain(self) -> dict[str, Any]:
         """What is set, by name; as keyword arguments it makes the template again."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
         given = {name: value for name, value in given.items() if value is not None}
         for name in ("attributes", "columns"):
             given[name] = dict(given[name])

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from quire.libraries import np, pa, pc
 from quire.messages.message import Message
@@ -31,8 +32,7 @@ class Truth(Protocol):
         """Of many messages."""
 
 
-@dataclass(frozen=True)
-class FixedTruth:
+class FixedTruth(Struct, frozen=True):
     """The same for all messages."""
 
     value: bool
@@ -44,8 +44,7 @@ class FixedTruth:
         return Truths(np.bool_(self.value), np.bool_(not self.value))
 
 
-@dataclass(frozen=True)
-class IsTrue:
+class IsTrue(Struct, frozen=True):
     """A boolean by itself."""
 
     value: Value
@@ -57,8 +56,7 @@ class IsTrue:
         return self.value.column(columns)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two values of one kind. Only numbers are less or greater."""
 
     sign: str
@@ -90,8 +88,7 @@ class Comparison:
         return Truths.of_array(found)
 
 
-@dataclass(frozen=True)
-class OfRow:
+class OfRow(Struct, frozen=True):
     """A condition on one column of a typed queue: see `quire.rows.row_filter`."""
 
     condition: RowCondition
@@ -107,8 +104,7 @@ class OfRow:
         )
 
 
-@dataclass(frozen=True)
-class Among:
+class Among(Struct, frozen=True):
     """A text that is one of several."""
 
     value: Value
@@ -122,8 +118,7 @@ class Among:
         return truths_of(self.value.column(columns), self.texts.__contains__)
 
 
-@dataclass(frozen=True)
-class Like:
+class Like(Struct, frozen=True):
     """A text that is like a pattern."""
 
     value: Value
@@ -147,8 +142,7 @@ class Like:
         return Truths.of_array(compare(texts, pattern.part))
 
 
-@dataclass(frozen=True)
-class IsThere:
+class IsThere(Struct, frozen=True):
     """A value that is not null."""
 
     value: Value
@@ -165,8 +159,7 @@ class IsThere:
         return Truths.of_array(found.is_valid())
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(Struct, frozen=True):
     """The opposite."""
 
     part: Truth
@@ -180,8 +173,7 @@ class Not:
         return Truths(false, true)
 
 
-@dataclass(frozen=True)
-class All:
+class All(Struct, frozen=True):
     """AND."""
 
     parts: Sequence[Truth]
@@ -206,8 +198,7 @@ class All:
         return Truths(true, false)
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """OR."""
 
     parts: Sequence[Truth]

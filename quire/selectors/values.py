@@ -6,11 +6,12 @@ None: none has one), of numbers `NumberColumn`, of booleans `Truths`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
 
 from quire.libraries import np, pa
 from quire.messages.message import Message
@@ -46,8 +47,7 @@ class Value(Protocol):
         """Of many messages."""
 
 
-@dataclass(frozen=True)
-class Literal:
+class Literal(Struct, frozen=True, dict=True):
     """One that is written in the selector, or asked by the template."""
 
     kind: ValueKind
@@ -70,8 +70,7 @@ class Literal:
         return pa.scalar(self.value)
 
 
-@dataclass(frozen=True)
-class HeaderField:
+class HeaderField(Struct, frozen=True):
     """A field of the header, under its name as a message has it."""
 
     name: str
@@ -93,8 +92,7 @@ class HeaderField:
         return numbers._replace(exact=numbers.exact // self.divisor)
 
 
-@dataclass(frozen=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """A text that is read as a number or a boolean where it is compared with one."""
 
     name: str
@@ -109,8 +107,7 @@ class Attribute:
         return columns.attribute(self.name)
 
 
-@dataclass(frozen=True)
-class PayloadText:
+class PayloadText(Struct, frozen=True):
     """The payload as text, which is read as an attribute is. Streams, and other bytes, are none."""
 
     kind: ClassVar[ValueKind] = ValueKind.TEXT
@@ -124,8 +121,7 @@ class PayloadText:
         return columns.payload_text()
 
 
-@dataclass(frozen=True)
-class PayloadBytes:
+class PayloadBytes(Struct, frozen=True):
     """The payload as it is; of streams none."""
 
     kind: ClassVar[ValueKind] = ValueKind.BYTES
@@ -139,8 +135,7 @@ class PayloadBytes:
         return columns.payload()
 
 
-@dataclass(frozen=True)
-class RowColumn:
+class RowColumn(Struct, frozen=True):
     """A column of a typed queue."""
 
     name: str
@@ -174,8 +169,7 @@ def row_numbers(array: pa.Array) -> NumberColumn:
     return NumberColumn.of_approximate(doubles.to_numpy(zero_copy_only=False), known)
 
 
-@dataclass(frozen=True)
-class AsNumber:
+class AsNumber(Struct, frozen=True):
     """A text read as a number."""
 
     text: Value
@@ -191,8 +185,7 @@ class AsNumber:
         return numbers_of(self.text.column(columns))
 
 
-@dataclass(frozen=True)
-class AsBoolean:
+class AsBoolean(Struct, frozen=True):
     """A text read as true or false."""
 
     text: Value
@@ -213,8 +206,7 @@ def boolean_of(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.lower()) if len(text) <= 5 else None
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True):
     """Two numbers with + - * or / between them."""
 
     sign: str

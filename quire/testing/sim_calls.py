@@ -13,8 +13,9 @@ import copy
 import errno
 import fnmatch
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
 
 NUMBERED_KINDS = (
     "create",
@@ -45,8 +46,7 @@ class Call(NamedTuple):
     length: int = 0
 
 
-@dataclass
-class Fault:
+class Fault(Struct):
     """A planned error: the `nth` matching call from now on fails, once or for ever.
 
     `lands`: whether reads see all of a write that fails so, or nothing; None leaves it to the seed.
@@ -59,9 +59,9 @@ class Fault:
     forever: bool = False
     at_number: int = 0
     lands: bool | None = None
-    seen: int = field(default=0, init=False)
-    hits: int = field(default=0, init=False)
-    cancelled: bool = field(default=False, init=False)
+    seen: int = 0
+    hits: int = 0
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """Let later calls succeed."""

@@ -14,16 +14,17 @@ import copy
 import errno
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from quire.testing.sim_inode import Outcome, SimInode
 
 
-@dataclass(eq=False)
-class SimDirectory:
+class SimDirectory(Struct, eq=False):
     """A directory: names to files and directories, as seen and as durable."""
 
     entries: dict[str, Node] = field(default_factory=dict)
@@ -34,8 +35,7 @@ Node = SimDirectory | SimInode
 Naming = tuple[SimDirectory, str, Node | None]
 
 
-@dataclass(frozen=True, eq=False)
-class NameChange:
+class NameChange(Struct, frozen=True, eq=False):
     """Names set (or, with None, removed) in directories, all of them or none."""
 
     kind: Literal["create", "remove", "rename"]
@@ -44,8 +44,7 @@ class NameChange:
     removed: Node | None = None
 
 
-@dataclass(frozen=True)
-class Survival:
+class Survival(Struct, frozen=True):
     """What a power failure did to one change that was not durable."""
 
     path: str

@@ -14,9 +14,11 @@ SI3. An uncertain change ends where a later change of the same bytes becomes dur
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.testing.sim_content import SimContent
 
@@ -26,8 +28,7 @@ PAGE_BYTES = 4096
 Outcome = Literal["kept", "lost", "torn"]
 
 
-@dataclass(frozen=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """A change of a file. `data` for a write; `length` is the new size for grow and truncate.
 
     `direct`: a write through a direct handle, which is durable by itself or not at all.

@@ -17,8 +17,9 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
+
+from msgspec import Struct
 
 from quire.arguments import (
     Bytes,
@@ -147,8 +148,7 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
     ) -> ServedTransaction: ...
 
 
-@dataclass
-class TransactionRest:
+class TransactionRest(Struct):
     """What comes with the request that ends a transaction."""
 
     puts: int  # that were made in it

@@ -15,8 +15,10 @@ import contextlib
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from quire.env import Env
 from quire.errors import StoreError, StoreFailed
@@ -30,8 +32,7 @@ ADDRESS_VERSION: Final = 2
 _ASIDE: Final = ADDRESS_NAME + ".new"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """How to reach the owner of a store."""
 
     url: str

@@ -59,9 +59,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, RemoteError
@@ -142,8 +143,7 @@ PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in F
 NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A decoded CALL, TELL or RESULT. The bodies are views of the received buffer."""
 
     header: Header

@@ -19,7 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from quire.env import Env, OsEnv
 from quire.spark_graphs.limits import DIGEST_BITS, KNOWN_CHECKPOINTS
@@ -30,8 +31,7 @@ UNKNOWN = 0  # the digest of an input that cannot be seen
 _FIRST_OFFSET = 2  # the line of the first source, after the version and the run
 
 
-@dataclass
-class _Secured:
+class _Secured(Struct):
     """What this process has made durable of one query's checkpoint."""
 
     last_batch: int = -1

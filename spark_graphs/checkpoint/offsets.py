@@ -17,16 +17,17 @@ YO5. Where Spark makes several sources of one load, an offset says which of them
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from quire.errors import InvalidArgument
 
 Positions = dict[str, int]
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(Struct, frozen=True):
     """Positions by queue: where the query began, and the end (exclusive) of what it has read."""
 
     origin: Positions

@@ -11,13 +11,11 @@ A task's messages for a queue are in one of three places, by what they cost ther
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from pyspark.sql.datasource import WriterCommitMessage
 
 
-@dataclass(frozen=True)
-class Fragment:
+class Fragment(Struct, frozen=True):
     """One task's messages for one queue: an encoded block, or a file of the store's ltds directory.
 
     The file's id is drawn anew by every attempt of a task, so that no two attempts share a file.
@@ -38,8 +36,7 @@ class Fragment:
         return None if self.blocks is None else self.ltds_id
 
 
-@dataclass
-class TaskMessage(WriterCommitMessage):
+class TaskMessage(Struct, WriterCommitMessage, frozen=True):
     """All fragments of one successful attempt, and for a stream whose micro-batch they are."""
 
     fragments: list[Fragment]

@@ -6,8 +6,9 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, field
 
 from quire.arguments import check_name
 from quire.callbacks import check_done, check_function
@@ -34,8 +35,7 @@ WhenFull = Literal["wait", "fail"]
 StepKind = Literal["step", "streaming", "terminal"]
 
 
-@dataclass(frozen=True)
-class GraphPlace:
+class GraphPlace(Struct, frozen=True):
     """What a graph is called, and where it runs."""
 
     name: str
@@ -44,8 +44,7 @@ class GraphPlace:
     checkpoints: str  # the directory, or its URL, for what Spark keeps of streaming steps
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The most that one batch takes from all inputs together."""
 
     messages: int = DEFAULT_STEP_MESSAGES
@@ -65,16 +64,14 @@ UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
 """Of a step whose batches end behind markers and nowhere else."""
 
 
-@dataclass(frozen=True)
-class GraphQueue:
+class GraphQueue(Struct, frozen=True):
     """A queue that a graph makes where it is not there."""
 
     name: str
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """Queues -> function -> queues."""
 
     name: str

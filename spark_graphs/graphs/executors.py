@@ -7,8 +7,9 @@ this an executor that does not see the store would be found by the first large b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from quire.env import OsEnv
 from quire.errors import StoreNotFound
@@ -36,8 +37,7 @@ def check_executors(spark: SparkSession, store: TaskStore) -> None:
         raise StoreNotFound(found[0]["trouble"])
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(Struct, frozen=True):
     """The function of a task: a row for what is wrong, or none."""
 
     store: TaskStore

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 
 class Phase(StrEnum):
@@ -38,8 +38,7 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class InputStatus:
+class InputStatus(Struct, frozen=True):
     """An input of a step."""
 
     queue: str
@@ -55,8 +54,7 @@ class InputStatus:
         return self.end_position - self.position
 
 
-@dataclass(frozen=True, slots=True)
-class StepStatus:
+class StepStatus(Struct, frozen=True):
     """A step as it was when asked. Totals are since the run's start."""
 
     name: str
@@ -96,8 +94,7 @@ class StepStatus:
         return max((each.lag_seconds for each in self.inputs), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
+class QueueStatus(Struct, frozen=True):
     """A queue that a graph reads or writes."""
 
     name: str
@@ -113,8 +110,7 @@ class QueueStatus:
         return min(1.0, self.used_bytes / self.capacity_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     """A graph as it was when asked."""
 
     graph: str
@@ -130,7 +126,7 @@ class RunStatus:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of values that JSON can hold, with derived ones; `json.dumps` makes the text."""
-        found: dict[str, Any] = dataclasses.asdict(self)
+        found: dict[str, Any] = to_builtins(self)
         for name, step in self.steps.items():
             told = found["steps"][name]
             told |= {key: getattr(step, key) for key in _LAGS}

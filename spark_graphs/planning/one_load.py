@@ -18,8 +18,9 @@ YOL4. A number is free again when its process ends, however it ends.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from quire.env import Env, FileLock, OsEnv
 from quire.errors import QueueInUse

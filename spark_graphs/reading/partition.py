@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 
 from quire.reports.info import Piece
 from quire.spark_graphs.limits import ASSUMED_MESSAGE_BYTES, PARTITION_BYTES, SMALL_BYTES
 
 
-@dataclass(frozen=True)
-class QueuePiece:
+class QueuePiece(Struct, frozen=True):
     """A piece, the queue that its messages belong to, and about how many bytes they have.
 
     `created_us` tells the queue from another of its name, should the messages be looked for again.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from quire.engine.reading.row_read import RowQuery
 
 
-@dataclass(frozen=True)
-class ReadPlan:
+class ReadPlan(Struct, frozen=True):
     """What is read, checked when the read is planned. It goes to the tasks.
 
     `asked`: of typed queues; of others `where` stands alone.

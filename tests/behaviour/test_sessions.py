@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire import Reply, RequestState, put_reply
 from quire.engine import EmbeddedStore as Store
@@ -524,7 +524,7 @@ def test_what_has_ended_is_kept_together(store: AnyStore, work: str, limits: Lim
     ] * 3
     for before, after in zip(told, later, strict=True):
         cut = before.reason and before.reason[:1000]
-        assert after in (before, dataclasses.replace(before, reason=cut))
+        assert after in (before, replace(before, reason=cut))
     assert session.info().finished == 9
     assert session.withdraw(3)
     assert not session.unfinished()[1:]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire import dump
 from quire.engine import EmbeddedStore as Store

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import asdict
 
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store

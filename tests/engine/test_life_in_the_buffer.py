@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction

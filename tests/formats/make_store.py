@@ -56,9 +56,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from quire import QueueOptions, Retry, register_order
 from quire.engine import EmbeddedStore as Store

@@ -18,11 +18,11 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
@@ -117,7 +117,7 @@ class SteeredWriter(StreamWriter):
             self.control.hold("hold-write")
         if message.fragments and self.control.take("fail-task"):
             raise RuntimeError("the test wanted this task to fail")
-        return message
+        return replace(message, fragments=[])
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         if (self.control.path / "hold-before").exists():
@@ -197,10 +197,9 @@ class EagerWriter(SteeredWriter):
             message.fragments
         )
         failing = message.fragments and self.control.take("fail-task")
-        message.fragments = []
         if failing:
             raise RuntimeError("the test wanted this task to fail")
-        return message
+        return replace(message, fragments=[])
 
 
 class ForgetfulReader(StreamReader):
@@ -300,8 +299,7 @@ class ElsewhereSource(QuireDataSource):
         return reader
 
 
-@dataclass(frozen=True)
-class SteeredFiles(StoreFiles):
+class SteeredFiles(StoreFiles, frozen=True, kw_only=True):
     """What the tasks of a graph's step have, under a test's control.
 
     A task that has read anything adds a line to the file `read` of the control directory.
@@ -326,7 +324,7 @@ class SteeredFiles(StoreFiles):
         return fragments
 
 
-class EagerFiles(SteeredFiles):
+class EagerFiles(SteeredFiles, frozen=True):
     """The canary: tasks put what they write by themselves."""
 
     def write(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import RowRange

@@ -31,7 +31,7 @@ def graph(
     """One whose batches are read and written by tasks that the test steers."""
     monkeypatch.setattr(step_function, "LOCAL_BYTES", 0)
     found = Graph("shop", spark, store.path)
-    found._tasks = lambda: files(store.path, store.integration.store_id, str(control))  # type: ignore[method-assign]
+    found._tasks = lambda: files(store.path, store.integration.store_id, control=str(control))  # type: ignore[method-assign]
     topic(store, "in", "out")
     put_numbers(store, "in", range(60))
     return found

@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -171,8 +170,7 @@ def test_a_limit_takes_it_in_parts(store: Any, limit: Limit) -> None:
     assert len(found) > 3
 
 
-@dataclass(frozen=True)
-class Counting(StoreFiles):
+class Counting(StoreFiles, frozen=True, kw_only=True):
     """Counts how often it is looked at each position."""
 
     looked: Counter[int]
@@ -188,7 +186,7 @@ def test_nothing_is_searched_twice(store: Any) -> None:
     """Message by message, and where one look does not go through all of it."""
     topic(store, "a")
     looked: Counter[int] = Counter()
-    tasks = Counting(store.path, store.integration.store_id, looked)
+    tasks = Counting(store.path, store.integration.store_id, looked=looked)
     found = Markers(DAY, {"a": store.queue("a").created_us}, tasks)
     for number in range(20):
         store.put("a", b"x")

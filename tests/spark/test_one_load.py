@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire.errors import InvalidArgument, QueueInUse
 from quire.spark_graphs.checkpoint.offsets import Offset

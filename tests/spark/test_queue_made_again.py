@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import quire

@@ -69,8 +69,7 @@ class Noted:
     number: int = -1  # of the last batch
 
 
-@dataclass(frozen=True)
-class SimFiles(StoreFiles):
+class SimFiles(StoreFiles, frozen=True, kw_only=True):
     """The files of a store on the simulated disk."""
 
     env: SimEnv
@@ -151,7 +150,7 @@ def opened(env: SimEnv, kind: type[StepRunner] = StepRunner) -> Iterator[tuple[A
         yield (
             store,
             kind(
-                SimWork(STEP, spark, SimFiles(PATH, store.integration.store_id, env)),
+                SimWork(STEP, spark, SimFiles(PATH, store.integration.store_id, env=env)),
                 {queue: found[queue].created_us for queue in INPUTS},
                 graph=GRAPH,
                 path=PATH,

@@ -6,7 +6,6 @@ Layout: `format`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from quire.engine.records import format
@@ -14,8 +13,7 @@ from quire.engine.records import format
 from .section import Section
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment(Section):
+class Attachment(Section, frozen=True):
     """What the section says; for the fold, which has the parts, it only gives a name."""
 
     kind = format.ATTACHMENT

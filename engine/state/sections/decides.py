@@ -6,8 +6,9 @@ Layout: `format`.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from quire.engine.records import format
 
@@ -15,8 +16,7 @@ from .held import Holding, HoldingOrder, xid_in
 from .section import Folding, PendingSection, Section, Stamp
 
 
-@dataclass(frozen=True, slots=True)
-class Decides(Section):
+class Decides(Section, frozen=True):
     """What the section says."""
 
     kind = format.DECIDES

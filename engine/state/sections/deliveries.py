@@ -8,7 +8,6 @@ noted, too. Nothing waits for a sync of that: lost with the power, it counts as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
@@ -16,8 +15,7 @@ from quire.engine.records.commit_record import Read
 from .section import Folding, PendingSection, RowsSection, Stamp
 
 
-@dataclass(frozen=True, slots=True)
-class _DeliverySection(RowsSection):
+class _DeliverySection(RowsSection, frozen=True):
     """Positions of subscriptions, as a COMMIT names what it reads."""
 
     layout = format.READ
@@ -30,8 +28,7 @@ class _DeliverySection(RowsSection):
         return row.start < row.end
 
 
-@dataclass(frozen=True, slots=True)
-class Deliveries(_DeliverySection):
+class Deliveries(_DeliverySection, frozen=True):
     """These are about to be delivered."""
 
     kind = format.DELIVERIES
@@ -42,8 +39,7 @@ class Deliveries(_DeliverySection):
             queue.hand_out(run)
 
 
-@dataclass(frozen=True, slots=True)
-class Untouched(_DeliverySection):
+class Untouched(_DeliverySection, frozen=True):
     """These were not delivered after all."""
 
     kind = format.UNTOUCHED

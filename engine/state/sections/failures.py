@@ -8,7 +8,6 @@ message is delivered too early once, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.engine.records import format
@@ -26,8 +25,7 @@ class Failure(NamedTuple):
     due_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failures(RowsSection):
+class Failures(RowsSection, frozen=True):
     """What the section says."""
 
     kind = format.FAILURES

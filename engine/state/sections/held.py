@@ -6,7 +6,6 @@ Its record has all its parts, on pages and in files, its reads and its entries. 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from quire.engine.records import format
@@ -20,8 +19,7 @@ from .values import Values, ValuesSection
 _HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Section):
+class Held(Section, frozen=True):
     """What the section says; it is the whole record that is folded (see `Fold.take`)."""
 
     kind = format.HELD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.engine.records import format
@@ -22,8 +21,7 @@ class Seek(NamedTuple):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Moves(RowsSection):
+class Moves(RowsSection, frozen=True):
     """What the section says."""
 
     kind = format.MOVES

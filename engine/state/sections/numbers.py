@@ -7,7 +7,6 @@ them says it, in the record that reads them: queues with an order by sequence on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.engine.records import format
@@ -24,8 +23,7 @@ class Heard(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(RowsSection):
+class Numbers(RowsSection, frozen=True):
     """What the section says."""
 
     kind = format.NUMBERS

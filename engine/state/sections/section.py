@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from quire.engine.records.prepared_record import PrepareRecord
@@ -54,10 +56,8 @@ class Folding(Protocol):
     ) -> None: ...
 
 
-class Section:
+class Section(Struct, frozen=True):
     """What a record says. The same object is folded when it is committed, and in recovery."""
-
-    __slots__ = ()
 
     kind: ClassVar[int]
     """Its number in the record."""
@@ -82,18 +82,15 @@ class Section:
         """Its transaction is committed."""
 
 
-class RowsSection(Section):
+class RowsSection(Section, frozen=True):
     """One whose only field has rows of numbers, each packed alike, behind the id of a queue."""
 
-    __slots__ = ()
-
-    layout: ClassVar[Struct]
+    layout: ClassVar[struct.Struct]
     row: ClassVar[Callable[..., Any]]
     """Makes a row of its numbers."""
-    __match_args__: ClassVar[tuple[str, ...]]
 
     def pack(self) -> bytes:
-        rows = getattr(self, self.__match_args__[0])
+        rows = getattr(self, self.__struct_fields__[0])
         return b"".join([self.layout.pack(*row) for row in rows])
 
     @classmethod
@@ -101,7 +98,7 @@ class RowsSection(Section):
         rows = [cls.row(*numbers) for numbers in cls.layout.iter_unpack(body)]
         if not rows or not all(map(cls.makes_sense, rows)):
             raise ValueError(f"no {cls.__name__}, or of nothing")
-        return cls(rows)  # type: ignore[call-arg]  # its only field
+        return cls(rows)  # its only field
 
     @staticmethod
     def makes_sense(row: Any) -> bool:

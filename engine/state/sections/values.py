@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 from quire.engine.records import format
@@ -26,8 +25,7 @@ class Setting(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Values(Section):
+class Values(Section, frozen=True):
     """What the section says."""
 
     kind = format.VALUES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from typing import Final
 
@@ -43,7 +42,7 @@ def _catalog_arguments(parser: argparse.ArgumentParser) -> None:
 def _catalog(options: argparse.Namespace) -> None:
     items = seen(options, lambda store: store.admin.catalog())
     if options.json:
-        print_json([dataclasses.asdict(item) for item in items])
+        print_json(items)
         return
     rows = [("TYPE", "NUMBER", "VERSION", "ENTRY")]
     for item in items:

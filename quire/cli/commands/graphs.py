@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import inspect
 import signal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened, seen
-from quire.cli.printing import print_json
+from quire.cli.printing import fields_of, print_json
 from quire.cli.typed_values import START, count, start
 from quire.errors import InvalidArgument, StepTimeout
 from quire.limits import GRAPH_LINE_SECONDS
@@ -96,10 +95,11 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _as_json(graph: GraphDefinition, sight: GraphSight) -> dict[str, Any]:
-    now = dataclasses.asdict(sight)
-    for name, step in sight.steps.items():
-        now["steps"][name]["lag_messages"] = step.lag_messages
-    return {**dataclasses.asdict(graph), "now": now}
+    steps = {
+        name: {**fields_of(step), "lag_messages": step.lag_messages}
+        for name, step in sight.steps.items()
+    }
+    return {**fields_of(graph), "now": {**fields_of(sight), "steps": steps}}
 
 
 def _pause(options: argparse.Namespace) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
 from quire.arguments import check_queue
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen, source_parts
-from quire.cli.printing import print_json, print_table
+from quire.cli.printing import fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
 from quire.opening import open as open_store
 
@@ -111,8 +110,7 @@ def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
 
 
 def _as_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
-    own = [dataclasses.asdict(value) for value in subscriptions]
-    return {**dataclasses.asdict(queue), "subscriptions": own}
+    return {**fields_of(queue), "subscriptions": list(subscriptions)}
 
 
 _PROPERTIES: Final = """\

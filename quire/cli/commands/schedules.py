@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from quire.cli.command import Command
 from quire.cli.opened_store import opened, seen
-from quire.cli.printing import moment_text, print_infos, print_table
+from quire.cli.printing import moment_text, print_json, print_table
 from quire.cli.typed_values import pairs, value
 from quire.interface.schedules import check_schedule
 
@@ -21,7 +21,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> None:
     schedules = seen(options, lambda store: store.cron.list())
     if options.json:
-        print_infos(schedules)
+        print_json(schedules)
         return
     rows = [("SCHEDULE", "QUEUE", "CRON", "TIME ZONE", "LAST", "NEXT", "WAITS FOR")]
     for info in schedules:

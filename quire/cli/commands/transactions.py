@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from typing import Any, Final
 
 from quire.cli.command import Command
 from quire.cli.opened_store import opened, seen
-from quire.cli.printing import bytes_json, payload_start, print_infos, print_json, print_table
+from quire.cli.printing import bytes_json, payload_start, print_json, print_table
 from quire.cli.typed_values import number
 
 
@@ -23,7 +22,7 @@ def _list(options: argparse.Namespace) -> None:
         return
     transactions = seen(options, lambda store: store.admin.transactions())
     if options.json:
-        print_infos(transactions)
+        print_json(transactions)
         return
     rows = [("ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN FLIGHT")]
     rows += [
@@ -46,7 +45,7 @@ def _list(options: argparse.Namespace) -> None:
 def _show(options: argparse.Namespace) -> None:
     info = seen(options, lambda store: store.admin.transaction(options.id))
     if options.json:
-        print_json(dataclasses.asdict(info))
+        print_json(info)
         return
     places = (
         (info.buffered_bytes, "in memory"),
@@ -90,7 +89,7 @@ def _json_form(parser: argparse.ArgumentParser) -> None:
 def _recover(options: argparse.Namespace) -> None:
     prepared = seen(options, lambda store: store.prepared.list())
     if options.json:
-        print_infos(prepared)
+        print_json(prepared)
         return
     rows = [("XID", "AGE", "MESSAGES", "BYTES", "QUEUES")]
     for info in prepared:

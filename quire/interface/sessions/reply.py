@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from quire.batches.moved_messages import QUEUE
 from quire.errors import RequestFailed
@@ -12,8 +13,7 @@ from quire.messages.message_types import ERROR, EXPIRY, REASON, REPORT, REPORTED
 from quire.reports.requests import RequestState
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Of one request. `payload` and `decode` raise RequestFailed where it has failed."""
 
     number: int  # of the request

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from quire.libraries import np, pa
@@ -72,8 +73,7 @@ class Input(Framed, Protocol):
         """One of them, in all columns (see `arrow_columns`)."""
 
 
-@dataclass(frozen=True)
-class Leased:
+class Leased(Struct, frozen=True, dict=True):
     """Messages that stay in the store's files under a lease."""
 
     queue: str
@@ -165,8 +165,7 @@ def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
     return replace(item, piece=cut, size_bytes=max(1, size))
 
 
-@dataclass(frozen=True)
-class HeldMessages:
+class HeldMessages(Struct, frozen=True):
     """Messages that the driver has in memory: dead letters that are put back through a step."""
 
     queue: str

@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from quire.errors import InvalidArgument, QuireError, SubscriptionNotFound
 from quire.spark_graphs import position_range
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from quire.reports.info import Lease, Piece
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Ranges of positions, leased."""
 
     begins: Positions

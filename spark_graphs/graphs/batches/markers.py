@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from quire.errors import InvalidArgument
 from quire.spark_graphs import position_range
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from quire.interface.store import Store
 
 
-@dataclass(frozen=True)
-class AwaitedMarker:
+class AwaitedMarker(Struct, frozen=True):
     """That a step has found no marker which all its inputs have, and where it has looked."""
 
     lacking: Mapping[str, str]  # by queue: the marker that it does not have yet; "": any
@@ -51,8 +51,7 @@ class AwaitedMarker:
         )
 
 
-@dataclass
-class _Searched:
+class _Searched(Struct):
     """What is known of an input."""
 
     begin: int = 0

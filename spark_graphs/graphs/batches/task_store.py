@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from quire.errors import InvalidArgument, QuireError
 from quire.libraries import pa
@@ -66,13 +67,12 @@ class TaskStore(Protocol):
         """Raise StoreNotFound where this host does not see the store, or may not use it."""
 
 
-@dataclass(frozen=True)
-class StoreFiles:
+class StoreFiles(Struct, frozen=True):
     """The files of a store that this host sees."""
 
     path: str
     store_id: int
-    priorities: Mapping[str, int] = field(default_factory=dict, kw_only=True)  # see `Target`
+    priorities: Mapping[str, int] = field(default_factory=dict)  # see `Target`
 
     def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
         return ReadPlan.whole(self.path, words).read(part)
@@ -98,8 +98,7 @@ class StoreFiles:
         shared_files.check(self.path)
 
 
-@dataclass(frozen=True)
-class PartReader:
+class PartReader(Struct, frozen=True):
     """The function of the tasks that read: a row of theirs is the number of a part."""
 
     store: TaskStore
@@ -113,8 +112,7 @@ class PartReader:
                     yield from self.store.read(self.parts[number], self.words)
 
 
-@dataclass(frozen=True)
-class PartWriter:
+class PartWriter(Struct, frozen=True):
     """The function of the tasks that write: rows in, one row that names their fragments out."""
 
     store: TaskStore

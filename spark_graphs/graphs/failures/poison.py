@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self
+from typing import Final, Self
+
+from msgspec import Struct
 
 from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
 from quire.spark_graphs.graphs.spark.error_reason import kind_of, reason_of
@@ -29,8 +30,7 @@ PlanRange = Callable[[int, RowRange], FailsOf | None]
 """Has a run of an input's rows planned, numbered from 0 then; None: it cannot be."""
 
 
-@dataclass(frozen=True)
-class Poison:
+class Poison(Struct, frozen=True):
     """A message that a step fails with. In words: errors of Spark have objects in the JVM."""
 
     index: int  # of its input
@@ -49,19 +49,21 @@ class NoPoison(Exception):
     """The step fails, and no message of the batch is at fault alone."""
 
 
-@dataclass(frozen=True)
-class KnownPoison:
+class KnownPoison(Struct, frozen=True):
     """What is known of a batch's first rows: input after input, in the order of their numbers."""
 
     rows: int = 0
     poison: tuple[Poison, ...] = ()  # among them, in their order
 
 
+_NOTHING_KNOWN: Final = KnownPoison()
+
+
 def tell_apart(
     counts: Sequence[int],
     fails: Fails,
     is_enough: Callable[[Telling], bool],
-    known: KnownPoison = KnownPoison(),
+    known: KnownPoison = _NOTHING_KNOWN,
     plan: PlanRange | None = None,
 ) -> KnownPoison:
     """The messages at fault, of all rows or until it is enough.

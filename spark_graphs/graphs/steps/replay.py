@@ -11,8 +11,9 @@ YRP2. Dead letters of other steps, and what is none, stay where they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from quire.batches.moved_messages import QUEUE
 from quire.definitions.row_schema import META, nulls
@@ -55,8 +56,7 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
     return done
 
 
-@dataclass
-class _DeadLetterBatch:
+class _DeadLetterBatch(Struct):
     """Dead letters that are put back by one transaction."""
 
     runner: StepRunner

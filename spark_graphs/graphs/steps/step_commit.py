@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct, field
 
 from quire.env import Env, OsEnv
 from quire.errors import AlreadyCommitted, OutcomeUnknown, StoreFailed
@@ -40,8 +41,7 @@ def ledger_key(graph: str, step: str) -> str:
     return f"graph/{graph}/{step}"
 
 
-@dataclass
-class StepCommit:
+class StepCommit(Struct):
     """What a batch commits. Sources are "queue/subscription"."""
 
     path: str
