@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
@@ -59,6 +58,8 @@ class Contents(Struct, frozen=True):
 
     def digest(self) -> str:
         """In hexadecimal digits. Raises BlockMoved, StoreCorrupt, OSError where there is damage."""
+        from hashlib import blake2b  # which loads OpenSSL
+
         digest = blake2b(digest_size=16)
         pace = Pace(self.context.env, self.context.sequencer)
         for whose, message in pace.over(self._messages()):

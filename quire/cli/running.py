@@ -13,7 +13,6 @@ from quire.loggers import show_warnings
 
 from .command import ExitStatus
 from .command_line import read_line
-from .error_hints import in_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,5 +52,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _show(what: Warning | Exception | str, path: str) -> None:
     """In one line; no line of Quire's code is what it is about."""
+    from .error_hints import in_commands  # most commands have none to show
+
     message = " ".join(in_commands(str(what), path).split())
     print(f"quire: {type(what).__name__}: {message}", file=sys.stderr)

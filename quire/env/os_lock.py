@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 import weakref
@@ -290,7 +289,9 @@ def _free(key: tuple[int, int], places: Iterable[int]) -> None:
 
 
 def _place_of(name: str) -> int:
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    from hashlib import blake2b  # which loads OpenSSL, and only names need it
+
+    digest = blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2
 
 
