@@ -54,6 +54,7 @@ with quire.open({path!r}) as store:
 # Commands that need little, one after another, and what none of them loads.
 COMMANDS = """
 import sys
+sys.modules["typing_extensions"] = None  # which msgspec loads where it is, and that loads `inspect`
 from quire.cli import main
 for words in {lines}:
     assert main([words[0], {path!r}, *words[1:]]) == 0, words
@@ -80,6 +81,10 @@ LINES = (
     ("drop-queue", "news"),
 )
 ALWAYS_DEAR = ("numpy", "pyarrow", "lark", "cronsim", "quire.selectors.condition")
+# Of Python's own library, what takes long to load or to make classes with, and few commands need.
+STANDARD_DEAR = (
+    "_hashlib", "ast", "ctypes", "dataclasses", "difflib", "dis", "inspect", "pickle", "shlex"
+)  # fmt: skip
 OWNERS = ("sortedcontainers", "quire.engine.store", "quire.remote.server.store_server")
 
 
@@ -92,6 +97,17 @@ def loaded_by(script: str) -> set[str]:
     return set(json.loads(child.stdout.splitlines()[-1]))
 
 
+@pytest.fixture(scope="module")
+def standard_dear() -> set[str]:
+    """Those that what Quire needs does not load by itself, in this Python."""
+    needed = (
+        "import sys; sys.modules['typing_extensions'] = None\n"
+        "import argparse, json, logging, msgspec, socket, sortedcontainers, xxhash\n"
+        "argparse.ArgumentParser().add_argument('one')"
+    )
+    return set(STANDARD_DEAR) - loaded_by(needed)
+
+
 def test_importing_quire_loads_almost_nothing() -> None:
     """No library, nothing that only extras bring, and none of Quire's own parts."""
     loaded = loaded_by("import quire")
@@ -100,10 +116,10 @@ def test_importing_quire_loads_almost_nothing() -> None:
 
 
 def test_what_a_program_begins_with_loads_no_library() -> None:
-    """All that is public but for the schemas, before a store is opened."""
+    """All that is public but for the schemas, before a store is opened; values are of msgspec."""
     names = set(PUBLIC) - {"MESSAGE_SCHEMA", "HEADER_SCHEMA"}
     script = "import quire\n" + "\n".join(f"quire.{name}" for name in sorted(names))
-    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
+    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == {"msgspec"}
 
 
 def test_simulated_machines_need_no_pytest() -> None:
@@ -111,12 +127,12 @@ def test_simulated_machines_need_no_pytest() -> None:
     assert "pytest" not in loaded_by("import quire.testing")
 
 
-def test_the_command_line_begins_without_libraries() -> None:
+def test_the_command_line_begins_without_libraries(standard_dear: set[str]) -> None:
     """Help, and whatever is read of a line before its command runs."""
     script = (
         "from quire.cli.command_line import parser_of, commands\nlist(map(parser_of, commands()))"
     )
-    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
+    assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS | standard_dear) == set()
 
 
 def test_a_store_of_single_messages_never_loads_numpy(tmp_path: Path) -> None:
@@ -125,18 +141,23 @@ def test_a_store_of_single_messages_never_loads_numpy(tmp_path: Path) -> None:
     assert loaded & set(ALWAYS_DEAR) == set()
 
 
-def test_commands_load_what_they_need_alone(tmp_path: Path) -> None:
-    """Without another owner they own the store, or look at its files: that needs no NumPy."""
+def test_commands_load_what_they_need_alone(tmp_path: Path, standard_dear: set[str]) -> None:
+    """Without another owner they own the store, or look at its files: that needs no NumPy.
+
+    Nor does it need what makes classes slowly: values are msgspec's.
+    """
     path = str(tmp_path / "small.quire")
-    loaded = loaded_by(COMMANDS.format(lines=LINES, path=path, dear=ALWAYS_DEAR))
+    dear = (*ALWAYS_DEAR, *standard_dear)
+    loaded = loaded_by(COMMANDS.format(lines=LINES, path=path, dear=dear))
     assert "quire.engine.store" in loaded
 
 
-def test_commands_that_ask_an_owner_need_no_engine(tmp_path: Path) -> None:
+def test_commands_that_ask_an_owner_need_no_engine(tmp_path: Path, standard_dear: set[str]) -> None:
     """Nor the server, nor whatever else only an owner uses."""
     path = str(tmp_path / "small.quire")
     with quire.open(path):
-        loaded_by(COMMANDS.format(lines=LINES, path=path, dear=(*ALWAYS_DEAR, *OWNERS)))
+        dear = (*ALWAYS_DEAR, *standard_dear, *OWNERS)
+        loaded_by(COMMANDS.format(lines=LINES, path=path, dear=dear))
 
 
 def test_who_stays_joined_has_the_engine_before_it_owns(tmp_path: Path) -> None:
