@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
+from msgspec import Struct
 
 from quire.limits import FIELD_START_CHARACTERS
 from quire.reports.dump_items import (
@@ -35,8 +35,7 @@ class NewRecord(NamedTuple):
     closed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewItem:
+class NewItem(Struct, frozen=True):
     """Another one, with lists of such."""
 
     holder: str
