@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from quire.interface.transaction import Transaction
 
 R = TypeVar("R")
+_BEGIN: Final = "give a function that begins a transaction, as engine.begin"
 _MANUAL: Final = (
     "give a function of a message and a connection that has done its work when it returns"
 )
@@ -121,7 +122,7 @@ class Inbox:
         effect, and what it puts may be lost.
         """
         check_source(source)
-        check_function("begin", begin, "give a function that begins a transaction, as engine.begin")
+        check_function("begin", begin, _BEGIN)
 
         def decorate(
             function: Callable[[Message, Any], object],
@@ -152,6 +153,7 @@ class Inbox:
         """
         looks = getattr(store, "subscriptions", store)
         check_function("store's method", looks, "give a store of quire.open, not of quire.aio")
+        check_function("begin", begin, _BEGIN)
         seconds = seconds_of(keep)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
             raise InvalidArgument(f"keep {keep!r:.100}: give seconds from 0, or a timedelta")

@@ -244,6 +244,12 @@ class StoreServer:
 
     # Connections
 
+    def _how_more(self) -> str:
+        """What lets more connections in, where the process's open files are what bounds them."""
+        if self._max_connections == MAX_CONNECTIONS:
+            return ""
+        return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
+
     def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, ServedClient]:
         """A client says hello."""
         if hello.get("epoch") not in (None, self.epoch):
@@ -255,8 +261,9 @@ class StoreServer:
                 raise ConnectionLost("the owner is closing the store: open it again")
             if len(self._connections) > self._max_connections:
                 raise RemoteError(
-                    f"the owner of the store has {self._max_connections} connections, as many as "
-                    "it may: end transactions, or close store objects that are not in use"
+                    f"the owner of the store has as many connections as it may, "
+                    f"{self._max_connections}: end transactions, or close store objects that are "
+                    f"not in use{self._how_more()}"
                 )
             connection.role = Role(hello["role"])
             self._clients += connection.role is Role.WATCH

@@ -130,7 +130,7 @@ def test_bad_paths_and_options(tmp_path: Path) -> None:
 
 def test_a_path_object_will_do(tmp_path: Path) -> None:
     """os.PathLike is taken as well as str."""
-    with open_store(tmp_path / "store") as store:  # type: ignore[arg-type]
+    with open_store(tmp_path / "store") as store:
         assert store.path == str(tmp_path / "store")
 
 
