@@ -20,7 +20,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_source, split_source
-from quire.callbacks import check_done, check_function
+from quire.callbacks import check_done, check_function, check_takes
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, SubscriptionNotFound
 from quire.messages.message import Message
@@ -128,6 +128,7 @@ class Inbox:
             function: Callable[[Message, Any], object],
         ) -> Callable[[Message, Transaction], None]:
             check_function("handler", function, _MANUAL)
+            check_takes("handler", function, 2, _MANUAL)
 
             @wraps(function)
             def handle(message: Message, transaction: Transaction) -> None:
