@@ -119,11 +119,16 @@ class StoreServer:
             entrance.tell()
         if self._thread is None:
             self._max_connections = min(MAX_CONNECTIONS, file_limit())
-            self._stop = SignalFlag()
-            self._events.register(self._stop.fileno(), READ)
-            atexit.register(self.close)
+            if self._stop is None:
+                self._stop = SignalFlag()
+                self._events.register(self._stop.fileno(), READ)
+                atexit.register(self.close)
             self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:  # there is no thread to be had: nobody waits for it
+                self._thread = None
+                raise
         self.url = str(entrance.url)
         return self.url
 
@@ -140,7 +145,7 @@ class StoreServer:
                 return
             try:
                 self._let_in()
-            except (QuireError, OSError) as error:
+            except (QuireError, OSError, RuntimeError) as error:  # the last: no more threads
                 if str(error) != str(self.failure):
                     _log.warning("%s cannot be joined by other processes: %s", self._path, error)
                 self.failure = error

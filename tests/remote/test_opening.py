@@ -88,6 +88,32 @@ def test_an_owner_that_does_not_share(store_path: str, monkeypatch: pytest.Monke
                 open_store(store_path, share=share)
 
 
+def test_an_owner_that_gets_no_thread(store_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so in its status, works alone, shares once there are threads, and can be closed."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if vars(thread)["_target"].__qualname__ == "StoreServer._run":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    for shares in (False, True):
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        store = open_store(store_path)
+        assert isinstance(store, SharedStore)
+        assert store._server is not None
+        with pytest.raises(RuntimeError):
+            store._server.wait_started()
+        assert store.status()["sharing"]["error"] == "can't start new thread"
+        store.create_queue(f"q{shares}")
+        if shares:
+            monkeypatch.undo()
+            store._server.look()
+            with join(store_path) as joined:
+                assert joined.admin.queue_names() == ["qFalse", "qTrue"]
+        store.close()
+
+
 @pytest.mark.promise(12)
 def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
     """share=False means this process or none."""
