@@ -25,6 +25,7 @@ from quire.loggers import logger
 
 from .calls.uninterrupted import made, waiting
 from .env.memory_env import IN_MEMORY
+from .env.os_env import keep_standard_descriptors
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
@@ -125,6 +126,7 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
     from quire.remote import RemoteStore
 
     checked = check_seconds(call_timeout)
+    keep_standard_descriptors()
     return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
 
 

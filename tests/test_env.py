@@ -42,6 +42,11 @@ with quire.open(sys.argv[1]) as store:
     for fd in range(3):
         os.write(fd, b"Fatal Python error: Segmentation fault" * 100)
     store.put("q", b"2")
+    for fd in range(3):
+        os.close(fd)
+    with quire.connect(f"quire+unix://{sys.argv[1]}/run/quire.sock") as joined:
+        os.write(2, b"Fatal Python error: Segmentation fault")
+        joined.put("q", b"3")
 """
 
 
@@ -392,7 +397,7 @@ class TestLocks:
             assert process.wait() == 0
         with quire.open(path) as store:
             assert store.admin.verify().ok
-            assert store.browse("q").payloads() == [b"1", b"2"]
+            assert store.browse("q").payloads() == [b"1", b"2", b"3"]
 
     def test_names_end_with_their_process(self, tmp_path: Path) -> None:
         """[E8] A killed holder leaves nothing behind, and a living one is seen by others."""

@@ -25,8 +25,8 @@ from .os_mount import file_system_of
 from .os_platform import sync_directory
 
 
-def _keep_standard_descriptors() -> None:
-    """See to it that no file of a store gets a number that all write errors to.
+def keep_standard_descriptors() -> None:
+    """See to it that no file or socket of a store gets a number that all write errors to.
 
     A program may be started with its standard streams closed. The next files that it opens get
     their numbers, 0 to 2, and what the interpreter or a library writes to "standard error" goes
@@ -45,7 +45,7 @@ class OsEnv:
     """The machine that this process runs on (see `quire.env.Env`)."""
 
     def __init__(self) -> None:
-        _keep_standard_descriptors()
+        keep_standard_descriptors()
 
     def open_file(
         self,

@@ -336,7 +336,7 @@ def test_a_service_manager_that_is_not_there(
     """The log says so, and nothing else happens."""
     monkeypatch.setenv("NOTIFY_SOCKET", "@quire nobody")
     notify("READY=1")
-    assert "cannot be told READY=1" in caplog.text
+    assert "cannot be told 'READY=1'" in caplog.text
 
 
 def test_opening_while_the_owner_closes(store_path: str) -> None:
