@@ -55,7 +55,7 @@ def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
     check_file_system(env, layout.path, network=asked.options.network_file_system)
     with errors_of_path(layout):
         prepare_directory(env, layout, asked.create)
-        lock = env.lock(layout.lock, asked.owner or "a process using quire.open")
+        lock = env.lock(layout.lock, asked.owner or "quire.open")
     opened: Opened | None = None
     try:
         opened = waiting(open_files, env, layout, lock, asked)

@@ -25,6 +25,7 @@
 | choose messages by what they say | `Template` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
+| put in a database's transaction, or have an effect there once | `quire.databases` |
 | read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
@@ -170,6 +171,7 @@ else:
 
     # Where each name above is, for who asks for it. Nothing is imported before that.
     _MODULES = ("codecs",)
+    _FURTHER = ("aio", "coordination", "databases", "graphs", "spark_graphs", "testing")
     _PLACES = {
         "quire.batches.delivered_messages": ("Messages",),
         "quire.calls.handlers": ("WorkerInfo",),
@@ -332,7 +334,8 @@ else:
         if name in _MODULES:
             return import_module(f"quire.{name}")
         if name not in _PLACE:
-            raise AttributeError(f"module 'quire' has no attribute {name!r}")
+            hint = f": import quire.{name} first" if name in _FURTHER else ""
+            raise AttributeError(f"module 'quire' has no attribute {name!r}{hint}")
         value = globals()[name] = getattr(import_module(_PLACE[name]), name)
         return value
 

@@ -44,6 +44,24 @@ def check_function(what: str, function: F, instead: str) -> F:
     return function
 
 
+def check_takes(what: str, function: Callable[..., object], number: int, instead: str) -> None:
+    """A function that can be called with so many arguments; one that hides what it takes may be.
+
+    Raises InvalidArgument: else each message that it is called for would fail, and be put aside.
+    """
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # as of some that are written in C
+        return
+    try:
+        signature.bind(*(None,) * number)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{what} {function!r:.100} cannot be called with {number} arguments ({error}): "
+            f"{instead}"
+        ) from None
+
+
 def check_done(what: str, function: object, result: object) -> None:
     """Raises InvalidArgument for what a function returns that has its work still to do (CB1)."""
     if not isinstance(result, (Awaitable, Generator, AsyncGenerator)):

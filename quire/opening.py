@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,7 @@ from quire.loggers import logger
 
 from .calls.uninterrupted import made, waiting
 from .env.memory_env import IN_MEMORY
+from .env.os_env import keep_standard_descriptors
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     from .remote.server.signals import SignalFlag
 
 _log = logger("quire.opening")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def open(
-    path: str | None,
+    path: str | os.PathLike[str],
     *,
     env: Env | None = None,
     create: bool = True,
@@ -51,7 +54,7 @@ def open(
     lets this one join another; without it the store is owned or StoreLocked is raised. `background`
     runs checkpoints, moves and time-outs in threads of the store.
 
-    The path ":memory:", or None, is a store in the memory of this process, which is gone when it is
+    The path ":memory:" is a store in the memory of this process, which is gone when it is
     closed: nobody else can join it, and nothing of it is on a disk, of queues that are durable
     elsewhere neither. For tests, and for queues that are all volatile.
 
@@ -61,7 +64,7 @@ def open(
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
-    if path is None or path == IN_MEMORY:
+    if path == IN_MEMORY:
         return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
     machine = OsEnv() if env is None else env
@@ -123,6 +126,7 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
     from quire.remote import RemoteStore
 
     checked = check_seconds(call_timeout)
+    keep_standard_descriptors()
     return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
 
 
@@ -281,10 +285,22 @@ def checked_path(path: object) -> str:
     except TypeError:
         text = ""
     if not text or "\0" in text:  # the first would be the working directory
-        raise InvalidArgument(f"path is {path!r}: give the path of a directory")
+        in_memory = "" if path is not None else f", or {IN_MEMORY!r} for a store in memory"
+        raise InvalidArgument(f"path is {path!r}: give the path of a directory{in_memory}")
+    if _URL.match(text):
+        raise InvalidArgument(
+            f"{text!r} is a URL: give the path of a directory; quire.connect takes the URL of an "
+            "owner's socket"
+        )
     if text == IN_MEMORY:
         raise InvalidArgument(
             f"{text!r} is a store in the memory of one process, which opens it by quire.open: give "
             "the path of a directory"
         )
-    return os.path.abspath(text)
+    try:
+        return os.path.abspath(text)
+    except FileNotFoundError:
+        raise InvalidArgument(
+            f"path {text!r} begins in the working directory, which is not there any more: go to "
+            "another one, or give a path from / on"
+        ) from None

@@ -36,7 +36,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_timeout
-from quire.callbacks import check_done, check_function
+from quire.callbacks import check_done, check_function, check_takes
 from quire.env import OsEnv
 from quire.errors import (
     ConnectionLost,
@@ -117,7 +117,8 @@ class Workers:
         grace: float = WORKERS_GRACE_SECONDS,
         retry: Retry = RETRY,
     ) -> None:
-        check_function("store's method", store.queue, "give a store of quire.open")
+        has = getattr(store, "queue", store)
+        check_function("store's method", has, "give a store of quire.open")
         self._store = store
         self._grace = check_timeout(grace)
         self._retry = check_workers_retry(retry)
@@ -153,6 +154,7 @@ class Workers:
 
         def register(handler: H) -> H:
             check_function("handler", handler, _GIVE)
+            check_takes("handler", handler, 2, _GIVE)
             self._tasks.append(task_of(handler))
             return handler
 
@@ -170,6 +172,7 @@ class Workers:
 
         def register(function: H) -> H:
             check_function("function", function, _GIVE)
+            check_takes("function", function, 2, _GIVE)
             self.on(source, concurrency=concurrency)(answering(self._store, source, function))
             return function
 

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
@@ -13,7 +14,8 @@ import pytest
 
 import quire
 from quire import aio, codecs
-from quire.callbacks import check_callback, check_done, check_function
+from quire.callbacks import check_callback, check_done, check_function, check_takes
+from quire.databases import Inbox
 from quire.definitions.order_code import register_order
 from quire.definitions.queue_types import register_type
 from quire.errors import InvalidArgument
@@ -102,6 +104,43 @@ def test_what_would_do_nothing_is_refused(function: Callable[..., Any]) -> None:
 def test_others_are_taken(function: Callable[..., Any]) -> None:
     """A wrapper is judged by what it does itself."""
     assert check_function("function", function, "give another") is function
+
+
+@functools.wraps(lambda message: None)
+def with_another(message: object, txn: object) -> None:
+    """A wrapper that takes more than what it wraps."""
+
+
+async def of_a_message(message: object) -> None:
+    """A handler that does not take the transaction."""
+
+
+def test_a_function_that_takes_too_few_is_refused() -> None:
+    """Else each message would fail and be put aside; what a wrapper takes is what counts."""
+    few: list[Callable[..., Any]] = [lambda _: None, lambda: None, lambda *_, more: None]
+    for function in few:
+        with pytest.raises(InvalidArgument, match="cannot be called with 2 arguments"):
+            check_takes("handler", function, 2, "give another")
+    enough: list[Callable[..., Any]] = [lambda a, b, c=1: None, with_another, print, MagicMock()]
+    for function in enough:
+        check_takes("handler", function, 2, "give another")
+    handler: Any = of_a_message
+    with pytest.raises(InvalidArgument, match="cannot be called with 2 arguments"):
+        Inbox().handles("jobs", nullcontext)(few[0])
+
+    async def main() -> None:
+        async with aio.open(":memory:") as store:
+            with pytest.raises(InvalidArgument, match="cannot be called with 2 arguments"):
+                aio.AsyncWorkers(store).on("jobs")(handler)
+
+    asyncio.run(main())
+
+
+def test_a_store_for_asyncio_that_is_not_awaited_says_so() -> None:
+    """Where somebody forgets to."""
+    begun: Any = aio.open(":memory:")
+    with pytest.raises(AttributeError, match="await it first, or use it in an async with block"):
+        _ = begun.put
 
 
 @pytest.mark.parametrize("function", HIDDEN)

@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import json
 import math
+import os
 import re
 import struct
 import subprocess
@@ -65,6 +66,22 @@ def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
         terminal("put", "news", "nothing")
     [line] = terminal.errors.splitlines()
     assert line.startswith("quire: NobodyReads: nobody reads the topic 'news'")
+
+
+def test_a_script_makes_a_queue_each_time(quire: Terminal) -> None:
+    """With --exist-ok what is there is fine; without, the error tells of it."""
+    quire("create-queue", "w", status=1)
+    assert "quire create-queue with --exist-ok is fine with that" in quire.errors
+    quire("create-queue", "w", "--exist-ok", "--max-messages", "10", "--capacity", "64M")
+    quire("create-queue", "w", "--exist-ok", "--max-messages", "11", status=1)
+    assert "max_messages is 10, not 11" in quire.errors
+
+
+def test_no_command_works_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it had made would be gone with it: none says that it has made something."""
+    for command in (["create-queue", "q"], ["put", "q", "1"], ["queues"], ["serve"]):
+        assert main([command[0], ":memory:", *command[1:]]) == 1
+        assert "in the memory of one process" in capsys.readouterr().err
 
 
 def test_properties_are_given_and_altered(quire: Terminal) -> None:
@@ -225,7 +242,23 @@ def test_prepared_transactions_are_decided(quire: Terminal) -> None:
 
 def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     """The state for people and for programs; verify says ok."""
-    assert "queues:" in quire("status")
+    quire("put", "w", "1", "2")
+    quire("disable", "--puts")
+    first, second, third, _, head, *queues = quire("status").splitlines()
+    assert first == f"{quire.path}: no process has it open"
+    assert second.startswith("2 messages in 2 queues; 0 open transactions, 0 prepared; ")
+    assert third == "puts are stopped in all queues: quire enable lets them in again"
+    assert head.split()[:3] == ["QUEUE", "KIND", "MESSAGES"]
+    assert [line.split()[:3] for line in queues] == [["t", "topic", "0"], ["w", "work", "2"]]
+    quire("enable")
+    with open_store(quire.path, create=False):
+        assert quire("status").startswith(f"{quire.path}: process {os.getpid()} owns it\n2 mess")
+    assert quire("status", "w").startswith("name: w\nkind: work\n")
+    assert json.loads(quire("status", "w", "--json"))["messages"] == 2
+    assert quire("status", "v", status=1) == ""
+    assert "QueueNotFound" in quire.errors
+    quire("get", "w", "-n", "2")
+    assert "queues:" in quire("status", "--all")
     assert json.loads(quire("status", "--json"))["queues"][0]["name"] == "t"
     found = re.fullmatch(r"record (\d+), state [0-9a-f]{32}\nok\n", quire("verify"))
     assert found
@@ -566,6 +599,18 @@ def test_nothing_is_taken_when_there_is_no_standard_output(
         quire("get", "w", status=1)
     assert quire.errors == "quire: standard output is closed\n"
     assert quire("get", "w") == "kept\n"
+
+
+def test_a_put_where_standard_input_is_closed(
+    quire: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `quire put PATH w <&-`, or from a service that has none."""
+    monkeypatch.setattr("sys.stdin", None)
+    for words in ([], ["--stream"]):
+        quire("put", "w", *words, status=1)
+        assert "standard input is closed: give the payloads on the line" in quire.errors
+    quire("put", "w", "1")
+    assert quire("get", "w") == "1\n"
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "soon"])

@@ -76,7 +76,7 @@ def test_old_names_are_the_new_ones(tmp_path: Path) -> None:
 
 def test_a_loop_that_is_a_session_is_a_block() -> None:
     """`ack="session"` warns, and does what "block" does."""
-    with quire.open(None) as store:
+    with quire.open(":memory:") as store:
         store.create_queue("work")
         store.put_many("work", [b"1", b"2"])
         with pytest.warns(DeprecationWarning, match='use ack="block"'):

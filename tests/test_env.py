@@ -19,15 +19,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import quire
 from quire.env import Env, File, OsEnv
 from quire.env.os_file import OsFile, raise_if_full
 from quire.env.os_platform import PORTABLE, read_into
 from quire.errors import DiskFull, InvalidArgument, StoreLocked
 from quire.limits import MAPPED_READ_BYTES
 from quire.testing import SimEnv
+from tests.kit.children import child
 from tests.kit.machines import empty_machine
 
 PAGE = 4096
+
+WITHOUT_STREAMS = """
+import os, sys
+import quire
+for fd in range(3):
+    os.close(fd)
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("q")
+    store.put("q", b"1")
+    for fd in range(3):
+        os.write(fd, b"Fatal Python error: Segmentation fault" * 100)
+    store.put("q", b"2")
+    for fd in range(3):
+        os.close(fd)
+    with quire.connect(f"quire+unix://{sys.argv[1]}/run/quire.sock") as joined:
+        os.write(2, b"Fatal Python error: Segmentation fault")
+        joined.put("q", b"3")
+"""
 
 
 @dataclass
@@ -367,6 +387,17 @@ class TestLocks:
         assert not isinstance(again, str)
         assert env.lock_names(path, ["b"]) == "b"
         again.release()
+
+    def test_no_file_of_a_store_is_standard_error(self, tmp_path: Path) -> None:
+        """[E8] Of a program that was started with its standard streams closed: what it writes to
+        them would go into the file that has got their number.
+        """
+        path = str(tmp_path / "store")
+        with child(WITHOUT_STREAMS, path) as process:
+            assert process.wait() == 0
+        with quire.open(path) as store:
+            assert store.admin.verify().ok
+            assert store.browse("q").payloads() == [b"1", b"2", b"3"]
 
     def test_names_end_with_their_process(self, tmp_path: Path) -> None:
         """[E8] A killed holder leaves nothing behind, and a living one is seen by others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -182,3 +183,36 @@ def test_no_open_file_is_forgotten_while_those_that_are_closed_go(
     each_thread(open_some)
     noted = {id(file()) for file in env._files}
     assert {id(file) for file in kept} <= noted
+
+
+IN_ANOTHER = """
+import quire
+with quire.open({path!r}) as store:
+    store.create_queue("q")
+    store.put("q", b"1")
+    with quire.open({path!r}) as joined:
+        assert joined.get("q").payload == b"1"
+    store.put("q", b"2")
+"""
+FIRST = """
+import sys
+try:
+    import _interpreters as interpreters
+    other = interpreters.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    other = interpreters.create(isolated=False)
+code = sys.argv[1]
+print(interpreters.run_string(other, code))
+"""
+
+
+def test_another_interpreter_of_a_process(store_path: str) -> None:
+    """As mod_wsgi has one for each application: it is given no signals, and a store is opened."""
+    code = f"import sys; sys.path[:0] = {sys.path!r}" + IN_ANOTHER.format(path=store_path)
+    child = subprocess.run(
+        [sys.executable, "-c", FIRST, code], capture_output=True, text=True, check=False
+    )
+    assert (child.returncode, child.stdout) == (0, "None\n"), child.stderr
+    with quire.open(store_path) as store:
+        assert store.browse("q").payloads() == [b"2"]

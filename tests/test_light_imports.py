@@ -218,6 +218,9 @@ def test_public_names_are_given_to_whoever_asks() -> None:
         assert given[name] is getattr(quire, name)
     with pytest.raises(AttributeError, match="module 'quire' has no attribute 'opne'"):
         _ = vars(quire)["__getattr__"]("opne")
+    for further in ("aio", "databases"):
+        with pytest.raises(AttributeError, match=f"import quire.{further} first"):
+            _ = vars(quire)["__getattr__"](further)
 
 
 def test_annotations_of_public_classes_can_be_read() -> None:

@@ -128,7 +128,7 @@ def world(
 ) -> Iterator[World]:
     """A store that this process owns, or has joined; the API for asyncio; and a closed store."""
     path = tmp_path_factory.mktemp(request.param)
-    closed = quire.open(path / "closed")  # type: ignore[arg-type]
+    closed = quire.open(path / "closed")
     closed.close()
     loop = asyncio.new_event_loop()
     with quire.open(str(path / "store")) as owner:

@@ -132,6 +132,7 @@ def not_opened(layout: Layout, error: OSError) -> StoreFailed:
     advice = {
         errno.EACCES: "; a store is its user's alone: run this as that user, and give it what "
         "another one has made there (chown -R)",
+        errno.EMFILE: "; close some, or let the process have more (ulimit -n)",
         errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
     }.get(error.errno or 0, "")
     return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")
@@ -149,6 +150,11 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             raise no_store(layout)
         try:
             env.make_directory(layout.path)
+        except FileExistsError:
+            raise InvalidArgument(
+                f"{layout.path} is a link to a directory that is not there: make that, or give "
+                "another path"
+            ) from None
         except PermissionError as error:
             raise StoreFailed(
                 f"no store can be made at {layout.path}: {error}; name a path in a directory of "

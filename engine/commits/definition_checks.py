@@ -52,11 +52,12 @@ def named_itself(state: State, name: str) -> Queue:
     return queue
 
 
-def there_already(state: State, name: str) -> QueueExists:
-    """A name that is to be given is taken."""
+def there_already(state: State, name: str, *, made: bool = False) -> QueueExists:
+    """A name that is to be given, or a queue that is to be `made` with it, is there."""
     queue = state.names.get(name)
     if queue is None or queue.name == name:
-        return QueueExists(f"queue {name!r} is there already: use it, or drop_queue it first")
+        way = "create_queue with exist_ok=True is fine with that" if made else "use another name"
+        return QueueExists(f"queue {name!r} is there already: {way}, or drop_queue it first")
     return QueueExists(
         f"{name!r} is an alias of queue {queue.name!r}: use another name, or drop it first "
         "(store.admin.drop_alias)"

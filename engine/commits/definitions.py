@@ -155,7 +155,7 @@ class Definitions:
                 properties = definition_checks.with_times(queue.name, queue.kind, queue.properties)
                 queue = queue._replace(properties=properties)
                 if queue.name in state.names or queue.name in names:
-                    raise definition_checks.there_already(state, queue.name)
+                    raise definition_checks.there_already(state, queue.name, made=True)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
                 definition_checks.check_queue(state, queue, made, is_volatile=is_volatile)

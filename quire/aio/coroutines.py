@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 from .pool import Pool
 
@@ -83,6 +83,12 @@ class Beginning(Generic[E]):
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, E]]) -> None:
         self._begin = begin
         self._entered: E | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"this has no {name!r}, as it is not begun: await it first, or use it in an async with "
+            "block"
+        )
 
     def __await__(self) -> Generator[Any, Any, E]:
         return self._begin().__await__()

@@ -19,6 +19,7 @@ from quire.arguments import (
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import STORE, with_old_names
 from quire.calls.documented import documented_by
+from quire.calls.uncopied import not_copied
 from quire.errors import StoreClosed
 from quire.interface.consumer import ConsumerOptions
 from quire.interface.finding import MessageKey, Where, first_of, where_of
@@ -62,6 +63,8 @@ class AsyncStore:
 
     As an `async with` block it is closed at the end.
     """
+
+    __reduce_ex__ = not_copied
 
     def __init__(self, inner: Store, pool: Pool) -> None:
         self._inner = inner

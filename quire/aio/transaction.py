@@ -14,6 +14,7 @@ from quire.arguments import Bytes, check_max_messages, check_sources, check_time
 from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
+from quire.calls.uncopied import not_copied
 from quire.errors import LockTimeout, QueueFull
 from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.integration import TransactionIntegration
@@ -50,6 +51,8 @@ class AsyncTransaction:
     while it waits, or open for longer than the owner's options say, is told so when something comes
     to the source, or by its next call.
     """
+
+    __reduce_ex__ = not_copied
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from quire.arguments import check_timeout
+from quire.callbacks import check_takes
 from quire.calls.handlers import (
     NOT_THE_MESSAGE,
     RETRY,
@@ -221,12 +222,13 @@ class AsyncWorkers:
             raise cancelled
 
 
-def _check_coroutine_function(what: str, function: object) -> None:
+def _check_coroutine_function(what: str, function: AsyncHandler) -> None:
     """Raises InvalidArgument for any other."""
     if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
     ):
         raise InvalidArgument(f"{what} {function!r:.100}: {_GIVE}")
+    check_takes(what, function, 2, _GIVE)
 
 
 def _answering(store: AsyncStore, source: str, function: AsyncHandler) -> AsyncHandler:

@@ -150,10 +150,11 @@ class _Main:
                 for number, _ in self.program:
                     set_handler(number, _stand_in)
             except BaseException as error:
-                self.put_back()
                 if isinstance(error, ValueError) and "main thread" in str(error):
                     self.ident = None  # of another interpreter, which is given no signals
+                    self.program = []
                     return
+                self.put_back()
                 raise
         self.depth += 1
 

@@ -24,6 +24,7 @@ _WORD = re.compile(r"\b(?:store\.([a-z]+\.[a-z_]+)|([a-z]+_[a-z_]+))\b(?![=(.])"
 def in_commands(text: str, path: str) -> str:
     """An error's text, with commands for a store at the path in the stead of calls."""
     text = text.replace("network_file_system=True", "--network-file-system")  # of every command
+    text = text.replace("with exist_ok=True", "with --exist-ok")  # of `create-queue` itself
     text = _CALL.sub(lambda found: _command_of_call(found, path) or found[0], text)
     return _WORD.sub(lambda found: _command_of_word(found[1] or found[2]) or found[0], text)
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from quire.opening import checked_path
 from quire.opening import open as open_store
 
 T = TypeVar("T")
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 def opened(options: argparse.Namespace) -> Any:
     """The store, to be changed: owned, or joined. It must be there."""
-    return open_store(options.path, create=False, network_file_system=options.network_file_system)
+    path = checked_path(options.path)  # a command ends with what it would have in memory
+    return open_store(path, create=False, network_file_system=options.network_file_system)
 
 
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:

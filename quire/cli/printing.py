@@ -34,6 +34,11 @@ def print_tree(value: Any, indent: str = "") -> None:
             print(f"{indent}{name}: {'none' if inner in ([], {}, None) else inner}")
 
 
+def counted(number: int, noun: str) -> str:
+    """As "1 message", "7 messages"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def print_json(value: Any) -> None:
     """On one line; what a store tells has its fields by name."""
     print(json.dumps(value, default=fields_of))

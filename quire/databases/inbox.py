@@ -20,7 +20,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_source, split_source
-from quire.callbacks import check_done, check_function
+from quire.callbacks import check_done, check_function, check_takes
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, SubscriptionNotFound
 from quire.messages.message import Message
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from quire.interface.transaction import Transaction
 
 R = TypeVar("R")
+_BEGIN: Final = "give a function that begins a transaction, as engine.begin"
 _MANUAL: Final = (
     "give a function of a message and a connection that has done its work when it returns"
 )
@@ -121,12 +122,13 @@ class Inbox:
         effect, and what it puts may be lost.
         """
         check_source(source)
-        check_function("begin", begin, "give a function that begins a transaction, as engine.begin")
+        check_function("begin", begin, _BEGIN)
 
         def decorate(
             function: Callable[[Message, Any], object],
         ) -> Callable[[Message, Transaction], None]:
             check_function("handler", function, _MANUAL)
+            check_takes("handler", function, 2, _MANUAL)
 
             @wraps(function)
             def handle(message: Message, transaction: Transaction) -> None:
@@ -152,6 +154,7 @@ class Inbox:
         """
         looks = getattr(store, "subscriptions", store)
         check_function("store's method", looks, "give a store of quire.open, not of quire.aio")
+        check_function("begin", begin, _BEGIN)
         seconds = seconds_of(keep)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
             raise InvalidArgument(f"keep {keep!r:.100}: give seconds from 0, or a timedelta")

@@ -83,7 +83,8 @@ class Outbox:
         """Put one message, as a part of the transaction that the connection is in.
 
         `options`: as of `Transaction.put`, but no `timeout`: nobody waits here. `ttl` and `delay`
-        count from this call. What cannot be a message raises InvalidArgument at once; what the
+        count from this call. What cannot be a message raises InvalidArgument at once, and so does a
+        connection that is in no transaction and commits each statement by itself; what the
         queue does not take is found out by the relay, and kept (`refused`).
         """
         self.put_many(connection, queue, [payload], **options)
@@ -99,7 +100,14 @@ class Outbox:
         check_name(queue, "queue")
         kept = self._checked(dict(options))
         now_us = self._env.now_us()
-        statements_of(connection).change_many(
+        statements = statements_of(connection)
+        if statements.commits_alone:
+            raise InvalidArgument(
+                f"connection {connection!r:.100} commits each statement by itself, so that the "
+                "message would not come with the rest: put in the transaction of your change "
+                "(`BEGIN`; in Django transaction.atomic)"
+            )
+        statements.change_many(
             f"INSERT INTO {self.table} (queue, payload, options, put_us)"
             " VALUES (:queue, :payload, :options, :put_us)",
             [

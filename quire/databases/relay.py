@@ -90,6 +90,8 @@ class Relay:
             getattr(states, "get", states),
             "give a store of quire.open, not of quire.aio",
         )
+        if not isinstance(outbox, Outbox):
+            raise InvalidArgument(f"outbox {outbox!r:.100}: give an Outbox")
         check_function("begin", begin, "give a function that begins a transaction, as engine.begin")
         self._store = store
         self._begin = begin

@@ -36,6 +36,10 @@ class Statements(Protocol):
     def in_transaction(self) -> bool:
         """Whether what was changed by it waits for a commit."""
 
+    @property
+    def commits_alone(self) -> bool:
+        """Whether the next statement would be a transaction of its own."""
+
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
         """All rows of a query."""
 
@@ -53,6 +57,7 @@ def statements_of(connection: object) -> Statements:
             "sqlite",
             lambda: _sqlite_cursor(connection),
             lambda: connection.in_transaction,
+            connection.isolation_level is None or getattr(connection, "autocommit", False) is True,
             named=True,
         )
     of = cast(Any, connection)
@@ -61,12 +66,15 @@ def statements_of(connection: object) -> Statements:
     if hasattr(of, "exec_driver_sql"):  # a connection of it
         return _BySqlalchemy(_known(of.dialect.name), of)
     if hasattr(of, "vendor") and hasattr(of, "cursor"):  # Django's
-        return _ByCursor(_known(of.vendor), of.cursor, lambda: of.in_atomic_block)
+        return _ByCursor(
+            _known(of.vendor), of.cursor, lambda: of.in_atomic_block, of.get_autocommit()
+        )
     if type(of).__module__.partition(".")[0] == "psycopg" and hasattr(of, "cursor"):
         return _ByCursor(
             "postgresql",
             lambda: _psycopg_cursor(of),
             lambda: bool(of.info.transaction_status),  # not idle
+            of.autocommit,
         )
     raise InvalidArgument(
         f"connection {connection!r:.100}: give one of sqlite3 or psycopg, not an asynchronous one, "
@@ -116,12 +124,14 @@ class _ByCursor:
         dialect: Dialect,
         cursor: Callable[[], Any],
         in_transaction: Callable[[], bool],
+        begins_none: bool,
         *,
         named: bool = False,
     ) -> None:
         self._dialect: Dialect = dialect
         self._cursor = cursor
         self._in_transaction = in_transaction
+        self._begins_none = begins_none  # the program begins transactions, or has none
         self._named = named  # parameters are `:name`; else `%(name)s`
 
     @property
@@ -133,6 +143,11 @@ class _ByCursor:
     def in_transaction(self) -> bool:
         """See `Statements`."""
         return self._in_transaction()
+
+    @property
+    def commits_alone(self) -> bool:
+        """See `Statements`."""
+        return self._begins_none and not self._in_transaction()
 
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
         """See `Statements`."""
@@ -181,6 +196,11 @@ class _BySqlalchemy:
     def in_transaction(self) -> bool:
         """See `Statements`."""
         return bool(self._connection.in_transaction())
+
+    @property
+    def commits_alone(self) -> bool:
+        """Never: SQLAlchemy begins a transaction with the first statement."""
+        return False
 
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
         """See `Statements`."""

@@ -6,6 +6,7 @@ Whoever has an engine of SQLAlchemy has them already (`engine.begin`), and psyco
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import threading
@@ -19,7 +20,7 @@ from .limits import DATABASE_BUSY_SECONDS
 from .statements import Begin
 
 
-def sqlite_database(path: str) -> Begin:
+def sqlite_database(path: str | os.PathLike[str]) -> Begin:
     """Transactions of a file of SQLite, by one connection that all threads use in turn.
 
         begin = sqlite_database("app.db")
@@ -29,6 +30,8 @@ def sqlite_database(path: str) -> Begin:
     Each takes the right to write at its begin, and waits for it half a minute if others have it;
     its commit is synced (`PRAGMA synchronous = FULL`). The file is made if it is not there.
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise InvalidArgument(f"path {path!r:.100}: give the path of a file of SQLite")
     return _SqliteDatabase(path).begin
 
 
@@ -66,7 +69,7 @@ def database_errors() -> tuple[type[Exception], ...]:
 
 
 class _SqliteDatabase:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path: Final = path
         self._lock: Final = threading.Lock()
         self._connection: sqlite3.Connection | None = None

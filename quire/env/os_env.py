@@ -25,8 +25,27 @@ from .os_mount import file_system_of
 from .os_platform import sync_directory
 
 
+def keep_standard_descriptors() -> None:
+    """See to it that no file or socket of a store gets a number that all write errors to.
+
+    A program may be started with its standard streams closed. The next files that it opens get
+    their numbers, 0 to 2, and what the interpreter or a library writes to "standard error" goes
+    into them, as once into databases of SQLite.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            taken = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # the lowest number that is free
+            if taken > 2:  # another thread was first
+                os.close(taken)
+
+
 class OsEnv:
     """The machine that this process runs on (see `quire.env.Env`)."""
+
+    def __init__(self) -> None:
+        keep_standard_descriptors()
 
     def open_file(
         self,

@@ -326,8 +326,8 @@ def _check_own_process(path: str) -> None:
     held = _held.get((status.st_dev, status.st_ino))
     if held is not None and held[0] == os.getpid():
         raise StoreLocked(
-            f"{path} is locked by this process (pid {held[0]}), by {held[1]};"
-            " close the store there, or share the open one"
+            f"{path} is locked by this process (pid {held[0]}), which has opened the store by "
+            f"{held[1]}; close the store there, or share the open one"
         )
 
 
@@ -385,6 +385,6 @@ def _describe_holder(fd: int, path: str) -> str:
     if not process_id:
         return f"{path} is locked by another process, which has not written its name yet; retry"
     return (
-        f"{path} is locked by process {process_id}, by {owner.strip()};"
-        " stop that process, or connect to the store that it has open"
+        f"{path} is locked by process {process_id}, which has opened the store by "
+        f"{owner.strip()}; stop that process, or connect to the store that it has open"
     )

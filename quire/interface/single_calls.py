@@ -37,6 +37,7 @@ from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
 from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
+from quire.calls.uncopied import not_copied
 from quire.definitions.existing_queue import as_asked
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.errors import (
@@ -120,6 +121,7 @@ class SingleCalls:
     Namespaces are made when they are asked for: a store that had them would never end by itself.
     """
 
+    __reduce_ex__ = not_copied
     _namespaces: ClassVar[Namespaces]
     _callbacks: ListenerCallbacks | None = None  # of listeners, once one calls back
 
@@ -489,6 +491,7 @@ class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
 
     __slots__ = ()
+    __reduce_ex__ = not_copied
     _integration: ClassVar[type]  # a class of `TransactionIntegration`
 
     @property

@@ -367,8 +367,8 @@ class SimEnv:
             key = self._lock_key(path)
             if key in self.locks:
                 raise StoreLocked(
-                    f"{path} is locked by this simulated machine, by {self.locks[key]};"
-                    " close the store there, or share the open one"
+                    f"{path} is locked by this simulated machine, which has opened the store by "
+                    f"{self.locks[key]}; close the store there, or share the open one"
                 )
             return SimLock(self, path, key, owner)
 

@@ -25,4 +25,4 @@ def notify(state: str) -> None:
             manager.connect(address)
             manager.sendall(state.encode())
     except OSError as error:
-        _log.warning("the service manager at NOTIFY_SOCKET cannot be told %s: %s", state, error)
+        _log.warning("the service manager at NOTIFY_SOCKET cannot be told %r: %s", state, error)

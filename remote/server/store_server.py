@@ -119,11 +119,16 @@ class StoreServer:
             entrance.tell()
         if self._thread is None:
             self._max_connections = min(MAX_CONNECTIONS, file_limit())
-            self._stop = SignalFlag()
-            self._events.register(self._stop.fileno(), READ)
-            atexit.register(self.close)
+            if self._stop is None:
+                self._stop = SignalFlag()
+                self._events.register(self._stop.fileno(), READ)
+                atexit.register(self.close)
             self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:  # there is no thread to be had: nobody waits for it
+                self._thread = None
+                raise
         self.url = str(entrance.url)
         return self.url
 
@@ -140,7 +145,7 @@ class StoreServer:
                 return
             try:
                 self._let_in()
-            except (QuireError, OSError) as error:
+            except (QuireError, OSError, RuntimeError) as error:  # the last: no more threads
                 if str(error) != str(self.failure):
                     _log.warning("%s cannot be joined by other processes: %s", self._path, error)
                 self.failure = error
@@ -244,6 +249,12 @@ class StoreServer:
 
     # Connections
 
+    def _how_more(self) -> str:
+        """What lets more connections in, where the process's open files are what bounds them."""
+        if self._max_connections == MAX_CONNECTIONS:
+            return ""
+        return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
+
     def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, ServedClient]:
         """A client says hello."""
         if hello.get("epoch") not in (None, self.epoch):
@@ -255,8 +266,9 @@ class StoreServer:
                 raise ConnectionLost("the owner is closing the store: open it again")
             if len(self._connections) > self._max_connections:
                 raise RemoteError(
-                    f"the owner of the store has {self._max_connections} connections, as many as "
-                    "it may: end transactions, or close store objects that are not in use"
+                    f"the owner of the store has as many connections as it may, "
+                    f"{self._max_connections}: end transactions, or close store objects that are "
+                    f"not in use{self._how_more()}"
                 )
             connection.role = Role(hello["role"])
             self._clients += connection.role is Role.WATCH

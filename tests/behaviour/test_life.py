@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +44,22 @@ from tests.kit.raw_stream import RawStream, add, commit, get
 from tests.kit.waiting import SECONDS, eventually
 
 CAPACITY = 10_000
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_store_and_a_transaction_are_not_copied(
+    store: AnyStore, copied: Callable[[object], object]
+) -> None:
+    """A copy that ended would close the store under the first one, or use it in another process."""
+    store.create_queue("work")
+    with store.transaction() as txn:
+        txn.put("work", b"1")
+        for one in (store, txn):
+            one = one._inner if isinstance(one, BehindLoop) else one
+            with pytest.raises(InvalidArgument, match="open the store in each process"):
+                copied(one)
+    assert take(store, "work") == [b"1"]
+
 
 # Its commit has to wait: see `fill`.
 WAITER = """

@@ -293,3 +293,5 @@ def test_what_would_not_be_one_transaction_is_refused(store: Any, app: Begin) ->
         inbox.handles("work", app)(handler)
     with pytest.raises(quire.InvalidArgument, match="keep"):
         inbox.clean(store, app, "work", keep=-1)
+    with pytest.raises(quire.InvalidArgument, match="begin"):
+        inbox.clean(store, None, "work")  # type: ignore[arg-type]

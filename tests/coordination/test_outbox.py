@@ -273,8 +273,45 @@ def test_names_of_tables_and_connections(store: Any, plain: Begin) -> None:
             Outbox().put(connection, "work", b"1")
     with pytest.raises(quire.InvalidArgument, match="store"):
         Relay(None, Outbox(), plain)  # type: ignore[arg-type]
+    with pytest.raises(quire.InvalidArgument, match="give an Outbox"):
+        Relay(store, None, plain)  # type: ignore[arg-type]
     with pytest.raises(quire.InvalidArgument, match="begin"):
         Relay(store, Outbox(), None)  # type: ignore[arg-type]
+    with pytest.raises(quire.InvalidArgument, match="give the path of a file"):
+        sqlite_database(None)  # type: ignore[arg-type]
+
+
+def test_a_put_by_itself_is_refused_where_each_statement_commits(tmp_path: Path) -> None:
+    """It would not come with the row that it belongs to: a view of Django without `atomic`."""
+    path = str(tmp_path / "app.db")
+    outbox = Outbox()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        outbox.create_tables(connection)
+        with pytest.raises(quire.InvalidArgument, match="commits each statement by itself"):
+            outbox.put(connection, "work", b"1")
+        connection.execute("BEGIN")
+        outbox.put(connection, "work", b"2")
+        connection.execute("COMMIT")
+        assert outbox.info(connection).waiting == 1
+    with database("django", path) as begin:
+        with begin() as connection:
+            outbox.put(connection, "work", b"3")
+        with pytest.raises(quire.InvalidArgument, match=r"transaction\.atomic"):
+            outbox.put(connection, "work", b"4")
+        assert outbox.info(connection).waiting == 2
+
+
+def test_psycopg_that_commits_each_statement(cluster: Any) -> None:
+    """As those of SQLite: refused outside of a transaction, and taken in one."""
+    outbox = Outbox("by_itself")
+    with closing(cluster.connect(autocommit=True)) as connection:
+        outbox.create_tables(connection)
+        with pytest.raises(quire.InvalidArgument, match="commits each statement by itself"):
+            outbox.put(connection, "work", b"1")
+        with connection.transaction():
+            outbox.put(connection, "work", b"2")
+        assert outbox.info(connection).waiting == 1
+        connection.execute("DROP TABLE by_itself, by_itself_relay")
 
 
 @pytest.mark.parametrize("value", [0, 1001])

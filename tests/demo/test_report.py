@@ -85,7 +85,7 @@ class Tags(html.parser.HTMLParser):
 def test_the_flow_fits_into_a_narrow_page() -> None:
     """It is there as a whole and in two halves, of which each element has a name of its own."""
     steps = tuple(StepDefinition(name, "step", (read,), (put,)) for name, read, put in STEPS)
-    with quire.open(None) as opened:
+    with quire.open(":memory:") as opened:
         create_queues(opened)
         for name, read, _ in STEPS:
             opened.subscribe(read, subscription_of(GRAPH_NAME, name))

@@ -20,6 +20,7 @@ from quire.errors import (
     StoreLocked,
     StoreNotFound,
 )
+from quire.opening import open as open_store
 from quire.testing import SimEnv
 from tests.kit.messages import FIELDS, take
 
@@ -139,6 +140,9 @@ def test_paths_that_cannot_be_a_store(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "store", file / "store"):
         with pytest.raises(InvalidArgument, match="directory"):
             Store.open(str(path))
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InvalidArgument, match="a link to a directory that is not there"):
+        Store.open(str(tmp_path / "link"))
     wrong: list[Any] = [5, "", b"x", [], "a\0b"]
     for path in wrong:
         with pytest.raises(InvalidArgument, match="path"):
@@ -406,3 +410,16 @@ def test_without_threads_maintenance_happens_within_commits() -> None:
         assert status["journal"]["since_checkpoint_bytes"] <= 150_000
         assert status["maintenance_error"] is None
         assert store.admin.verify().ok
+
+
+def test_a_working_directory_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path from there says so; one from / on is opened."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(InvalidArgument, match="working directory, which is not there any more"):
+        open_store("shop.quire")
+    with open_store(str(tmp_path / "shop.quire")) as store:
+        assert store.queues() == []

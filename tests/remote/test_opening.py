@@ -88,6 +88,32 @@ def test_an_owner_that_does_not_share(store_path: str, monkeypatch: pytest.Monke
                 open_store(store_path, share=share)
 
 
+def test_an_owner_that_gets_no_thread(store_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so in its status, works alone, shares once there are threads, and can be closed."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if vars(thread)["_target"].__qualname__ == "StoreServer._run":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    for shares in (False, True):
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        store = open_store(store_path)
+        assert isinstance(store, SharedStore)
+        assert store._server is not None
+        with pytest.raises(RuntimeError):
+            store._server.wait_started()
+        assert store.status()["sharing"]["error"] == "can't start new thread"
+        store.create_queue(f"q{shares}")
+        if shares:
+            monkeypatch.undo()
+            store._server.look()
+            with join(store_path) as joined:
+                assert joined.admin.queue_names() == ["qFalse", "qTrue"]
+        store.close()
+
+
 @pytest.mark.promise(12)
 def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
     """share=False means this process or none."""
@@ -130,7 +156,7 @@ def test_bad_paths_and_options(tmp_path: Path) -> None:
 
 def test_a_path_object_will_do(tmp_path: Path) -> None:
     """os.PathLike is taken as well as str."""
-    with open_store(tmp_path / "store") as store:  # type: ignore[arg-type]
+    with open_store(tmp_path / "store") as store:
         assert store.path == str(tmp_path / "store")
 
 
@@ -310,7 +336,7 @@ def test_a_service_manager_that_is_not_there(
     """The log says so, and nothing else happens."""
     monkeypatch.setenv("NOTIFY_SOCKET", "@quire nobody")
     notify("READY=1")
-    assert "cannot be told READY=1" in caplog.text
+    assert "cannot be told 'READY=1'" in caplog.text
 
 
 def test_opening_while_the_owner_closes(store_path: str) -> None:

@@ -321,7 +321,7 @@ def test_connections_are_bounded(server: StoreServer) -> None:
     server._max_connections = 2
     with RemoteStore(server.wait_started()) as store:
         assert store.status() == {"q": 0}
-        with pytest.raises(RemoteError, match="as many as it may"):
+        with pytest.raises(RemoteError, match="as many connections as it may"):
             RemoteStore(server.wait_started())
         assert store.status() == {"q": 0}
     eventually(lambda: server.status()["connections"] == 0)

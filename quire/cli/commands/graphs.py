@@ -140,7 +140,7 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _agreed(options: argparse.Namespace) -> bool:
     """Whether somebody is there and says yes."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise InvalidArgument("what a step has put would be put again: give --yes to do it")
     question = f"step {options.step} reads again, and puts what it has put again. Go on? [y/N] "
     return input(question).strip().lower() in ("y", "yes")

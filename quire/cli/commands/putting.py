@@ -58,7 +58,7 @@ def _put(options: argparse.Namespace) -> None:
         return
     payloads: Iterable[bytes] = map(os.fsencode, options.payloads)
     if not options.payloads:
-        payloads = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+        payloads = (line.removesuffix(b"\n") for line in _standard_input())
     with opened(options) as store, store.transaction() as txn:
         is_typed = store.queue(options.queue).schema is not None
         timeout = {} if options.timeout is None else {"timeout": options.timeout}
@@ -97,7 +97,15 @@ def _put_streams(options: argparse.Namespace, fields: dict[str, Any]) -> None:
                 size = os.fstat(file.fileno()).st_size
                 store.put_stream(options.queue, file, size=size, **fields)
         if not options.payloads:
-            store.put_stream(options.queue, sys.stdin.buffer, **fields)
+            store.put_stream(options.queue, _standard_input(), **fields)
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise InvalidArgument(
+            "standard input is closed: give the payloads on the line, or have it read a file"
+        )
+    return sys.stdin.buffer
 
 
 def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:

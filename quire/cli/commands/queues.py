@@ -11,7 +11,10 @@ from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen, source_parts
 from quire.cli.printing import fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
+from quire.opening import checked_path
 from quire.opening import open as open_store
+
+QueuesAndReaders = tuple[list[Any], dict[str, list[Any]]]
 
 
 def _create_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +31,9 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-messages", type=count, metavar="N", help="how many it may hold")
     parser.add_argument("--data-file", type=number, metavar="N", help="from 0; else by the name")
     parser.add_argument("--data-files", type=number, metavar="N", help=FILES_HELP)
+    parser.add_argument(
+        "--exist-ok", action="store_true", help="a queue that is there, as it is asked for, is fine"
+    )
 
 
 FILES_HELP: Final = "how many data files a new store has"
@@ -41,8 +47,8 @@ def _create(options: argparse.Namespace) -> None:
     for name in ("type", "data_file"):
         if getattr(options, name) is not None:
             further[name] = getattr(options, name)
-    with open_store(options.path, **creation(options)) as store:
-        store.create_queue(options.name, **given, **further)
+    with open_store(checked_path(options.path), **creation(options)) as store:
+        store.create_queue(options.name, exist_ok=options.exist_ok, **given, **further)
 
 
 def _alter_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,10 +97,17 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    queues, subscriptions = seen(options, _queues_of)
+    found = seen(options, queues_and_readers)
     if options.json:
+        queues, subscriptions = found
         print_json([_as_json(queue, subscriptions[queue.name]) for queue in queues])
-        return
+    else:
+        print_queues(found)
+
+
+def print_queues(found: QueuesAndReaders) -> None:
+    """As a table."""
+    queues, subscriptions = found
     rows = [("QUEUE", "KIND", "MESSAGES", "USED", "CAPACITY", "SUBSCRIPTIONS (PENDING)")]
     for queue in queues:
         readers = [f"{s.name or '-'} ({s.pending})" for s in subscriptions[queue.name]]
@@ -103,8 +116,8 @@ def _list(options: argparse.Namespace) -> None:
     print_table(rows)
 
 
-def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
-    """All, with their subscriptions by name."""
+def queues_and_readers(store: Any) -> QueuesAndReaders:
+    """All queues, with their subscriptions by name."""
     queues = store.queues()
     return queues, {queue.name: store.subscriptions(queue.name) for queue in queues}
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen
-from quire.cli.printing import print_json, print_tree
+from quire.cli.printing import counted, print_json, print_tree
 from quire.cli.typed_values import number, seconds
 from quire.opening import serve
 
-from .queues import FILES_HELP
+from .queues import FILES_HELP, QueuesAndReaders, print_queues, queues_and_readers
 
 
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,15 +46,48 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="tell all of this queue")
+    parser.add_argument("--all", action="store_true", help="tell all of the store")
+    parser.add_argument("--json", action="store_true", help="as JSON, all of it")
 
 
 def _status(options: argparse.Namespace) -> None:
-    status = seen(options, lambda store: store.status())
-    if options.json:
-        print_json(status)
+    if options.queue is not None:
+        told: Any = asdict(seen(options, lambda store: store.queue(options.queue)))
+    elif options.json or options.all:
+        told = seen(options, lambda store: store.status())
     else:
-        print_tree(status)
+        _print_short(options.path, *seen(options, _short_status_of))
+        return
+    if options.json:
+        print_json(told)
+    else:
+        print_tree(told)
+
+
+def _short_status_of(store: Any) -> tuple[dict[str, Any], dict[str, bool], QueuesAndReaders]:
+    return store.status(), store.admin.switch(), queues_and_readers(store)
+
+
+def _print_short(
+    path: str, status: dict[str, Any], switches: dict[str, bool], queues: QueuesAndReaders
+) -> None:
+    owner = status["sharing"]["process_id"] if "sharing" in status else None
+    print(f"{path}: " + ("no process has it open" if owner is None else f"process {owner} owns it"))
+    waiting = sum(queue["messages"] for queue in status["queues"])
+    on_disk = status["journal"]["bytes"] + status["data"]["bytes"]
+    print(
+        f"{counted(waiting, 'message')} in {counted(len(status['queues']), 'queue')}; "
+        f"{counted(len(status['transactions']), 'open transaction')}, "
+        f"{len(status['prepared'])} prepared; {on_disk:,} bytes in journal and data files"
+    )
+    for name in (name for name, is_on in switches.items() if not is_on):
+        print(f"{name} are stopped in all queues: quire enable lets them in again")
+    if status["maintenance_error"] is not None:
+        print(f"the maintenance fails: {status['maintenance_error']}")
+    if status["queues"]:
+        print()
+        print_queues(queues)
 
 
 def _switch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +122,14 @@ COMMANDS: Final = (
         "another process owns the store already, it waits, and takes over when that one ends.",
     ),
     Command(
-        "status", "show how a store is, in numbers", _status, _status_arguments, calls=("status",)
+        "status",
+        "show how a store is: a line for each queue, or all numbers",
+        _status,
+        _status_arguments,
+        "  quire status shop.quire\n"
+        "  quire status shop.quire orders\n"
+        "  quire status shop.quire --all",
+        calls=("status",),
     ),
     Command(
         "disable",
