@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.source_tree import ROOT, all_sources
 
-__all__ = ["LockWatch", "locks_in_the_source"]
+__all__ = ["LockWatch", "locks_in_the_source", "place_of"]
 
 MAKERS = ("Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore")
 REAL = {name: getattr(threading, name) for name in MAKERS}
@@ -68,7 +68,7 @@ class LockWatch:
         """The calling thread will wait for the lock if another has it."""
         self.taken.add(name)
         for other in self.held():
-            self.pairs.setdefault((other, name), _place(sys._getframe(2)))
+            self.pairs.setdefault((other, name), place_of(sys._getframe(2)))
 
     def _maker(self, maker: str) -> Any:
         real = REAL[maker]
@@ -126,7 +126,8 @@ def _name(frame: FrameType) -> str:
     return f"{prefix}.{assigned[1]}"
 
 
-def _place(frame: FrameType | None) -> str:
+def place_of(frame: FrameType | None) -> str:
+    """The line of the package that a frame is at, or has come from."""
     while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     if frame is None:
