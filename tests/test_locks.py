@@ -17,7 +17,7 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, all_sources
 from tests.write_watch import WriteWatch
 
 TEXT = (ROOT / "docs" / "locks.md").read_text()
@@ -61,6 +61,20 @@ def test_every_lock_is_listed_once() -> None:
     names = LISTED + HAND_OVERS
     assert len(names) == len(set(names))
     assert set(names) == locks_in_the_source().keys()
+
+
+def test_no_lock_is_left_taken_by_a_signal() -> None:
+    """Those of `threading` are, in blocks of `with` of Python 3.14: they are hand-overs (GI3)."""
+    handed = {name.rpartition(".")[2] for name in HAND_OVERS}
+    made = [
+        f"{path}: {line.strip()}"
+        for path in all_sources()
+        for line in (ROOT / path).read_text().splitlines()
+        if re.search(r"\bthreading\.R?Lock\(\)|from threading import .*Lock", line)
+        and "OwnLock(" not in line
+        and re.split(r"\W+", line.partition(" = ")[0])[-1] not in handed
+    ]
+    assert not made, "make it by quire.env.interpreter: " + ", ".join(made)
 
 
 def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
