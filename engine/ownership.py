@@ -17,13 +17,13 @@ Copies are other files: they are stores of their own. A child that is forked hol
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from quire.engine.layout import Layout
 from quire.env import Env, File, FileLock
+from quire.env.interpreter import Lock
 from quire.errors import StoreFailed
 from quire.journal import list_segments, segment_path
 from quire.limits import FILES_NOTED
@@ -67,7 +67,7 @@ class OwnedEnv:
         # Without a callback for one that goes: it would run in the midst of whatever lets go of it.
         self._files: list[weakref.ref[OwnedFile]] = []
         self._most_files = FILES_NOTED
-        self._noting = threading.Lock()
+        self._noting = Lock()
         self.exists = machine.exists
         self.list_directory = machine.list_directory
         self.file_system = machine.file_system

@@ -9,11 +9,11 @@ JR2  At most `limit` files are open for reading, but for those that a read is us
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from contextlib import closing
 
 from quire.env import Env, File
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
 from quire.limits import MIN_PAGE_SIZE_BYTES, READ_HANDLES
 
@@ -36,7 +36,7 @@ class ReadHandles:
     def __init__(self, directory: Directory, limit: int = READ_HANDLES) -> None:
         self._directory = directory
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._handles: OrderedDict[int, _Handle] = OrderedDict()
 
     def __len__(self) -> int:

@@ -24,7 +24,6 @@ module knows what to do with.
 
 from __future__ import annotations
 
-import threading
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -32,6 +31,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from quire.env import File
+from quire.env.interpreter import Lock
 from quire.errors import DiskFull, InvalidArgument, PositionLost
 from quire.limits import FIRST_SEGMENT_BYTES, FIRST_SEGMENT_PAGES
 
@@ -78,8 +78,8 @@ class SegmentSet:
         self._geometry = directory.geometry
         self._max_spares = max_spares
         self._kept_back = kept_back
-        self._lock = threading.Lock()
-        self._making = threading.Lock()
+        self._lock = Lock()
+        self._making = Lock()
         self._current = existing[-1]
         self._live = set(existing)
         self.ready: set[int] = set()

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from quire.arguments import check_timeout
 from quire.callbacks import check_done, check_function, check_takes
 from quire.env import OsEnv
+from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -127,7 +128,7 @@ class Workers:
         self._end: SignalFlag | None = None
         self._stopped = False
         # A thread that ends by itself is no second signal, which would end the grace of the others.
-        self._ending = threading.Lock()
+        self._ending = Lock()
 
     def __repr__(self) -> str:
         how = "not running" if self._end is None else f"{len(self._threads)} threads"

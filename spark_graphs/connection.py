@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from quire.env import Env, OsEnv
+from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
@@ -36,7 +36,7 @@ PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
 _LOST = (ConnectionLost, StoreClosed, StoreLocked)
 
 _stores: dict[tuple[int, str], RemoteStore] = {}
-_opening = threading.Lock()  # leases are renewed in a thread of its own
+_opening = Lock()  # leases are renewed in a thread of its own
 
 Result = TypeVar("Result")
 

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from quire.env import interpreter
 from tests.source_tree import ROOT, all_sources
 
-__all__ = ["LockWatch", "locks_in_the_source"]
+__all__ = ["LockWatch", "locks_in_the_source", "place_of"]
 
 MAKERS = ("Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore")
-REAL = {name: getattr(threading, name) for name in MAKERS}
+REAL = {getattr(threading, name): name for name in MAKERS}
+REAL |= {interpreter.Lock: "Lock", interpreter.RLock: "RLock"}  # others than those in 3.14
 PACKAGE = f"{ROOT}/quire/"
 ASSIGNED = re.compile(r"(?:self\.)?(\w+)\s*(?::[^=]+)?=\s")
 
@@ -42,19 +44,19 @@ class LockWatch:
         """Locks that the package makes inside are watched, also after it."""
         modules = [module for name, module in sys.modules.items() if name.startswith("quire.")]
         places = [
-            (vars(module), name, maker)
+            (vars(module), name, maker, real)
             for module in (threading, *modules)
             for name, value in list(vars(module).items())
-            for maker in MAKERS
-            if value is REAL[maker]
+            for real, maker in REAL.items()
+            if value is real
         ]
-        for names, name, maker in places:
-            names[name] = self._maker(maker)
+        for names, name, maker, real in places:
+            names[name] = self._maker(maker, real)
         try:
             yield self
         finally:
-            for names, name, maker in places:
-                names[name] = REAL[maker]
+            for names, name, _, real in places:
+                names[name] = real
 
     def held(self) -> list[str]:
         """By the calling thread, the oldest first."""
@@ -68,11 +70,9 @@ class LockWatch:
         """The calling thread will wait for the lock if another has it."""
         self.taken.add(name)
         for other in self.held():
-            self.pairs.setdefault((other, name), _place(sys._getframe(2)))
+            self.pairs.setdefault((other, name), place_of(sys._getframe(2)))
 
-    def _maker(self, maker: str) -> Any:
-        real = REAL[maker]
-
+    def _maker(self, maker: str, real: Any) -> Any:
         def make(*arguments: Any, **options: Any) -> Any:
             frame = sys._getframe(1)
             own = maker != "Condition" or (not arguments and not options)
@@ -126,7 +126,8 @@ def _name(frame: FrameType) -> str:
     return f"{prefix}.{assigned[1]}"
 
 
-def _place(frame: FrameType | None) -> str:
+def place_of(frame: FrameType | None) -> str:
+    """The line of the package that a frame is at, or has come from."""
     while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     if frame is None:

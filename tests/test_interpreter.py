@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -18,8 +23,9 @@ from quire.engine.pages.discarded_files import DiscardedFiles
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import Space
 from quire.engine.state.durable_state import DurableState
-from quire.env.interpreter import has_gil, numbers_from
+from quire.env.interpreter import Lock, RLock, has_gil, numbers_from
 from quire.env.memory_env import MemoryEnv
+from tests.kit.moments import Alarm
 
 THREADS = 4
 EACH = 60 if has_gil() else 500  # of what each thread does
@@ -50,6 +56,32 @@ def each_thread(action: Callable[[], None]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+@pytest.mark.parametrize("make", [Lock, RLock])
+def test_a_block_gives_its_lock_back_whatever_a_signal_raises(make: Callable[[], Any]) -> None:
+    """Wherever it comes: most come right after the lock was taken, in CPython 3.14 (GI3)."""
+    lock, raised = make(), 0
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for _ in range(200):
+            with suppress(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                while True:
+                    with lock:
+                        pass
+            raised += 1
+            with ThreadPoolExecutor(1) as other:
+                assert other.submit(lock.acquire, False).result()
+                other.submit(lock.release).result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert raised == 200
 
 
 def test_an_interpreter_that_does_not_know_the_question_has_a_gil(

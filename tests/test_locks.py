@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, all_sources
+from tests.write_watch import WriteWatch
 
 TEXT = (ROOT / "docs" / "locks.md").read_text()
 LISTED, HAND_OVERS = (
     re.findall(r"^\| `([\w.]+)` \|", part, re.MULTILINE) for part in TEXT.split("## Hand-overs")
 )
+UNLOCKED = re.findall(r"`(\w+\.\w+)`", TEXT.split("### Set without a lock")[1].split("\n## ")[0])
 # A commit under lock-all holds several of the first, in the order of ids. Of the second the thread
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
 # The last two are one lock each, which its holder may take again.
@@ -31,7 +36,10 @@ OWN = [
     (holder, "TransactionLife._lock")
     for holder in ("Room._one_at_a_time", "DeadLetters._passing", "Retention._superseding")
 ]
+# Of what a store is made of; a server hands its connections from thread to thread.
+PACKAGES = ("quire.engine.", "quire.journal.", "quire.ltds.", "quire.writebuffer.")
 ROUNDS = 40
+UNLOCKED_ROUNDS = 10  # of a watch that takes more for each step
 
 
 def against_the_order(watch: LockWatch) -> list[str]:
@@ -55,6 +63,20 @@ def test_every_lock_is_listed_once() -> None:
     assert set(names) == locks_in_the_source().keys()
 
 
+def test_no_lock_is_left_taken_by_a_signal() -> None:
+    """Those of `threading` are, in blocks of `with` of Python 3.14: they are hand-overs (GI3)."""
+    handed = {name.rpartition(".")[2] for name in HAND_OVERS}
+    made = [
+        f"{path}: {line.strip()}"
+        for path in all_sources()
+        for line in (ROOT / path).read_text().splitlines()
+        if re.search(r"\bthreading\.R?Lock\(\)|from threading import .*Lock", line)
+        and "OwnLock(" not in line
+        and re.split(r"\W+", line.partition(" = ")[0])[-1] not in handed
+    ]
+    assert not made, "make it by quire.env.interpreter: " + ", ".join(made)
+
+
 def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
     """The canary: a queue's lock inside that of a data file's free space."""
     watch = LockWatch(frozenset(HAND_OVERS))
@@ -74,29 +96,9 @@ def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["reserve-mode", "lock-all"])
 def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     """Writers, readers, definitions, two phases, leases, a joined client and the maintenance."""
-    options: dict[str, Any] = {
-        "strategy": strategy, "data_files": 2, "segment_bytes": 1 << 20,
-        "checkpoint_bytes": 1 << 20, "write_buffer_messages": 50,
-    }  # fmt: skip
     watch = LockWatch(frozenset(HAND_OVERS))
-    path = str(tmp_path / "store")
-    with watch.watching(), quire.open(path, **options) as store, quire.open(path) as joined:
-        for name in ("v", "w"):
-            store.create_queue(name, kind="topic", type="volatile" if name == "v" else "persistent")
-            store.subscribe(name, "s")
-        for name in ("a", "b", "full"):
-            store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
-        store.create_queue("drops", kind="work", capacity=20_000, overflow="drop_oldest")
-        store.create_queue("grows", kind="work", capacity=20_000, grow_to=1 << 28)
-        parts: list[Callable[[], None]] = [
-            *(lambda store=each: write(store) for each in (store, store, joined)),
-            *(lambda store=each: read(store) for each in (store, joined)),
-            lambda: define(store),
-            lambda: decide(store),
-            *(lambda store=each: pass_on(store) for each in (store, joined)),
-            lambda: look(store),
-        ]
-        all_at_once(parts)
+    with watch.watching(), shared_store(tmp_path, strategy) as (store, joined):
+        work_at_once(store, joined, ROUNDS)
         assert store.admin.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
@@ -106,6 +108,63 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     assert len(watch.pairs) > 20
 
 
+@pytest.mark.filterwarnings("ignore:this interpreter runs without the GIL:RuntimeWarning")
+@pytest.mark.parametrize("has_gil", [False, True], ids=["without the GIL", "with it"])
+def test_what_several_threads_set_has_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_gil: bool
+) -> None:
+    """Without the GIL all but what the page lists. The canary: with it there is more, as R (S4)."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: has_gil, raising=False)
+    watch = LockWatch(frozenset(HAND_OVERS))
+    with watch.watching(), shared_store(tmp_path, "reserve-mode") as (store, joined):
+        sequencer = store._context.sequencer
+
+        def held() -> list[str]:
+            """The locks of a thread; the lead of the group commit is like one."""
+            leads = getattr(sequencer._leader, "thread", None) == threading.get_ident()
+            return [*watch.held(), *["the lead"] * leads]
+
+        writes = WriteWatch(held)
+        with writes.watching(PACKAGES):
+            work_at_once(store, joined, UNLOCKED_ROUNDS)
+    assert {"Space.used", "Subscription.delivered", "Journal.end_lsn"} <= writes.shared
+    unlisted = {name: where for name, where in writes.unlocked.items() if name not in UNLOCKED}
+    if has_gil:
+        assert {"Space.reserving", "Sequencer._leader"} <= unlisted.keys()
+    else:
+        assert not unlisted, "\n".join(f"{k} {v}" for k, v in sorted(unlisted.items()))
+
+
+@contextmanager
+def shared_store(tmp_path: Path, strategy: str) -> Iterator[tuple[Store, Any]]:
+    """A store that moves its blocks and fills its journal often; and one who has joined."""
+    options: dict[str, Any] = {
+        "strategy": strategy, "data_files": 2, "segment_bytes": 1 << 20,
+        "checkpoint_bytes": 1 << 20, "write_buffer_messages": 50,
+    }  # fmt: skip
+    path = str(tmp_path / "store")
+    with quire.open(path, **options) as store, quire.open(path) as joined:
+        assert isinstance(store, Store)
+        for name in ("v", "w"):
+            store.create_queue(name, kind="topic", type="volatile" if name == "v" else "persistent")
+            store.subscribe(name, "s")
+        for name in ("a", "b", "full"):
+            store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
+        store.create_queue("drops", kind="work", capacity=20_000, overflow="drop_oldest")
+        store.create_queue("grows", kind="work", capacity=20_000, grow_to=1 << 28)
+        yield store, joined
+
+
+def work_at_once(store: Store, joined: Any, rounds: int) -> None:
+    """Whatever threads do, so often."""
+    for_each: list[tuple[Callable[[Any, int], None], Any]] = [
+        *((write, each) for each in (store, store, joined)),
+        *((part, each) for part in (read, pass_on) for each in (store, joined)),
+        *((part, store) for part in (define, decide, look)),
+    ]
+    all_at_once([partial(part, each, rounds) for part, each in for_each])
+
+
 def all_at_once(parts: list[Callable[[], None]]) -> None:
     """Each in a thread of its own; what one of them raises is raised."""
     with ThreadPoolExecutor(len(parts)) as pool:
@@ -113,9 +172,9 @@ def all_at_once(parts: list[Callable[[], None]]) -> None:
             running.result()
 
 
-def write(store: Any) -> None:
+def write(store: Any, rounds: int) -> None:
     """Small, middle-sized, spilled and large transactions, rollbacks, and a full queue."""
-    for n in range(ROUNDS):
+    for n in range(rounds):
         store.put("a", b"alone")
         with suppress(quire.QueueFull), store.transaction(large=n % 9 == 0) as txn:
             txn.put_many("a", [b"x" * 9000] * (1 + n % 40))
@@ -129,9 +188,9 @@ def write(store: Any) -> None:
                 txn.rollback()
 
 
-def read(store: Any) -> None:
+def read(store: Any, rounds: int) -> None:
     """One message, many, and a wait for those that are not there yet."""
-    for n in range(ROUNDS):
+    for n in range(rounds):
         with store.transaction() as txn:
             txn.get("a", timeout=0.01)
             txn.get_many("b", 10)
@@ -142,9 +201,9 @@ def read(store: Any) -> None:
                 txn.rollback()
 
 
-def define(store: Any) -> None:
+def define(store: Any, rounds: int) -> None:
     """Queues and subscriptions come and go."""
-    for n in range(ROUNDS // 4):
+    for n in range(rounds // 4):
         store.create_queue(f"t{n}", kind="topic")
         store.subscribe(f"t{n}", "s")
         store.put(f"t{n}", b"1")
@@ -152,9 +211,9 @@ def define(store: Any) -> None:
         store.drop_queue(f"t{n}")
 
 
-def decide(store: Any) -> None:
+def decide(store: Any, rounds: int) -> None:
     """Prepared transactions, and one that is aborted by another thread's call."""
-    for n in range(ROUNDS // 2):
+    for n in range(rounds // 2):
         txn = store.transaction()
         txn.put_many("b", [b"prepared"] * 60)
         txn.prepare(f"x{n}")
@@ -164,9 +223,9 @@ def decide(store: Any) -> None:
         store.admin.abort(txn.id)
 
 
-def pass_on(store: Any) -> None:
+def pass_on(store: Any, rounds: int) -> None:
     """Volatile queues by themselves and with others; subscriptions of both are moved."""
-    for n in range(ROUNDS):
+    for n in range(rounds):
         store.put("v", b"alone")
         with suppress(quire.QueueInUse), store.transaction() as txn:
             for name in ("v", "w"):
@@ -176,11 +235,11 @@ def pass_on(store: Any) -> None:
                     txn.seek(f"{name}/s", "latest")
 
 
-def look(store: Any) -> None:
+def look(store: Any, rounds: int) -> None:
     """Checkpoints, leases, and what only reads."""
     store.create_queue("kept", kind="topic")
     store.subscribe("kept", "s")
-    for n in range(ROUNDS // 2):
+    for n in range(rounds // 2):
         store.put("kept", b"1")
         store.admin.checkpoint()
         lease = store.integration.lease("kept", *store.integration.positions("kept"))

@@ -13,12 +13,12 @@ interleave in the queue; when the buffer is full, the oldest transaction has to 
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 
 from sortedcontainers import SortedDict
 
 from quire.block import BlockBuilder, EncodedBlock
+from quire.env.interpreter import Lock
 from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import Rows
@@ -35,7 +35,7 @@ class WriteBuffer:
         self.total_bytes = 0
         self.total_messages = 0
         self.full = False  # somebody has to leave before more is added (WB2)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._held = SortedDict()  # by transaction, the oldest first: (bytes, messages)
 
     def tell(self, transaction_id: int, size: int, messages: int) -> None:
@@ -200,7 +200,7 @@ class WriteBuffers:
         self.light_bytes = 0 if per_queue else common.step_bytes
         self.light_messages = 0 if per_queue else common.step_messages
         self._by_queue: dict[int, WriteBuffer] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def of(self, queue_id: int) -> WriteBuffer:
         """The buffer of a queue's messages."""

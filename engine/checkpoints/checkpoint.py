@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
 from itertools import chain, groupby
 from typing import Final, TypeGuard
@@ -26,6 +25,7 @@ from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import PageEntry
+from quire.env.interpreter import Lock
 from quire.errors import DiskFull, StoreFailed
 
 from .background_pace import Pace
@@ -50,7 +50,7 @@ class Checkpointer:
         self._state, self._pages = opened.state, opened.state.pages
         self._places = opened.places
         self._reorganiser = Reorganiser(opened.places, opened.state.pages, opened.reader)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.last_lsn = opened.checkpoint_lsn
         self.count = 0
         self.moved_bytes = 0

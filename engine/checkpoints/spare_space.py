@@ -14,7 +14,6 @@ have their space already (K8). Here the spares grow with what a checkpoint would
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import islice
@@ -29,6 +28,7 @@ from quire.engine.state.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import DiskFull
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
@@ -55,7 +55,7 @@ class KeptBack:
         """`directory`: of the checkpoints."""
         self._env, self._directory = env, directory
         self._state, self._places = state, state.places
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ledger_entries = 0  # those that were counted
         self._ledger_bytes = 0
         self.bytes = 0  # what each spare has

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.obeyed import asked_of_many
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import PositionLost
 from quire.ltds import LtdsInfo, LtdsReader
 
@@ -23,7 +23,7 @@ class Adoptions:
         self._store_id = store_id
         self._places = places
         self._held: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def inspect(self, ltds_id: int) -> tuple[LtdsInfo, str | None]:
         """What a file written by another process holds, as its trailer says.

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -38,6 +37,7 @@ from quire.engine.state.catalog import (
 )
 from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import (
     DiskFull,
     InvalidArgument,
@@ -118,7 +118,7 @@ class Definitions:
         self._state = state
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = Lock()
 
     def submit(
         self,

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Container, Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,6 +27,7 @@ from quire.engine.state.sections.moves import MovesSection
 from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import PendingSection
 from quire.env import Env
+from quire.env.interpreter import RLock
 from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
 
@@ -44,7 +44,7 @@ class Volatile:
         self._env = env
         self.state: Final = state
         self.memory: Final = memory
-        self.applying = threading.RLock()  # one commit at a time (VO2)
+        self.applying = RLock()  # one commit at a time (VO2)
 
     def concerns(
         self,

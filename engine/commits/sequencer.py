@@ -41,6 +41,7 @@ from itertools import pairwise
 from typing import Final, Protocol, TypeVar, cast
 
 from quire.calls.uninterrupted import nested
+from quire.env.interpreter import Lock
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
@@ -133,7 +134,7 @@ class Sequencer:
         self._number = number
         self._write = journal.write_group
         self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes)
-        self._guard = threading.Lock()
+        self._guard = Lock()
         self._leader: object = None  # the change or the turn that leads
         self._queue: deque[_Turn] = deque()
         self._failure = ""  # in words: the error itself would hold all that it has passed

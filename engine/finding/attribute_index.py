@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
+from quire.env.interpreter import Lock
 from quire.libraries import np, pa
 from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS, LATE_INDEXED
 
@@ -40,7 +40,7 @@ class AttributeIndex:
 
     def __init__(self, place: FieldPlace) -> None:
         self._place: Final = place
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._known = 0  # all below it is in the runs
         self._runs: list[tuple[_Hashes, _Indexed]] = []
 

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from quire.engine.queues.subscription import Subscription
+from quire.env.interpreter import Lock
 from quire.errors import Deadlock
 
 
@@ -42,7 +42,7 @@ class MessageWaits:
     def __init__(self, holders: Callable[[], Iterable[MessageHolder]]) -> None:
         self._holders: Final = holders
         self._awaited: dict[int, AwaitedMessage] = {}  # by transaction
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def holder(self, place: AwaitedMessage) -> int | None:
         """The transaction that has the message; None: no open one has."""

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from quire.engine.records.format import NO_ENTRY
 from quire.engine.records.key_values import StateKey, to_value
 from quire.engine.state.catalog import STATE
 from quire.engine.state.durable_state import CatalogEntry, DurableState
+from quire.env.interpreter import Lock, RLock
 from quire.errors import KeyHeld, StateConflict, StateFull
 from quire.limits import MAX_STATE_BYTES, MAX_STATE_KEYS, MAX_STATE_NAME_BYTES
 
@@ -41,10 +41,10 @@ class StateValues:
     """See the module. Thread-safe."""
 
     def __init__(self, durable: DurableState) -> None:
-        self.changing = threading.RLock()  # held while the fold changes several (KV1)
+        self.changing = RLock()  # held while the fold changes several (KV1)
         self._durable = durable
         self._index = durable.values
-        self._room = threading.Lock()
+        self._room = Lock()
         self._reserved: dict[str, int] = {}  # bytes, by name, of open transactions (KV4)
         self._reserved_keys = 0
         # By changes that have their place in the order, and are not applied yet; these things are

@@ -22,6 +22,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns
 from quire.engine.state.durable_state import WORK
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import QueueDisabled, QueueNotFound, SubscriptionNotFound
 from quire.limits import INTERVAL_SECONDS, PATTERNS_KEPT
 
@@ -56,7 +57,7 @@ class Turns:
         self._env = env
         self._state = state
         self._delivery = delivery
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._turns: dict[str, _PatternMembers] = {}  # by source
 
     def take(

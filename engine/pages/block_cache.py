@@ -5,7 +5,6 @@ What is released or moved leaves it at once, whoever has read it (B3 of `block_r
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +13,7 @@ from quire.block import Block
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRow
 from quire.engine.records.commit_record import PAYLOAD_AT
+from quire.env.interpreter import Lock
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES
 from quire.ltds import LtdsReader
 
@@ -40,7 +40,7 @@ class BlockCache:
             BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
         )
         self.files: OrderedDict[int, LtdsReader] = OrderedDict()
-        self.files_lock = threading.Lock()
+        self.files_lock = Lock()
 
     def forget(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released or moved. Those of files go with the file."""

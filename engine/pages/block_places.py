@@ -18,7 +18,6 @@ Each data file belongs to an I/O manager. Pages are numbered over all of them (s
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Part
 from quire.env import Env
+from quire.env.interpreter import Lock, RLock
 from quire.errors import StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
@@ -71,8 +71,8 @@ class Places:
         self.parallel = parallel
         self.page_size = data.page_size
         self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
-        self._lock = threading.Lock()
-        self._naming = threading.RLock()
+        self._lock = Lock()
+        self._naming = RLock()
         self._naming_failed = False
         self.ltds = ltds
         self._removable: list[int] = []

@@ -10,12 +10,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from quire.env.interpreter import has_gil
+from quire.env.interpreter import Lock, has_gil
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -94,7 +93,7 @@ class GuardedCache(BoundedCache[Key, Value]):
 
     def __init__(self, limit_bytes: int, size_of: Callable[[Value], int], entry_bytes: int) -> None:
         super().__init__(limit_bytes, size_of, entry_bytes)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def add(self, key: Key, value: Value) -> None:
         with self._lock:

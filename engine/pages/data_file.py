@@ -44,11 +44,12 @@ import os.path
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from struct import Struct
-from threading import Lock, RLock, Semaphore
+from threading import Semaphore
 from typing import Final
 
 from quire.checksum import checksum
 from quire.env import Env, File
+from quire.env.interpreter import Lock, RLock
 from quire.errors import (
     DiskFull,
     InvalidArgument,

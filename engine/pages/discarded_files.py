@@ -19,11 +19,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from quire.env import Env, File
+from quire.env.interpreter import Lock
 from quire.limits import REMOVAL_SLICE_BYTES
 from quire.ltds import is_foreign, path_of
 from quire.ltds import remove as remove_ltds
@@ -39,7 +39,7 @@ class DiscardedFiles:
         self._waiting: list[int] = []  # they have their names
         self._cutting: File | None = None  # this one does not
         self._adopted_gone = False  # a file of another process lost its name, not yet durably
-        self._removing = threading.Lock()
+        self._removing = Lock()
 
     def __len__(self) -> int:
         return len(self._waiting) + (self._cutting is not None)

@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from operator import sub
-from threading import Lock
 from typing import Final, TypeAlias
 
 from sortedcontainers import SortedDict, SortedList
 
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import FREE_SPACE_CANDIDATES

@@ -5,9 +5,9 @@ Page numbers are those of the file; `Places` puts the file's number above them. 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
+from quire.env.interpreter import Lock
 from quire.errors import DiskFull
 from quire.limits import FILE_SLACK_BYTES, MAX_DATA_FILE_BYTES
 
@@ -23,8 +23,8 @@ class IoManager:
         self.data = data
         self.space = space
         self.worker = IoWorker(f"quire-io {data.path}")
-        self._lock = threading.Lock()
-        self._freeing = threading.Lock()
+        self._lock = Lock()
+        self._freeing = Lock()
         self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
 
     def write(self, pieces: Sequence[PageData]) -> tuple[int, int]:

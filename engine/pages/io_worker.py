@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from quire.calls.uninterrupted import as_call
+from quire.env.interpreter import Lock
 from quire.errors import DiskFull
 
 Action = Callable[[], None]
@@ -71,7 +72,7 @@ class IoWorker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
 

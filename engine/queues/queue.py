@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -37,6 +36,7 @@ from quire.engine.state.durable_state import (
 )
 from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 from quire.reports.info import QueueInfo, SubscriptionInfo
@@ -65,7 +65,7 @@ ALL_ON: Final = Switches(puts=True, gets=True)
 class Queue(QueueEffects):
     """See the module."""
 
-    lock: threading.Lock
+    lock: Lock
     # Few queues have these as attributes of their own: they are kept few, as a test of them tells.
     gave_way = 0  # messages of a volatile queue, to later ones
     _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
@@ -90,11 +90,11 @@ class Queue(QueueEffects):
         self.name = config.name
         self.stopped = ""  # why neither puts nor gets are possible, in words
         self._stops: dict[str, str] = {}  # that, by what is missing
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self._arrived: Arrivals | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose
         # commits lock all, the one that such a commit holds.
-        self.writers = threading.Lock()
+        self.writers = Lock()
         self.admission: AbstractContextManager[Any] = (
             BothLocks(self.writers, self.lock) if strategy.locks_queues else self.lock
         )

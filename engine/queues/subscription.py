@@ -24,7 +24,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +40,7 @@ from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.state.durable_state import DurableSubscription
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.intervals import IntervalSet
 
 from .read_structure import ReadStructure
@@ -91,7 +91,7 @@ class Subscription:
         self.seeker: object = None  # who is to move it (U6)
         self.is_guarded = self.exclusive  # not everybody may take of it
         self.is_plain = not self.exclusive  # none of these: what is next is simply the next one
-        self.indexing = threading.Lock()  # of who fills the selection; the queue's lock is inside
+        self.indexing = Lock()  # of who fills the selection; the queue's lock is inside
 
     @property
     def delayed(self) -> int:

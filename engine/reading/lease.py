@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -19,6 +18,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.env import Env
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
@@ -32,7 +32,7 @@ class Leases:
         self._env = env
         self._places = places
         self._journal = journal
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Until when, and what undoes their pins.
         self._held: dict[int, tuple[float, ExitStack]] = {}
 

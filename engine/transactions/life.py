@@ -28,7 +28,6 @@ States (`quire.reports.info.TransactionState`):
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from _thread import get_ident
 from collections.abc import Callable, Collection, Sequence
@@ -61,6 +60,7 @@ from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.state.sections.held import Held
 from quire.engine.state.sections.moves import MovesSection
 from quire.engine.state.sections.values import ValuesSection
+from quire.env.interpreter import Lock
 from quire.errors import (
     AlreadyCommitted,
     QueueFull,
@@ -87,7 +87,7 @@ from .waiting_for_room import patience, with_room
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
 _ROLLED_BACK: Final = TransactionState.ROLLED_BACK
-_new_lock = threading.Lock
+_new_lock = Lock
 R = TypeVar("R")
 
 
@@ -578,7 +578,7 @@ class TransactionLife:
         self._waits_for = queue
         own = self._lock
         try:
-            self._lock = cast("threading.Lock", OwnLock(own, get_ident()))
+            self._lock = cast("Lock", OwnLock(own, get_ident()))
             if not queue.wait_for_room(full, seconds, lambda: self._shall_end is None):
                 raise full
         finally:

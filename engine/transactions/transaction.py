@@ -334,24 +334,25 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._check_open()
             return None
         queue, subscription, _, _ = asking
-        with self._lock:
-            try:
-                self._check_open()
-                parts = gets.deliver(queue, subscription, runs)
-            except BaseException:
+        is_here = False
+        try:
+            with self._lock as is_here:
+                try:
+                    self._check_open()
+                    parts = gets.deliver(queue, subscription, runs)
+                except BaseException:
+                    gets.take_back(queue, subscription, [run[:2] for run in runs])
+                    raise
+        except BaseException:
+            if not is_here:  # an interrupt came before the lock was taken (GI3)
                 gets.take_back(queue, subscription, [run[:2] for run in runs])
-                raise
+            raise
         return (queue.name, parts) if parts else None
 
     def _choose(
-        self,
-        request: DeliveryRequest,
-        choice: Choice,
-        limit: int,
-        seconds: float,
-        *,
-        purpose: Purpose = Purpose.DELIVER,
-    ) -> DeliveryRuns:
+        self, request: DeliveryRequest, choice: Choice, limit: int, seconds: float,
+        *, purpose: Purpose = Purpose.DELIVER,
+    ) -> DeliveryRuns:  # fmt: skip
         """Take messages by what they are. A circle of those who wait ends this one."""
         asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
         try:

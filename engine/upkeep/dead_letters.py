@@ -27,6 +27,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import EXPIRED, Gets
+from quire.env.interpreter import RLock
 from quire.errors import InvalidArgument, QueueFull, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
 from quire.messages.message import SETTABLE, Message
@@ -46,7 +47,7 @@ class DeadLetters:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._moving = threading.local()
-        self._passing = threading.RLock()
+        self._passing = RLock()
         self.last_error: str | None = None
 
     def move_all(self) -> None:

@@ -21,7 +21,6 @@ Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -35,6 +34,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets
+from quire.env.interpreter import RLock
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
@@ -62,7 +62,7 @@ class Room:
         self._definitions = definitions
         self._retention = retention
         self._dead_letters = dead_letters
-        self._one_at_a_time = threading.RLock()
+        self._one_at_a_time = RLock()
         self._is_making = False
 
     def make(self, queue: Queue, full: QueueFull) -> bool:

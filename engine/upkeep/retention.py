@@ -27,6 +27,7 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import position_at
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets, Taking
+from quire.env.interpreter import RLock
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED_RUNS
@@ -50,7 +51,7 @@ class Retention:
         self._context = context
         self._kept: dict[Queue, _Kept] = {}
         self._latest: dict[Queue, LatestOfKeys] = {}
-        self._superseding = threading.RLock()
+        self._superseding = RLock()
         self._moving = threading.local()
         self.last_error: str | None = None
 

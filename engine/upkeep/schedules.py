@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +29,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.state.catalog import RAN_KEY, SCHEDULE, CatalogChange
 from quire.engine.state.durable_state import CatalogEntry
 from quire.engine.transactions.context import Context
+from quire.env.interpreter import Lock
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -69,7 +69,7 @@ class Schedules:
         self._definitions = definitions
         # Held while one is changed, or puts its messages (SCH4). Who puts them does not wait for
         # it: it may be the thread that changes one.
-        self._changing = threading.Lock()
+        self._changing = Lock()
         self._plans: dict[int, _KnownSchedule] = {}
         self._next_us = 0  # when there is something to do, or to look at
         self._retry_at = 0.0  # what waits is tried again, by the monotonic clock

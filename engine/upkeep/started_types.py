@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from quire.definitions.order import by_code
 from quire.definitions.order_code import order_named
 from quire.definitions.queue_types import BUILT_IN, QueueType, type_named
 from quire.engine.queues.queue import Queue
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument
 from quire.loggers import logger
 from quire.reports.info import QueueInfo
@@ -26,7 +26,7 @@ class StartedTypes:
 
     def __init__(self) -> None:
         self._started: dict[int, tuple[QueueType, QueueInfo]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def start(self, queues: Iterable[Queue]) -> None:
         """Those of a type that has code to start."""

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -21,6 +20,7 @@ from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.position_search import place_of
 from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
+from quire.env.interpreter import Lock, RLock
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
 from quire.interface.starts import Start, check_starts
 from quire.limits import CLAIM_SECONDS
@@ -41,8 +41,8 @@ class Temporary:
         self._definitions = definitions
         self._delivery = delivery
         # Held while one is made or removed, so that nobody is given what is just being removed.
-        self._changing = threading.RLock()
-        self._lock = threading.Lock()
+        self._changing = RLock()
+        self._lock = Lock()
         self._holders: dict[int, set[object]] = {}  # by the subscription's number
         self._ending: set[int] = set()
         for number, entry in state.durable.catalog[SUBSCRIPTION].items():

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from quire.env.interpreter import Lock
+
 R = TypeVar("R")
 
 
@@ -23,7 +25,7 @@ class Errand:
         """`until`: when the caller's time is over, on the clock of `time.monotonic`."""
         self.until = until
         self.given_up = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._release: Callable[[], None] | None = None
 
     def do(self, call: Callable[[], R]) -> R:

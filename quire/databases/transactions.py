@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument
 
 from .limits import DATABASE_BUSY_SECONDS
@@ -71,7 +71,7 @@ def database_errors() -> tuple[type[Exception], ...]:
 class _SqliteDatabase:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path: Final = path
-        self._lock: Final = threading.Lock()
+        self._lock: Final = Lock()
         self._connection: sqlite3.Connection | None = None
 
     @contextmanager

@@ -8,22 +8,60 @@
   of a dict, of its values or items, of a list or a set. `sum`, `min`, `tuple` and others go through
   theirs in many, and so does whatever copies a deque: what others may change meanwhile is copied
   first, and is no deque.
+- GI3: a block of `with` that has a lock gives it back, whatever a handler of a signal raises, also
+  right after the lock was taken. CPython 3.14 runs handlers there, before the block has begun: it
+  makes a call of `__enter__`, and looks for signals after each call of what is built in. So its
+  locks are taken by the step of a loop, after which it does not look, in a function of Python,
+  from which it returns without a look. Other versions have the locks of `threading`. A handler may
+  run as that function begins, before the lock is taken: older versions run none there.
 """
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import sys
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 _UNPROVEN: Final = (
     "this interpreter runs without the GIL, where Quire is not proven: it takes locks in place of "
     "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but only a part of its "
     "tests was run so (docs/environments.md). Start Python with PYTHON_GIL=1, or -X gil=1"
 )
+
+
+if sys.version_info >= (3, 14):
+
+    class Lock:
+        """A lock that a block of `with` takes in one step (GI3)."""
+
+        __slots__ = ("__exit__", "_turns", "acquire", "locked", "release")
+
+        def __init__(self, lock: Any = None) -> None:
+            lock = lock or _thread.allocate_lock()
+            self.acquire, self.release, self.locked = lock.acquire, lock.release, lock.locked
+            self.__exit__ = lock.__exit__
+            self._turns = iter(lock.acquire, None)
+
+        def __enter__(self) -> bool:
+            for taken in self._turns:  # one turn, and there is no end
+                return taken
+            raise AssertionError
+
+    class RLock(Lock):
+        """The same, which its thread may take again."""
+
+        __slots__ = ()
+
+        def __init__(self) -> None:
+            super().__init__(_thread.RLock())
+
+else:
+    Lock = threading.Lock
+    RLock = threading.RLock
 
 
 def has_gil() -> bool:
@@ -43,7 +81,7 @@ def numbers_from(first: int) -> Callable[[], int]:
     following = itertools.count(first).__next__
     if has_gil():
         return following
-    one_at_a_time = threading.Lock()
+    one_at_a_time = Lock()
 
     def following_alone() -> int:
         with one_at_a_time:

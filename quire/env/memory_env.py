@@ -10,12 +10,12 @@ do.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Final
 
 from quire.limits import MEMORY_PAGE_BYTES
 
+from .interpreter import Lock
 from .os_env import OsEnv
 
 IN_MEMORY: Final = ":memory:"  # the path of a store that has no directory
@@ -28,7 +28,7 @@ class _Content:
         self.pages: dict[int, bytearray] = {}  # those that were written
         self.size = 0
         self.modified_us = now_us
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
 
 class MemoryFile:

@@ -30,18 +30,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from quire.errors import StoreLocked
 
+from .interpreter import RLock
 from .os_platform import BYTES_OF_OPEN_FILES, free_byte, lock_byte
 
 _TAKEN: Final = (errno.EACCES, errno.EAGAIN)
 _NAMES_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-_registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
+_registry_lock = RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock | HeldDescriptor] = weakref.WeakSet()
 
@@ -165,7 +165,7 @@ class HeldNames:
 def _let_go_in_child() -> None:
     """The parent's locks are not the child's (OL2)."""
     global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
-    _registry_lock = threading.RLock()  # another thread may have held it at the fork
+    _registry_lock = RLock()  # another thread may have held it at the fork
     _held.clear()
     for lock in list(_locks):
         fd, lock._fd = lock._fd, -1

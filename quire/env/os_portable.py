@@ -11,13 +11,13 @@ import fcntl
 import os
 import select
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from quire.limits import ZERO_CHUNK_BYTES as PIECE_BYTES
 
+from .interpreter import Lock
 from .seam import SocketEvents
 
 DIRECT_FLAGS: Final[int] = 0
@@ -125,7 +125,7 @@ class PolledSockets:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._wanted: dict[int, int] = {}
         self._masks: dict[int, int] = {}  # what the system is asked for
         self._sockets: dict[int, socket.socket] = {}

@@ -28,6 +28,7 @@ from quire.callbacks import check_done, check_function
 from quire.calls.errand import Errand
 from quire.calls.uninterrupted import made
 from quire.env import OsEnv
+from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -51,7 +52,7 @@ STATE: Final = "quire.listeners"
 
 _ENV: Final = OsEnv()
 _log: Final = logger("quire.callbacks")
-_adding = threading.Lock()
+_adding = Lock()
 
 
 class HearingStore(Protocol):
@@ -434,7 +435,7 @@ class ListenerCallbacks:
     def __init__(self, store: Tells) -> None:
         self._wake = threading.Event()
         self._store = weakref.ref(store, lambda _, wake=self._wake: wake.set())  # type: ignore[misc]
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._listeners: dict[Listener, _CalledBack] = {}
         self._ready: deque[Listener] = deque()
         self._thread: threading.Thread | None = None

@@ -13,7 +13,6 @@ SE4. Nothing passes but what is asked for: time goes on by a microsecond per loo
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
@@ -21,6 +20,7 @@ from typing import Literal
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import nested
 from quire.env import Env
+from quire.env.interpreter import RLock
 from quire.env.os_file import aligned_buffer, not_readable, raise_if_full
 from quire.env.os_lock import guarded_words
 from quire.errors import StoreLocked
@@ -130,7 +130,7 @@ class SimEnv:
         self.before_call: Callable[[Call], None] | None = None
         self.within_call: Callable[[Call], None] | None = None
         self.survivals: list[Survival] = []
-        self.guard = threading.RLock()
+        self.guard = RLock()
         self.clock_us = START_US
         self.wall_offset_us = 0
         self.locks: dict[LockKey, str] = {}

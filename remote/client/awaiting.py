@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from quire.calls.uninterrupted import OwnLock
+from quire.env.interpreter import Lock
 from quire.errors import QuireError, RemoteError
 from quire.remote.limits import MAX_AWAITED
 from quire.remote.wire.protocol import AWAIT, HEAD, READY
@@ -32,7 +33,7 @@ class Awaiting:
         self._sending = OwnLock(threading.Lock())
         self._channel: Channel | None = None
         self._reader: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._callbacks: dict[str, _Callbacks] = {}  # by source
 
     def add(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:

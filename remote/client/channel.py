@@ -25,6 +25,7 @@ from time import monotonic
 from quire.arguments import Bytes
 from quire.calls.errand import current, doing
 from quire.calls.uninterrupted import waiting
+from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, RemoteError
 from quire.limits import ANSWER_SECONDS
 from quire.messages.message_id import PutId
@@ -105,7 +106,7 @@ class Channel:
         self._patience = self._call_patience  # of the request
         self._strictly = False
         self._turn: list[float] = []  # of the request: until when it waits
-        self._deciding = threading.Lock()  # whether one that is overdue ends
+        self._deciding = Lock()  # whether one that is overdue ends
         try:
             self._connection = _connect(place, seconds)
         except PermissionError:

@@ -34,6 +34,7 @@ from typing import Final
 
 from quire.arguments import Bytes
 from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
+from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
@@ -88,7 +89,7 @@ class StoreServer:
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
-        self._entering = threading.Lock()
+        self._entering = Lock()
         self._entrance: Entrance | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from quire.arguments import check_xid
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, RemoteError, TransactionClosed, TransactionNotFound
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
@@ -47,7 +47,7 @@ class Undecided:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._numbers = itertools.count(1)
         self._entries: dict[int, UndecidedTransaction] = {}
 

@@ -15,7 +15,6 @@ import resource
 import select
 import socket
 import struct
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from typing import Final
 from quire.arguments import Bytes
 from quire.calls.uninterrupted import waiting
 from quire.env import UNIX_SOCKETS_REFUSE, short_path
+from quire.env.interpreter import RLock
 from quire.remote.limits import (
     BACKLOG,
     JOIN_BYTES,
@@ -39,7 +39,7 @@ from .urls import Endpoint, TcpPlace
 
 _TIME: Final = struct.Struct("ll")  # struct timeval
 _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)
-_making = threading.RLock()  # no fork while a socket begins or ends; finalisers take it, too
+_making = RLock()  # no fork while a socket begins or ends; finalisers take it, too
 
 
 def listen(place: Endpoint) -> socket.socket:
@@ -214,7 +214,7 @@ def _address(path: str) -> Iterator[bytes]:
 
 def _close_in_child() -> None:
     global _making  # noqa: PLW0603 - a lock cannot be made anew in place
-    _making = threading.RLock()
+    _making = RLock()
     for connection in list(_sockets):
         connection.close()
 

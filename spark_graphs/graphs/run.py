@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
 from quire.env import OsEnv
+from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StepFailed, StepTimeout
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
@@ -62,7 +63,7 @@ class Run:
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._spark_has_ended = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
         }

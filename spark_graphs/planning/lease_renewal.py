@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import cache
 
+from quire.env.interpreter import Lock
 from quire.errors import QuireError
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import LEASE_SECONDS
@@ -21,7 +22,7 @@ class Renewal:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._lease_ids: list[int] = []
         self._wake = threading.Event()
         threading.Thread(target=self._run, name="quire-lease-renewal", daemon=True).start()

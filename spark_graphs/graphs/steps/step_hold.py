@@ -8,11 +8,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from quire.env.interpreter import Lock
 from quire.errors import QueueInUse
 from quire.graphs import subscription_of
 from quire.spark_graphs.planning.subscription_hold import hold
@@ -29,7 +29,7 @@ class StepHold:
 
     def __init__(self, runner: StepRunner | StreamRunner) -> None:
         self._runner = runner
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._file_lock: FileLock | None = None
         self._users = 0
 

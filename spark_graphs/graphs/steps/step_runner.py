@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
+from quire.env.interpreter import Lock
 from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
 from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
 from quire.libraries import pa
@@ -98,7 +99,7 @@ class StepRunner(StepLife):
         # A step that ends with its first error has one attempt.
         self._attempts = 1 if self._restart == "never" else ATTEMPTS_BEFORE_TELLING
         self._failures: dict[int, int] = {}  # of the batch with this number
-        self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
+        self.turn = Lock()  # held for each batch, also by who puts dead letters back
 
     # Who has it run
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 from quire.env import Env, OsEnv
+from quire.env.interpreter import Lock
 from quire.spark_graphs.graphs.batches.markers import AwaitedMarker
 from quire.spark_graphs.graphs.spark.error_reason import told
 from quire.spark_graphs.graphs.status import Phase
@@ -17,7 +17,7 @@ class StepTally:
 
     def __init__(self, env: Env | None = None) -> None:
         self._env = env or OsEnv()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._recent: deque[tuple[float, int, int]] = deque()  # when, messages in, messages out
         self._began = self._env.monotonic()
         self.phase = Phase.IDLE
