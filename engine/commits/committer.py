@@ -193,7 +193,8 @@ class Committer:
         """Under a strategy that wants it: keep writers out of all the queues."""
         if self._locks_queues:
             for part in sorted(written, key=lambda part: part.queue.queue_id):
-                held.enter_context(part.queue.writers)
+                part.queue.writers.acquire()
+                held.callback(part.queue.writers.release)
 
     def _commit(
         self,
