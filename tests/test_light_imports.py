@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.libraries import is_arrow, lazily_loaded
+from quire.libraries import is_arrow, late_modules
 from quire.messages.message import MESSAGE_COLUMNS
 from tests.source_tree import ROOT
 
@@ -221,8 +221,8 @@ def test_a_library_is_loaded_by_the_first_question(monkeypatch: pytest.MonkeyPat
         asked.append(name)
         return library
 
-    monkeypatch.setattr(lazily_loaded, "load_late", load)
-    lazy = lazily_loaded._lazily("library")
+    monkeypatch.setattr(late_modules, "load", load)
+    lazy = late_modules.stand_in("library")
     assert asked == []
     threads = [threading.Thread(target=lambda: lazy.answer) for _ in range(4)]
     for thread in threads:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.arguments import Bytes
 from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
@@ -45,14 +45,19 @@ from quire.remote.limits import (
     MAX_WAITING,
     MAX_WORKERS,
 )
-from quire.remote.wire.protocol import Header, Role
+from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
 
+from . import served_client, served_connection
 from .entrance import Entrance
-from .served_client import MustWait, ServedClient, ServedStore
-from .served_connection import Gone, Rest, ServedConnection
 from .signals import SignalFlag
 from .undecided import Undecided
+
+if TYPE_CHECKING:
+    from quire.remote.wire.protocol import Header
+
+    from .served_client import ServedClient, ServedStore
+    from .served_connection import Rest, ServedConnection
 
 _log = logging.getLogger("quire.remote")
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
@@ -183,7 +188,7 @@ class StoreServer:
             thread.join(FINISH_SECONDS)
         close(listener)
         connections = list(self._connections.values())
-        working = [each for each in connections if each.role is not Role.WATCH]
+        working = [each for each in connections if each.role is not protocol.Role.WATCH]
         self._end_all(working, deadline)
         self._end_all(connections, deadline)
         for _ in range(self._workers):
@@ -258,9 +263,9 @@ class StoreServer:
                     f"the owner of the store has {self._max_connections} connections, as many as "
                     "it may: end transactions, or close store objects that are not in use"
                 )
-            connection.role = Role(hello["role"])
-            self._clients += connection.role is Role.WATCH
-        client = ServedClient(
+            connection.role = protocol.Role(hello["role"])
+            self._clients += connection.role is protocol.Role.WATCH
+        client = served_client.ServedClient(
             self._store,
             self._undecided,
             _client_name(hello),
@@ -292,7 +297,7 @@ class StoreServer:
         try:
             while True:
                 channel = accept(listener)
-                connection = ServedConnection(channel, self)
+                connection = served_connection.ServedConnection(channel, self)
                 self._connections[connection.fd] = connection
                 self._events.register(channel, READ)
         except BlockingIOError:
@@ -321,7 +326,7 @@ class StoreServer:
             return None
         try:
             left = connection.send_news() or connection.serve()
-        except Gone:
+        except served_connection.Gone:
             self._end(connection)
             return None
         except Exception:  # noqa: BLE001 the others are served on
@@ -329,7 +334,7 @@ class StoreServer:
             return None
         if event & WRITE:
             self._listen_to(connection)
-        if isinstance(left, Rest):
+        if isinstance(left, served_connection.Rest):
             self._hand_over(connection, left)
             return None
         return left
@@ -338,7 +343,7 @@ class StoreServer:
         """Answer a request that commits, perhaps while others do."""
         try:
             rest = connection.answer(frame) or connection.next()
-        except Gone:
+        except served_connection.Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
@@ -370,7 +375,7 @@ class StoreServer:
         with self._changed:
             self._connections.pop(connection.fd, None)
             if connection.role is not None:
-                self._clients -= connection.role is Role.WATCH
+                self._clients -= connection.role is protocol.Role.WATCH
                 self._left_at = time.monotonic()
         connection.close()
 
@@ -392,7 +397,7 @@ class StoreServer:
     def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
         """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
         if threading.current_thread() is self._thread:
-            raise MustWait
+            raise served_client.MustWait
         with self._changed:
             if len(self._waiters) >= MAX_WAITING:
                 raise RemoteError(
@@ -456,7 +461,7 @@ class StoreServer:
             del job
             try:
                 connection.go_on(rest)
-            except Gone:
+            except served_connection.Gone:
                 self._end(connection)
             except Exception:  # noqa: BLE001 the others are served on
                 self._cut_off(connection)
