@@ -10,9 +10,9 @@ JS2  Where the chain ends and a later group of the same or a newer generation is
     is damaged: StoreCorrupt. So it is where the last group itself shows that it was whole once
     (`torn_or_damaged`). Otherwise what is at the end was never acknowledged as durable, or it is
     the very last group and cannot be told from such: it is cut, and reported.
-JS3  A search for later groups reads all that the file holds, and passes over holes alone: what reads
-    as zeros, as the file system says. A group begins with its checksum and its magic, so none
-    begins there.
+JS3  A search for later groups reads all that the file holds, and passes over holes alone: what
+    reads as zeros, as the file system says. A group begins with its checksum and its
+    magic, so none begins there.
 
 Nothing of a group is shown before the whole group was verified.
 

@@ -1,3 +1,9 @@
 """Messages by what they are: their id, or a condition; waiting for one that others have."""
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(
+    globals(), "described", "kept_messages", "latest_of_keys", "moved_marks", "queue_view"
+)
+
 __all__: list[str] = []

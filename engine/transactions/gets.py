@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.finding import removals
+from quire.engine.finding import kept_messages, moved_marks, queue_view, removals
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
 from quire.engine.finding.choice import Choice
-from quire.engine.finding.kept_messages import KeptMessages
-from quire.engine.finding.moved_marks import GotPart, MovedMarks
-from quire.engine.finding.queue_view import QueueView
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
@@ -40,6 +37,11 @@ from .context import Context
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.batches.delivered_messages import Messages
+    from quire.engine.finding.kept_messages import KeptMessages
+    from quire.engine.finding.moved_marks import MovedMarks
+    from quire.engine.finding.queue_view import QueueView
 
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
@@ -259,7 +261,7 @@ class Gets:
         except BaseException:
             self.take_back(queue, subscription, [(start, end)])
             raise
-        messages = list(Messages(queue.name, parts))
+        messages = list(delivered_messages.Messages(queue.name, parts))
         if is_expired:
             why = [EXPIRED] * len(messages)
         elif len(messages) != len(why):  # some were read past meanwhile: which is not known
@@ -419,9 +421,9 @@ class Gets:
     def mark_moved(self, messages: Sequence[Message]) -> None:
         """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
         if self.moved is None:
-            self.moved = MovedMarks()
+            self.moved = moved_marks.MovedMarks()
         got = (
-            GotPart(own[4].name, own[5], start, ids)
+            moved_marks.GotPart(own[4].name, own[5], start, ids)
             for own in self.taken
             for start, ids in self._ids(own)
         )
@@ -534,7 +536,7 @@ class Gets:
 
     def keeping(self) -> KeptMessages:
         """What others do not get meanwhile, and it does not read."""
-        self.kept = self.kept or KeptMessages()
+        self.kept = self.kept or kept_messages.KeptMessages()
         return self.kept
 
     def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
@@ -542,9 +544,11 @@ class Gets:
         queue, context = key[0], self._context
         self.has_more = True
         if key not in self.views:
-            self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
+            self.views[key] = queue_view.QueueView(
+                *key, context.delivery, context.places, context.journal
+            )
         found = self.views[key].page(choice, most, after)
-        return Messages(queue.name, found, queue.schema)
+        return delivered_messages.Messages(queue.name, found, queue.schema)
 
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""

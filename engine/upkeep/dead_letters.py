@@ -29,12 +29,8 @@ from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import EXPIRED, Gets
 from quire.errors import InvalidArgument, QueueFull, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
+from quire.messages import message_types
 from quire.messages.message import SETTABLE, Message
-from quire.messages.message_types import (
-    EXCEPTION,
-    EXPIRY,
-    asks_report,
-)
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
 from .own_transaction import MessageRuns, OwnTransaction
@@ -169,9 +165,9 @@ def put_letter(
 
 def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
     """Tell who has asked for it that the message is handled by nobody (LR1)."""
-    event = EXPIRY if reason == EXPIRED else EXCEPTION
+    event = message_types.EXPIRY if reason == EXPIRED else message_types.EXCEPTION
     to, attributes = message.reply_to, message.attributes
-    if to is not None and asks_report(attributes, event):
+    if to is not None and message_types.asks_report(attributes, event):
         known = message.correlation_id or str(message.id)
         with suppress(ValueError):  # InvalidArgument, too
             report = report_on(event, message.queue, to, known, attributes, reason)

@@ -38,8 +38,7 @@ from quire.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
-from quire.interface.schedules import ALL, DEFAULTS, DUE, FIELDS, ONCE, message_of
-from quire.interface.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
+from quire.interface import schedules as schedule_fields
 from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
 from quire.reports.info import ScheduleInfo
 
@@ -81,7 +80,7 @@ class Schedules:
         """Make one. Raises as `Cron.create`."""
         with self._changing:
             now_us = self._env.now_us()
-            body = {"name": name, **DEFAULTS, **_present(given)}
+            body = {"name": name, **schedule_fields.DEFAULTS, **_present(given)}
             queue = body.pop("queue")
             _check_due(body, now_us)
             known = entry_named(self._state, SCHEDULE, name)
@@ -174,7 +173,7 @@ class Schedules:
             missed=body["missed"],
             paused=body["paused"],
             payload_base64=body["payload"],
-            message={name: body[name] for name in FIELDS if name in body},
+            message={name: body[name] for name in schedule_fields.FIELDS if name in body},
             created_us=body["created_us"],
             last_us=self._state.ledger.get(RAN_KEY.format(number)),
             next_us=None if plan.next_us == NEVER_US else plan.next_us,
@@ -266,15 +265,15 @@ class Schedules:
         """The due times that are to be put now, in their order (SCH2)."""
         late_us = max(since_us, now_us - _LATE_US)
         due = times.latest(late_us, now_us, MAX_MISSED)
-        if body["missed"] == ALL:
+        if body["missed"] == schedule_fields.ALL:
             return [*times.latest(since_us, late_us, MAX_MISSED), *due]
-        if body["missed"] == ONCE and not due:
+        if body["missed"] == schedule_fields.ONCE and not due:
             return times.latest(since_us, late_us, 1)
         return due
 
     def _put_one(self, number: int, body: Mapping[str, Any], due_us: int) -> None:
-        payload, fields = message_of(body)
-        own = {SCHEDULE_ATTRIBUTE: str(body["name"]), DUE: str(due_us)}
+        payload, fields = schedule_fields.message_of(body)
+        own = {schedule_fields.SCHEDULE: str(body["name"]), schedule_fields.DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
         queue = self._state.queues[body["queue_id"]]
         with OwnTransaction(self._context, "maintenance") as txn:
@@ -294,7 +293,11 @@ def _check_due(body: Mapping[str, Any], now_us: int) -> None:
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields of the message that are not to be set."""
-    return {key: value for key, value in given.items() if key not in FIELDS or value is not None}
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in schedule_fields.FIELDS or value is not None
+    }
 
 
 def _check_as_asked(name: str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.calls.uninterrupted import nested
 from quire.engine.commits.definitions import Definitions
@@ -22,9 +22,12 @@ from quire.engine.reading.position_search import place_of
 from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
-from quire.interface.starts import Start, check_starts
+from quire.interface import starts as start_places
 from quire.limits import CLAIM_SECONDS
 from quire.reports.info import SubscriptionInfo
+
+if TYPE_CHECKING:
+    from quire.interface.starts import Start
 
 Name = tuple[str, str]  # of the queue, of the subscription
 _BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)
@@ -61,7 +64,7 @@ class Temporary:
 
         `asked`: what is said of their form.
         """
-        checked = check_starts(subscription, starts)
+        checked = start_places.check_starts(subscription, starts)
         if asked.get("durable") is not False:
             return self._subscribe(checked, asked)
         with self._changing:

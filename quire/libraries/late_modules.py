@@ -47,7 +47,7 @@ def stand_in(name: str) -> ModuleType:
 def late_modules(names: dict[str, Any], *modules: str) -> Callable[[str], ModuleType]:
     """The `__getattr__` of a package: `names` are its `globals()`, the modules are some of it."""
     package = names["__name__"]
-    _declared += [f"{package}.{module}" for module in modules]
+    _declared.extend(f"{package}.{module}" for module in modules)
 
     def find(name: str) -> ModuleType:
         if name not in modules:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from .late_modules import stand_in
 
-
 __all__ = ["is_arrow", "np", "pa", "pc"]
 
 if TYPE_CHECKING:
