@@ -23,9 +23,9 @@ from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
-from quire.engine.finding.choice import choice_of
+from quire.engine.finding import choice as choices
 from quire.engine.inspection import status as status_numbers
-from quire.engine.reading.position_search import places_of
+from quire.engine.reading import position_search
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep import redriving as letters
 from quire.errors import AlreadyCommitted, QueueFull
@@ -241,9 +241,11 @@ class EmbeddedStore(StoreLife, SingleCalls):
         first, last_seen = check_first(start) or 0, finding.check_seen(after)
         queue, hidden = state.browsed(source)
         if last_seen is not None:
-            [(position, is_there)] = places_of(self._context.delivery, queue, [last_seen])
+            [(position, is_there)] = position_search.places_of(
+                self._context.delivery, queue, [last_seen]
+            )
             first = max(first, position + is_there)
-        choice = choice_of(queue, where)
+        choice = choices.choice_of(queue, where)
         found = self._context.chooser.finder.browse(queue, hidden, choice, first, max_messages)
         return delivered_messages.Messages(queue.name, found, queue.schema)
 

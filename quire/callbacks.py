@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
@@ -17,16 +16,17 @@ from types import FunctionType, MethodType
 from typing import Final, TypeVar, cast
 
 from quire.errors import InvalidArgument
+from quire.libraries import inspect
 from quire.loggers import log_failure, logger
 
 F = TypeVar("F")
-_MAKES: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_MAKES: Final = 0x80 | 0x20 | 0x200  # flags of code: CO_COROUTINE, CO_GENERATOR, CO_ASYNC_GENERATOR
 
 _log: Final = logger("quire.callbacks")
 _KINDS: Final = (
-    (inspect.iscoroutinefunction, "a coroutine function (async def)"),
-    (inspect.isasyncgenfunction, "an asynchronous generator function (async def with yield)"),
-    (inspect.isgeneratorfunction, "a generator function (def with yield)"),
+    ("iscoroutinefunction", "a coroutine function (async def)"),
+    ("isasyncgenfunction", "an asynchronous generator function (async def with yield)"),
+    ("isgeneratorfunction", "a generator function (def with yield)"),
 )
 
 
@@ -84,7 +84,8 @@ def _kind_of(function: object) -> str | None:
     method = inspect.getattr_static(
         type(function), "__call__", None
     )  # of an object that can be called
-    for is_kind, kind in _KINDS:
+    for name, kind in _KINDS:
+        is_kind = getattr(inspect, name)
         if is_kind(function) or is_kind(method):
             return kind
     return None

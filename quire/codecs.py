@@ -23,14 +23,13 @@ message came with, unless the program has said `register(codec("pickle"))`.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
-from quire.libraries import is_arrow, pa
+from quire.libraries import is_arrow, pa, pickle
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
 
@@ -253,7 +252,12 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 _ARROW: Final = (_BatchOrTable,)
 _JSON: Final = (dict, list, tuple, int, float, bool, type(None))
 _TEXT: Final = Codec("text", "text/plain", _dump_text, lambda p: str(p, "utf-8"), (str,))
-_PICKLE: Final = Codec("pickle", "application/x-pickle", pickle.dumps, pickle.loads)
+_PICKLE: Final = Codec(
+    "pickle",
+    "application/x-pickle",
+    lambda value: pickle.dumps(value),  # noqa: PLW0108 - it is loaded then
+    lambda payload: pickle.loads(payload),  # noqa: PLW0108
+)
 
 _registered: Final[dict[str, Codec]] = {
     each.content_type: each

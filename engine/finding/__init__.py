@@ -6,4 +6,6 @@ __getattr__ = _late_modules(
     globals(), "described", "kept_messages", "latest_of_keys", "moved_marks", "queue_view"
 )
 
+__getattr__ = _late_modules(globals(), "choice")
+
 __all__: list[str] = []

@@ -26,10 +26,10 @@ from quire.env import Env
 from quire.errors import LockTimeout, TransactionError
 
 from .candidates import Candidate, Finder, Passed
-from .choice import Choice
 from .waits import AwaitedMessage, MessageWaits
 
 if TYPE_CHECKING:
+    from .choice import Choice
     from .kept_messages import KeptMessages
 
 Found = list[Candidate]

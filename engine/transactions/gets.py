@@ -16,14 +16,13 @@ from quire.block import Block
 from quire.definitions.retry import Retry
 from quire.engine.finding import kept_messages, moved_marks, queue_view, removals
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
-from quire.engine.finding.choice import Choice
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
+from quire.engine.reading import position_search
 from quire.engine.reading.block_cursor import BlockCursor
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
-from quire.engine.reading.position_search import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from quire.batches.delivered_messages import Messages
+    from quire.engine.finding.choice import Choice
     from quire.engine.finding.kept_messages import KeptMessages
     from quire.engine.finding.moved_marks import MovedMarks
     from quire.engine.finding.queue_view import QueueView
@@ -136,7 +136,7 @@ class Gets:
         queue, subscription = self._context.state.source(source)
         delivery = self._context.delivery
         try:
-            position = position_of(delivery, queue, message_id)
+            position = position_search.position_of(delivery, queue, message_id)
         except PositionLost:
             return None
         runs = delivery.take_scheduled(queue, subscription, position, self, to_change=to_change)

@@ -32,14 +32,14 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
+from quire.engine.finding import choice as choices
 from quire.engine.finding import described as description
 from quire.engine.finding.candidates import Candidate
-from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
 from quire.engine.queues.queue import Queue
+from quire.engine.reading import position_search
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
-from quire.engine.reading.position_search import kept_place
 from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface import finding
 from quire.interface import starts as start_places
@@ -63,6 +63,7 @@ from .puts import Puts
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
+    from quire.engine.finding.choice import Choice
     from quire.interface.finding import MessageKey, Seen, Where
     from quire.interface.starts import Start
     from quire.messages.put_options import MessageOptions
@@ -336,7 +337,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             if where is None:
                 runs = self._context.delivery.take(asking, limit, seconds)
             else:
-                runs = self._choose(asking, choice_of(queue, where), limit, seconds)
+                runs = self._choose(asking, choices.choice_of(queue, where), limit, seconds)
         except InvalidArgument:
             if where is not None or not is_pattern(source):
                 raise
@@ -446,7 +447,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> Messages:
         most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
         browsed = self._context.state.browsed(source)
-        return self.getting(Gets.browse, browsed, choice_of(browsed[0], where), most, last_seen)
+        return self.getting(
+            Gets.browse, browsed, choices.choice_of(browsed[0], where), most, last_seen
+        )
 
     @look
     def count(
@@ -471,7 +474,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets = self._reading()
         queue, subscription = self._context.state.source(source)
         asking = DeliveryRequest(queue, subscription, gets, self._is_open)
-        return asking, choice_of(queue, where)
+        return asking, choices.choice_of(queue, where)
 
     def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
         """Do what may wait for others, without the lock; raises why this was ended meanwhile."""
@@ -546,7 +549,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets = self._reading()
         context = self._context
         queue, subscription = context.state.source(source)
-        position, is_strict = kept_place(context.delivery, queue, start)
+        position, is_strict = position_search.kept_place(context.delivery, queue, start)
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:

@@ -21,8 +21,8 @@ from typing import Any
 
 from quire.batches.moved_messages import TIME, joined, origin, put_again
 from quire.calls.uninterrupted import nested
+from quire.engine.finding import choice as choices
 from quire.engine.finding.asked_reports import REPORTING, report_on
-from quire.engine.finding.choice import Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
@@ -181,7 +181,9 @@ def report_all(
     for start, end in runs:
         with suppress(StoreCorrupt):  # nobody knows who had asked for one
             # But for what others have read meanwhile.
-            found = context.chooser.finder.browse(queue, None, Choice(), start, end - start, end)
+            found = context.chooser.finder.browse(
+                queue, None, choices.Choice(), start, end - start, end
+            )
             for part in found:
                 if part.block.columns & REPORTING == REPORTING:
                     for row in range(part.start, part.stop):

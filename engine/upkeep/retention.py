@@ -24,7 +24,7 @@ from quire.calls.uninterrupted import nested
 from quire.engine.finding import latest_of_keys
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.position_search import position_at
+from quire.engine.reading import position_search
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets, Taking
 from quire.errors import QueueFull, QuireError
@@ -192,7 +192,7 @@ class Retention:
         kept = self._note(queue, start)
         if now_us < kept.due_us + kept_us:
             return start
-        position = position_at(self._context.delivery, queue, now_us - kept_us + 1)
+        position = position_search.position_at(self._context.delivery, queue, now_us - kept_us + 1)
         with queue.lock:
             first = next(queue.records.overlapping(position, queue.end_position), None)
         kept.due_us = (

@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quire.batches.moved_messages import joined
 from quire.calls.uninterrupted import nested
-from quire.definitions.cron import DueTimes
+from quire.definitions import cron as cron_times
 from quire.engine.commits.definition_checks import check_stays, entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
@@ -43,6 +43,9 @@ from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, P
 from quire.reports.info import ScheduleInfo
 
 from .own_transaction import OwnTransaction
+
+if TYPE_CHECKING:
+    from quire.definitions.cron import DueTimes
 
 _log: Final = logging.getLogger("quire.schedules")
 _TIMING: Final = ("cron", "timezone")
@@ -225,7 +228,7 @@ class Schedules:
         if known is not None and known.version == entry.version:
             return known
         try:
-            times = DueTimes(body["cron"], body["timezone"])
+            times = cron_times.DueTimes(body["cron"], body["timezone"])
         except InvalidArgument as error:  # another time zone data base than where it was made
             return _KnownSchedule(entry.version, None, NEVER_US, str(error))
         next_us = None if body["paused"] else times.after(self._since_us(number, body))
@@ -287,7 +290,7 @@ class Schedules:
 
 def _check_due(body: Mapping[str, Any], now_us: int) -> None:
     """Raises InvalidArgument where the text or the time zone is none, or nothing is ever due."""
-    if DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
+    if cron_times.DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
         raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from quire.calls.uninterrupted import nested
 from quire.engine.commits.definitions import Definitions
 from quire.engine.live_state.live_state import State
+from quire.engine.reading import position_search
 from quire.engine.reading.delivery import Delivery
-from quire.engine.reading.position_search import place_of
 from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
@@ -79,7 +79,7 @@ class Temporary:
         for (name, own), start in starts.items():
             queue = state.queue(name)
             if start not in ("earliest", "latest") and own not in queue.named:
-                starts[name, own] = place_of(self._delivery, queue, start)
+                starts[name, own] = position_search.place_of(self._delivery, queue, start)
         self._definitions.subscribe(starts, asked)
         targets = [(state.queue(name), own) for name, own in starts]
         return [target.subscription_info(target.subscription(own)) for target, own in targets]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Final, NoReturn
 
 from quire import __version__
@@ -37,6 +40,23 @@ exit status:
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. Argparse makes one for each argument, and asks `shutil` how wide."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+@cache
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    with suppress(AttributeError, ValueError, OSError):  # it is closed, or no terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    return 80
+
+
 class CommandParser(argparse.ArgumentParser):
     """Of one command: the options first and then the arguments, in whatever order they came."""
 
@@ -44,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(
             prog=f"quire {command.name}",
             description="\n\n".join(filter(None, (_sentence(command.help), command.more))),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         self.set_defaults(run=command.run, command=command.name)

@@ -2,6 +2,6 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(globals(), "existing_queue")
+__getattr__ = _late_modules(globals(), "cron", "existing_queue")
 
 __all__: list[str] = []

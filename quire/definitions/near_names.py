@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import islice
 
+from quire.libraries import difflib
 from quire.limits import NEAR_CHARACTERS, NEAR_NAMES
 
 
@@ -22,4 +22,5 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
     near = (
         name for name in known if name != given and abs(len(name) - len(given)) <= NEAR_CHARACTERS
     )
-    return next(iter(get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.65)), None)
+    found = difflib.get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.65)
+    return next(iter(found), None)

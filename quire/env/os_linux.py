@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -13,7 +12,10 @@ import select
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
+
+from quire.libraries import ctypes
 
 from .seam import SocketEvents
 
@@ -64,10 +66,11 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Deallocate a range; False if this system or file system cannot."""
-    if _fallocate is None:
+    fallocate = _fallocate()
+    if fallocate is None:
         return False
     mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-    while _fallocate(fd, mode, offset, length) != 0:
+    while fallocate(fd, mode, offset, length) != 0:
         number = ctypes.get_errno()
         if number == errno.EINTR:
             continue
@@ -111,7 +114,8 @@ def short_path(path: bytes) -> Iterator[bytes]:
         os.close(fd)
 
 
-def _find_fallocate() -> ctypes._NamedFuncPointer | None:
+@cache
+def _fallocate() -> ctypes._NamedFuncPointer | None:
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if function is None:
@@ -120,6 +124,3 @@ def _find_fallocate() -> ctypes._NamedFuncPointer | None:
     function.restype = ctypes.c_int
     found: ctypes._NamedFuncPointer = function
     return found
-
-
-_fallocate = _find_fallocate()

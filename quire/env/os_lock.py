@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 import weakref
@@ -38,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quire.errors import StoreLocked
+from quire.libraries import hashlib
 
 from .os_platform import BYTES_OF_OPEN_FILES, free_byte, lock_byte
 

@@ -13,6 +13,8 @@ SV3. `close` returns within bounded time, whatever the clients do: requests unde
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
+- A second after its start, as soon as nobody asks anything, it loads what is still late: a command
+    has ended by then, and no client of a process that stays waits for an import.
 SV5. Where the store has failed and a client is there, nothing more is taken, and the store is let
     go of, so that a client may recover it.
 """
@@ -35,11 +37,13 @@ from typing import TYPE_CHECKING, Final
 from quire.arguments import Bytes
 from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
+from quire.libraries.late_modules import load_rest
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
     IDLE_WORKERS,
+    LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
     MAX_WAITING,
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from .served_connection import Rest, ServedConnection
 
 _log = logging.getLogger("quire.remote")
+_OWNERS: Final = ("quire.engine.", "quire.interface.", "quire.remote.server.", "quire.rows.")
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
@@ -97,6 +102,9 @@ class StoreServer:
         self._entrance: Entrance | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._loader: threading.Thread | None = (
+            None  # of what is late, once it has been here a while
+        )
         self._waiters: set[ServedConnection] = set()
         self._events = socket_events()
         self._stop: SignalFlag | None = None
@@ -186,6 +194,8 @@ class StoreServer:
         if thread is not None and self._stop is not None:
             self._stop.set()
             thread.join(FINISH_SECONDS)
+            if self._loader is not None:
+                self._loader.join(FINISH_SECONDS)
         close(listener)
         connections = list(self._connections.values())
         working = [each for each in connections if each.role is not protocol.Role.WATCH]
@@ -424,10 +434,15 @@ class StoreServer:
     def _run(self) -> None:
         """The server's own thread."""
         poll, connections = self._events.poll, self._connections
-        goes_on = True
+        goes_on, is_new = True, True
         while goes_on:
             commits: list[tuple[ServedConnection, Bytes]] = []
-            for fd, event in poll(-1, EVENTS_AT_ONCE):
+            events = poll(LONG_JOINED_SECONDS if is_new else -1, EVENTS_AT_ONCE)
+            if is_new and not events:
+                is_new = False
+                self._loader = threading.Thread(target=load_rest, args=(_OWNERS,), daemon=True)
+                self._loader.start()
+            for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
                     frame = self._serve(connection, event)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import inspect
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from quire.cli.opened_store import opened, seen
 from quire.cli.printing import print_json
 from quire.cli.typed_values import START, count, start
 from quire.errors import InvalidArgument, StepTimeout
+from quire.libraries import inspect
 from quire.limits import GRAPH_LINE_SECONDS
 
 if TYPE_CHECKING:
