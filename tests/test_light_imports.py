@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.libraries import is_arrow, late_modules
+from quire.libraries import is_arrow, late_modules, lazily_loaded
 from quire.messages.message import MESSAGE_COLUMNS
 from tests.source_tree import ROOT
 
