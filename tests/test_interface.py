@@ -16,7 +16,7 @@ from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
 from quire.calls.deprecated import STORE, TRANSACTION
-from quire.engine.namespaces import EMBEDDED
+from quire.engine.namespaces.embedded import EMBEDDED
 from quire.interface.integration import TransactionIntegration
 from quire.remote.client.namespaces import MADE
 from quire.remote.ownership.elected_store import ElectedStore

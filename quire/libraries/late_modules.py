@@ -60,6 +60,6 @@ def late_modules(names: dict[str, Any], *modules: str) -> Callable[[str], Module
 
 def load_rest(packages: tuple[str, ...]) -> None:
     """Import what is still late below the packages."""
-    for name in _declared.copy():
+    for name in _declared:  # which may grow by what is imported
         if name.startswith(packages):
             load(name)
