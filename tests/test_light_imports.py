@@ -140,9 +140,7 @@ def test_simulated_machines_need_no_pytest() -> None:
 
 def test_the_command_line_begins_without_libraries() -> None:
     """Help, and whatever is read of a line before its command runs."""
-    script = (
-        "from quire.cli.command_line import parser_of, commands\nlist(map(parser_of, commands()))"
-    )
+    script = "from quire.cli.command_line import NAMES, parser_of\nlist(map(parser_of, NAMES))"
     assert loaded_by(script) & (LIBRARIES | EXTRAS | PARTS) == set()
 
 
@@ -176,7 +174,7 @@ def test_a_command_that_owns_the_store_loads_no_more(
 
 
 def test_an_owner_that_stays_loads_the_rest(tmp_path: Path) -> None:
-    """No client of it waits for an import, and no release that is installed meanwhile is mixed in."""
+    """No client of it waits for an import, and no other release is mixed in."""
     path = str(tmp_path / "small.quire")
     loaded = loaded_by(
         f"import quire, sys, time\nwith quire.open({path!r}):\n"

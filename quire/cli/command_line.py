@@ -15,7 +15,7 @@ from quire import __version__
 from quire.definitions.near_names import nearest
 
 from .command import Command, ExitStatus
-from .command_table import SUBJECTS, commands
+from .command_table import NAMES, SUBJECTS, command_named
 
 _NUMBER: Final = re.compile(r"-\d+\.?\d*|-\.\d+")
 _HEAD: Final = """\
@@ -127,7 +127,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> CommandParser:
     """The parser of a command."""
-    return CommandParser(commands()[name])
+    return CommandParser(command_named(name))
 
 
 def read_line(words: Sequence[str]) -> argparse.Namespace:
@@ -144,7 +144,7 @@ def did_you_mean(word: str, known: Iterable[str], write: Callable[[str], str] = 
 
 def _command_of(words: list[str]) -> tuple[str, list[str]]:
     """The command's name, and the words without it."""
-    known = commands()
+    known = NAMES
     groups = {name.partition(" ")[0] for name in known if " " in name}
     if words[:1] == ["help"]:  # `quire help put`
         words = [*words[1:], "--help"]
@@ -170,7 +170,7 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[str]]:
-    group, known = words[at], commands()
+    group, known = words[at], NAMES
     names = [name for name in known if name.startswith(f"{group} ")]
     if after:
         name = f"{group} {words[after[0]]}"
@@ -196,14 +196,16 @@ def _help() -> str:
     """All commands, by subject."""
     parts = [_HEAD]
     parts += [
-        "\n".join((f"{subject}:", *_rows([command.name for command in several])))
+        "\n".join(
+            (f"{subject}:", *_rows(name for _, names in several for name in names.split(", ")))
+        )
         for subject, several in SUBJECTS.items()
     ]
     return "\n\n".join((*parts, _STATUSES))
 
 
 def _rows(names: Iterable[str]) -> list[str]:
-    return [f"  {name:<18} {commands()[name].help}" for name in names]
+    return [f"  {name:<18} {command_named(name).help}" for name in names]
 
 
 def _sentence(text: str) -> str:
