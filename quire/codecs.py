@@ -29,7 +29,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
-from quire.libraries import is_arrow, pa, pickle
+from quire.libraries import is_arrow, pa
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
 
@@ -248,16 +248,23 @@ def _msgpack() -> Any:
     return msgpack
 
 
+def _dump_pickle(value: Any) -> bytes:
+    import pickle
+
+    return pickle.dumps(value)
+
+
+def _load_pickle(payload: bytes) -> Any:
+    import pickle
+
+    return pickle.loads(payload)
+
+
 _BYTES: Final = (bytes, bytearray, memoryview)
 _ARROW: Final = (_BatchOrTable,)
 _JSON: Final = (dict, list, tuple, int, float, bool, type(None))
 _TEXT: Final = Codec("text", "text/plain", _dump_text, lambda p: str(p, "utf-8"), (str,))
-_PICKLE: Final = Codec(
-    "pickle",
-    "application/x-pickle",
-    lambda value: pickle.dumps(value),  # noqa: PLW0108 - it is loaded then
-    lambda payload: pickle.loads(payload),  # noqa: PLW0108
-)
+_PICKLE: Final = Codec("pickle", "application/x-pickle", _dump_pickle, _load_pickle)
 
 _registered: Final[dict[str, Codec]] = {
     each.content_type: each

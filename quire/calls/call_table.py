@@ -27,7 +27,6 @@ from typing import (
 
 from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
-from quire.libraries import inspect
 from quire.messages.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FACTS: Final = "__call_facts__"
-_MORE: Final = 0x08  # a flag of code that takes **options
+_TAKES_MORE: Final = 0x08  # inspect.CO_VARKEYWORDS
 
 
 class Facts(NamedTuple):
@@ -121,23 +120,7 @@ class CallRow:
         """What its signature says."""
         found = self._arguments
         if found is None:
-            # What `inspect.signature` says, whose import takes a tenth of a command's time.
-            method: Any = self.method
-            while hasattr(method, "__wrapped__"):
-                method = method.__wrapped__
-            code = method.__code__
-            count = code.co_argcount + code.co_kwonlyargcount
-            plain, names = code.co_varnames[1 : code.co_argcount], code.co_varnames[1:count]
-            defaults = method.__defaults__ or ()
-            optional = {*plain[len(plain) - len(defaults) :], *(method.__kwdefaults__ or ())}
-            told = method.__annotations__
-            found = self._arguments = CallArguments(
-                plain,
-                frozenset(names) - optional,
-                frozenset(names),
-                bool(code.co_flags & _MORE),
-                tuple(name for name in names if str(told.get(name)).startswith("Iterable")),
-            )
+            found = self._arguments = _arguments_of(self.method)
         return found
 
     @cached_property
@@ -161,7 +144,9 @@ class CallRow:
             or not needed <= found.keys()
             or not (takes_more or found.keys() <= names)
         ):
-            inspect.signature(self.method).bind(None, *args, **kwargs)
+            from inspect import signature  # which says what is wrong
+
+            signature(self.method).bind(None, *args, **kwargs)
         for name in several:
             if name in found:
                 found[name] = _listed(found[name])
@@ -179,6 +164,23 @@ class CallRow:
         if missing:
             raise InvalidArgument(f"{self.op} misses {', '.join(sorted(missing))}")
         return found
+
+
+def _arguments_of(method: Any) -> CallArguments:
+    """Read from the function itself, as `inspect` takes longer to load than a command has."""
+    code = method.__code__
+    end = code.co_argcount
+    plain, by_name = code.co_varnames[1:end], code.co_varnames[end : end + code.co_kwonlyargcount]
+    defaults = method.__defaults__ or ()
+    needed = {*plain[: len(plain) - len(defaults)], *by_name} - (method.__kwdefaults__ or {}).keys()
+    hints = method.__annotations__
+    return CallArguments(
+        plain,
+        frozenset(needed),
+        frozenset((*plain, *by_name)),
+        bool(code.co_flags & _TAKES_MORE),
+        tuple(e for e in (*plain, *by_name) if str(hints.get(e)).startswith("Iterable")),
+    )
 
 
 def calls_of(interface: type, path: str = "") -> Iterator[CallRow]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from quire.libraries import difflib
 from quire.limits import NEAR_CHARACTERS, NEAR_NAMES
 
 
@@ -19,8 +18,9 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
     """Of the known names; None where none is near."""
     if not isinstance(given, str) or not given:
         return None
+    from difflib import get_close_matches  # which a program without mistakes never needs
+
     near = (
         name for name in known if name != given and abs(len(name) - len(given)) <= NEAR_CHARACTERS
     )
-    found = difflib.get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.65)
-    return next(iter(found), None)
+    return next(iter(get_close_matches(given, islice(near, NEAR_NAMES), 1, 0.65)), None)

@@ -13,9 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Final
-
-from quire.libraries import ctypes
+from typing import Any, Final
 
 from .seam import SocketEvents
 
@@ -66,12 +64,14 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Deallocate a range; False if this system or file system cannot."""
+    from ctypes import get_errno  # what takes some time to load, and many a process never needs
+
     fallocate = _fallocate()
     if fallocate is None:
         return False
     mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
     while fallocate(fd, mode, offset, length) != 0:
-        number = ctypes.get_errno()
+        number = get_errno()
         if number == errno.EINTR:
             continue
         if number in (errno.EOPNOTSUPP, errno.ENOSYS):
@@ -115,12 +115,14 @@ def short_path(path: bytes) -> Iterator[bytes]:
 
 
 @cache
-def _fallocate() -> ctypes._NamedFuncPointer | None:
+def _fallocate() -> Any:
+    """The C library's function; None: it has none."""
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if function is None:
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     function.restype = ctypes.c_int
-    found: ctypes._NamedFuncPointer = function
-    return found
+    return function

@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING
 
 from .late_modules import stand_in
 
-__all__ = ["ctypes", "difflib", "hashlib", "inspect", "is_arrow", "np", "pa", "pc", "pickle"]
+__all__ = ["is_arrow", "np", "pa", "pc"]
 
 if TYPE_CHECKING:
-    import ctypes
-    import difflib
-    import hashlib
-    import inspect
-    import pickle
-
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
-    ctypes = stand_in("ctypes")
-    difflib = stand_in("difflib")
-    hashlib = stand_in("hashlib")
-    inspect = stand_in("inspect")
-    pickle = stand_in("pickle")
     np = stand_in("numpy")
     pa = stand_in("pyarrow")
     pc = stand_in("pyarrow.compute")

@@ -11,7 +11,7 @@ from .protocol import Header
 
 ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
     name: value
-    for name, value in sorted(vars(errors).items())
+    for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, QuireError)
 }
 

@@ -17,7 +17,6 @@ from quire.cli.opened_store import opened, seen
 from quire.cli.printing import print_json
 from quire.cli.typed_values import START, count, start
 from quire.errors import InvalidArgument, StepTimeout
-from quire.libraries import inspect
 from quire.limits import GRAPH_LINE_SECONDS
 
 if TYPE_CHECKING:
@@ -197,6 +196,8 @@ def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
 
 def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
     """What the function makes of the path. Raises InvalidArgument where it takes something else."""
+    import inspect  # no other command needs it
+
     try:
         signature = inspect.signature(function)
         signature.bind(path)
