@@ -48,7 +48,7 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
     ],
 }
 for number, interface in enumerate(NAMESPACES.values()):
-    several: list[Any] = [made[number] for made in (EMBEDDED, MADE)]
+    several: list[Any] = [type(made[number](None)) for made in (EMBEDDED, MADE)]
     IMPLEMENTATIONS[interface] = several
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 ASYNC: list[tuple[type, type]] = [

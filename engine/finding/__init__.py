@@ -2,10 +2,6 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(
-    globals(), "described", "kept_messages", "latest_of_keys", "moved_marks", "queue_view"
-)
-
-__getattr__ = _late_modules(globals(), "choice")
+__getattr__ = _late_modules(globals(), "choice", "latest_of_keys", "moved_marks")
 
 __all__: list[str] = []

@@ -2,8 +2,6 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(
-    globals(), "arrow_slices", "own_requests", "own_values", "streaming", "waiting_for_room"
-)
+__getattr__ = _late_modules(globals(), "streaming")
 
 __all__: list[str] = []

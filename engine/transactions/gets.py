@@ -14,8 +14,10 @@ from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.finding import kept_messages, moved_marks, queue_view, removals
+from quire.engine.finding import moved_marks, removals
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
+from quire.engine.finding.kept_messages import KeptMessages
+from quire.engine.finding.queue_view import QueueView
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading import position_search
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
 
     from quire.batches.delivered_messages import Messages
     from quire.engine.finding.choice import Choice
-    from quire.engine.finding.kept_messages import KeptMessages
-    from quire.engine.finding.moved_marks import MovedMarks
-    from quire.engine.finding.queue_view import QueueView
 
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
@@ -67,7 +66,7 @@ class Gets:
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: KeptMessages | None = None
         self.has_more = False  # it moves or keeps anything
-        self.moved: MovedMarks | None = None  # to other queues
+        self.moved: moved_marks.MovedMarks | None = None  # to other queues
         self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
@@ -535,7 +534,7 @@ class Gets:
 
     def keeping(self) -> KeptMessages:
         """What others do not get meanwhile, and it does not read."""
-        self.kept = self.kept or kept_messages.KeptMessages()
+        self.kept = self.kept or KeptMessages()
         return self.kept
 
     def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
@@ -543,9 +542,7 @@ class Gets:
         queue, context = key[0], self._context
         self.has_more = True
         if key not in self.views:
-            self.views[key] = queue_view.QueueView(
-                *key, context.delivery, context.places, context.journal
-            )
+            self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
         found = self.views[key].page(choice, most, after)
         return delivered_messages.Messages(queue.name, found, queue.schema)
 

@@ -34,7 +34,7 @@ from _thread import get_ident
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 from weakref import ref
 
 from quire.arguments import check_preparable, check_timeout, check_xid
@@ -77,14 +77,12 @@ from quire.moments import Duration
 from quire.reports.info import TransactionInfo, TransactionState
 from quire.writebuffer import WriteBuffer
 
-from . import waiting_for_room
 from .context import Context
 from .gets import Gets
+from .own_values import OwnValues
 from .puts import Puts
 from .registry import owner_name
-
-if TYPE_CHECKING:
-    from .own_values import OwnValues
+from .waiting_for_room import patience, with_room
 
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
@@ -573,7 +571,7 @@ class TransactionLife:
         return self._state is _OPEN
 
     def _with_room(self, full: QueueFull, action: Callable[[], R], seconds: float) -> R:
-        return waiting_for_room.with_room(self._context, full, action, seconds, self._wait_for_room)
+        return with_room(self._context, full, action, seconds, self._wait_for_room)
 
     def _wait_for_room(self, queue: Queue, full: QueueFull, seconds: float) -> None:
         """With the lock, which the calls of this thread may take meanwhile."""
@@ -594,7 +592,7 @@ class TransactionLife:
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
         """A put found no room: it waits where its queue says so."""
         asked = self.put_timeout if timeout is None else timeout
-        seconds = waiting_for_room.patience(self._context, full, self._seconds(asked))
+        seconds = patience(self._context, full, self._seconds(asked))
         return held(self._with_room, full, action, seconds)
 
     def _seconds(self, timeout: Duration | None) -> float:

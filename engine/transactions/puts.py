@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock
@@ -49,17 +49,14 @@ from quire.ltds import check_foreign
 from quire.messages import encoded_values as value_encoding
 from quire.messages.message_fields import Fields
 from quire.messages.message_id import MessageId, MessageIds, id_of
-from quire.rows import given_block, row_input
+from quire.rows import given_block
 from quire.rows.row_block import RowBlock
+from quire.rows.row_input import Rows, one_row, rows_of
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from . import arrow_slices, own_requests
+from .arrow_slices import largest_charge, largest_of_all, measure_all, row_slices, slices_of
 from .context import Context
-
-if TYPE_CHECKING:
-    from quire.rows.row_input import Rows
-
-    from .own_requests import OwnRequests
+from .own_requests import OwnRequests
 
 
 class Puts:
@@ -181,7 +178,7 @@ class Puts:
         """One row, of a mapping or a batch."""
         ids = self.rows(
             queue,
-            lambda words, priority: [row_input.one_row(words, value, fields, priority)],
+            lambda words, priority: [one_row(words, value, fields, priority)],
             is_moved=is_moved,
         )
         return ids[0]
@@ -194,11 +191,15 @@ class Puts:
         """Those that were put with a request id, and what is known of request ids."""
         if self.requests is None:
             state, journal = self._context.state, self._context.journal
-            self.requests = own_requests.OwnRequests(state, journal.max_group_bytes)
+            self.requests = OwnRequests(state, journal.max_group_bytes)
         return self.requests
 
     def rows(
-        self, queue: str, made_for: Callable[[str, int], list[Rows]], *, is_moved: bool = False
+        self,
+        queue: str,
+        made_for: Callable[[str, int], list[Rows]],
+        *,
+        is_moved: bool = False,
     ) -> MessageIds:
         """All rows made for the queue's schema and default priority or, with an error, none."""
         target = self._context.state.queue(queue)
@@ -212,7 +213,7 @@ class Puts:
         def add(written: Written) -> None:
             granted = self._granted_by(written.queue)
             for rows in found:
-                for part in arrow_slices.row_slices(rows):
+                for part in row_slices(rows):
                     self._make_room(written)
                     written.buffer.add_rows(part if granted is None else part.with_granted(granted))
                     self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
@@ -227,11 +228,11 @@ class Puts:
         if target.space.is_typed:
             return self.rows(
                 queue,
-                lambda words, priority: row_input.rows_of(words, payloads, priority),
+                lambda words, priority: rows_of(words, payloads, priority),
                 is_moved=is_moved,
             )
         of_arrow = is_arrow(payloads)
-        if of_arrow and len(parts := arrow_slices.slices_of(payloads)) > 1:
+        if of_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts, is_moved=is_moved)
         written = self.open(queue)
         self._make_room(written)
@@ -243,7 +244,7 @@ class Puts:
             charge = builder.charge_bytes - before
             asked = self._asked(written.queue, builder.headers_since(mark), is_moved=is_moved)
             if written.queue.space.most_bytes is not None:
-                written.queue.space.check_size(arrow_slices.largest_charge(payloads))
+                written.queue.space.check_size(largest_charge(payloads))
             self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
@@ -262,7 +263,7 @@ class Puts:
     def _slices(self, queue: str, parts: list[Any], *, is_moved: bool) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
         target = self._context.state.queue(queue)
-        sizes, headers = arrow_slices.measure_all(parts)
+        sizes, headers = measure_all(parts)
         asked = self._asked(target, headers, is_moved=is_moved)
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
 
@@ -272,9 +273,7 @@ class Puts:
                 written.buffer.builder.add_arrow(part)
                 self._note(written.buffer.account, *size)
 
-        return self._put_all(
-            queue, charge, count, add, partial(arrow_slices.largest_of_all, parts), asked
-        )
+        return self._put_all(queue, charge, count, add, partial(largest_of_all, parts), asked)
 
     def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""

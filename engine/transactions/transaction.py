@@ -33,9 +33,9 @@ from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.finding import choice as choices
-from quire.engine.finding import described as description
 from quire.engine.finding.candidates import Candidate
 from quire.engine.finding.chooser import Asking, Purpose
+from quire.engine.finding.described import described
 from quire.engine.queues.queue import Queue
 from quire.engine.reading import position_search
 from quire.engine.reading.block_messages import message_of
@@ -47,7 +47,7 @@ from quire.interface.single_calls import TransactionCalls
 from quire.interface.transaction import Payload, Transaction
 from quire.libraries import pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.messages import encoded_values as value_encoding
+from quire.messages.encoded_values import encoded_value
 from quire.messages.message import Message, check_message, check_messages
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
@@ -55,11 +55,13 @@ from quire.moments import Duration
 from quire.reports.info import Description, TransactionState
 from quire.rows import row_input
 
-from . import own_values, streaming, waiting_for_room
+from . import streaming
 from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
 from .life import TransactionLife
+from .own_values import OwnValues
 from .puts import Puts
+from .waiting_for_room import put_patience
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
@@ -68,7 +70,6 @@ if TYPE_CHECKING:
     from quire.interface.starts import Start
     from quire.messages.put_options import MessageOptions
 
-    from .own_values import OwnValues
     from .streaming import StreamPut
 
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
@@ -102,7 +103,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             check_payload(payload)
         checked = None
         if timeout is not None:
-            timeout = waiting_for_room.put_patience(self._context, queue, timeout)
+            timeout = put_patience(self._context, queue, timeout)
         if options:
             checked = self._checked(options)
             if checked is not None:
@@ -144,17 +145,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         options: MessageOptions,
     ) -> MessageId:
         """A row of a typed queue, a value of one with a codec, or what is to be made bytes."""
-        row, options = value_encoding.encoded_value(
-            queue, self._context.state.codec_of(queue), row, options
-        )
+        row, options = encoded_value(queue, self._context.state.codec_of(queue), row, options)
         if not row_input.is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
-        seconds = (
-            None
-            if timeout is None
-            else waiting_for_room.put_patience(self._context, queue, timeout)
-        )
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         known, checked = check_request_id(request_id), self._checked(options)
         return self.putting(
             lambda puts: puts.once(known, queue, partial(puts.row, queue, row, checked)), seconds
@@ -185,11 +180,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         timeout: Duration | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
-        seconds = (
-            None
-            if timeout is None
-            else waiting_for_room.put_patience(self._context, queue, timeout)
-        )
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
@@ -215,11 +206,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         """Begin to put one message chunk by chunk (see `TransactionCalls.put_writer`)."""
         checked = self._checked(fields, is_moved=is_moved)
         self._check_open()
-        seconds = (
-            None
-            if timeout is None
-            else waiting_for_room.put_patience(self._context, queue, timeout)
-        )
+        seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         return streaming.StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
 
     @call
@@ -435,7 +422,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         where: Where | None = None,
     ) -> list[Description]:
         queue, found = self._find(source, max_messages, timeout, where)
-        return [description.described(queue.name, each) for each in found]
+        return [described(queue.name, each) for each in found]
 
     def browse(
         self,
@@ -605,9 +592,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._own_values().set(name, key, checked)
 
     def _own_values(self) -> OwnValues:
-        self._values = self._values or own_values.OwnValues.of(
-            self._context.state, self._context.journal
-        )
+        self._values = self._values or OwnValues.of(self._context.state, self._context.journal)
         return self._values
 
 

@@ -13,7 +13,7 @@ every further question costs what it costs elsewhere. Threads that ask at the sa
 import, and forks for all of them (LD2). What is needed by a class at its making (its bases, its
 decorators) would import the module at once: so only what functions use is late.
 
-- LD3: what a commit uses under the engine's lock, and what recovers a store, is not late.
+- What a commit uses under the engine's lock, and what recovers a store, is not late.
 - A process that stays calls `load_rest` in a thread of its own soon after it has begun: so no
   later request waits for an import, and another release may be installed meanwhile.
 """
