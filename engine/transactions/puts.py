@@ -195,11 +195,7 @@ class Puts:
         return self.requests
 
     def rows(
-        self,
-        queue: str,
-        made_for: Callable[[str, int], list[Rows]],
-        *,
-        is_moved: bool = False,
+        self, queue: str, made_for: Callable[[str, int], list[Rows]], *, is_moved: bool = False
     ) -> MessageIds:
         """All rows made for the queue's schema and default priority or, with an error, none."""
         target = self._context.state.queue(queue)
