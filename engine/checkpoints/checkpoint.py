@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.pages.free_space import FreeSpace
@@ -28,15 +28,12 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import PageEntry
 from quire.errors import DiskFull, StoreFailed
 
-from . import block_mover
 from .background_pace import Pace
+from .block_mover import MovedBlock, Mover, consecutive
 from .reorganising import Reorganisation, Reorganiser
 from .snapshot import QueueSnapshot, Snapshot
 from .space_maps import spaces_after
 from .store_files import Opened
-
-if TYPE_CHECKING:
-    from .block_mover import MovedBlock, Mover
 
 # What becomes of a block.
 _STAYS: Final = "stays"
@@ -87,9 +84,7 @@ class Checkpointer:
         with self._sequencer.fail_stop("a checkpoint"):
             self._opened.check_place()
         snapshot = self._sequencer.exclusive(self._take)
-        mover = block_mover.Mover(
-            self._places, self._opened.reader, Pace(self._opened.env, self._sequencer)
-        )
+        mover = Mover(self._places, self._opened.reader, Pace(self._opened.env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
                 reorganisation = self._reorganiser.begin(snapshot, mover, sparing=sparing)
@@ -193,7 +188,7 @@ class Checkpointer:
             if way == _STAYS:
                 plan += [reorganisation.move(queue, ref) for ref in some]
                 continue
-            runs = block_mover.consecutive(some) if way == _WHOLE else ([ref] for ref in some)
+            runs = consecutive(some) if way == _WHOLE else ([ref] for ref in some)
             plan += [placed for run in runs for placed in mover.move(run, size)]
         return plan
 
@@ -251,7 +246,7 @@ class Checkpointer:
 
 def _is_refused(record: BlockRef | MovedBlock) -> TypeGuard[MovedBlock]:
     """Whether it was to be moved and there was no room for it (M5)."""
-    return isinstance(record, block_mover.MovedBlock) and not record.page
+    return isinstance(record, MovedBlock) and not record.page
 
 
 def _keep_tails(snapshot: Snapshot) -> None:

@@ -2,6 +2,6 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(globals(), "looking_before", "position_search")
+__getattr__ = _late_modules(globals(), "position_search")
 
 __all__: list[str] = []
