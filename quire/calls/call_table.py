@@ -25,7 +25,7 @@ from typing import (
     overload,
 )
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
 from quire.messages.message import Message
 
@@ -131,7 +131,7 @@ class CallRow:
     @cached_property
     def brings_messages(self) -> bool:
         """Whether what it returns is messages, which do not travel as other values do."""
-        return self.result in (Messages, Message | None)
+        return self.result in (delivered_messages.Messages, Message | None)
 
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, those that were given. Raises TypeError, as Python does."""

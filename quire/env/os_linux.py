@@ -80,6 +80,19 @@ def punch_hole(fd: int, offset: int, length: int) -> bool:
     return True
 
 
+def next_data(fd: int, offset: int) -> range:
+    """The next bytes that are no hole, nor space that was only reserved; empty: there are none."""
+    try:
+        start = os.lseek(fd, offset, os.SEEK_DATA)
+        return range(start, max(os.lseek(fd, start, os.SEEK_HOLE), start + 1))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing but holes, or the end
+            return range(0)
+        if error.errno != errno.EINVAL:
+            raise
+        return range(offset, os.fstat(fd).st_size)  # this file system does not tell
+
+
 def lock_byte(fd: int, place: int) -> None:
     """Lock one byte for this open file. Raises OSError, EAGAIN where another one has it."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _BYTE_RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
