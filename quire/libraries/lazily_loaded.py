@@ -3,8 +3,9 @@
 Each is a plain module that is filled then, so that every further question costs what it costs
 elsewhere. Threads that ask at the same time wait for one import.
 
-- LD1: no field of a dataclass has a type of theirs: to see whether it is a ClassVar, Python 3.15
-  looks up what its annotation begins with, which would load the library with the class.
+- LD1: no field of a value that the selectors or the row filter make has a type of theirs: who asks
+  what a class's fields are (`msgspec.structs.fields`, `msgspec.convert`) reads all annotations,
+  which would load the library.
 """
 
 from __future__ import annotations
