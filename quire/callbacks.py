@@ -49,6 +49,8 @@ def check_takes(what: str, function: Callable[..., object], number: int, instead
 
     Raises InvalidArgument: else each message that it is called for would fail, and be put aside.
     """
+    import inspect  # which takes long to load, and is needed where a handler is given
+
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # as of some that are written in C

@@ -1,7 +1,8 @@
 """Modules of libraries that are loaded at the first question (see `late_modules`).
 
-- LD1: no field of a dataclass has a type of theirs: to see whether it is a ClassVar, Python 3.15
-  looks up what its annotation begins with, which would load the library with the class.
+- LD1: no field of a value that the selectors or the row filter make has a type of theirs: who asks
+  what a class's fields are (`msgspec.structs.fields`, `msgspec.convert`) reads all annotations,
+  which would load the library.
 """
 
 from __future__ import annotations
