@@ -2,7 +2,7 @@
 
 - Of what is not read below `cursor` each position is `returned`, `rejected` (it comes later),
   spent, or in flight. What is in flight stands nowhere: it is what is left.
-- U2: returned positions are taken before the cursor moves on.
+- Returned positions are taken before the cursor moves on (U2 of `subscription`).
 - Nothing of a message is to be known for that: no header is looked at, nothing has a rank, a group
   or a time of its own.
 """
