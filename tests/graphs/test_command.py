@@ -108,7 +108,7 @@ def test_a_picture_that_cannot_be_written(quire: Command, tmp_path: Path) -> Non
     for path, reason in [
         (tmp_path / "none" / "g.svg", "No such file or directory"),
         (tmp_path, "Is a directory"),
-        (f"{tmp_path}/g\0.svg", "null byte"),
+        (f"{tmp_path}/g\0.svg", "null"),
         ("", "give the path of a file"),
     ]:
         told = quire("show", "shop", "--svg", str(path), status=1)
