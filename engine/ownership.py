@@ -41,6 +41,7 @@ class OwnedFile:
         self.read = file.read
         self.read_block = file.read_block
         self.size = file.size
+        self.next_data = file.next_data
         self.close = file.close
         self.write: Callable[..., None] = file.write
         self.write_cached: Callable[..., None] = file.write_cached

@@ -10,6 +10,9 @@ JS2  Where the chain ends and a later group of the same or a newer generation is
     is damaged: StoreCorrupt. So it is where the last group itself shows that it was whole once
     (`torn_or_damaged`). Otherwise what is at the end was never acknowledged as durable, or it is
     the very last group and cannot be told from such: it is cut, and reported.
+JS3  A search for later groups reads all that the file holds, and passes over holes alone: what
+    reads as zeros, as the file system says. A group begins with its checksum and its
+    magic, so none begins there.
 
 Nothing of a group is shown before the whole group was verified.
 
@@ -351,9 +354,12 @@ def search_groups(directory: Directory, segments: Iterable[int], from_lsn: int) 
 
 
 def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: int) -> Iterator[int]:
+    """Pages that carry the magic and their own LSN; not one in a hole of the file (JS3)."""
     page_size = geometry.page_size
-    while offset < geometry.segment_bytes:
-        chunk = reader.read(offset, min(SEARCH_CHUNK_BYTES, geometry.segment_bytes - offset))
+    while data := reader.next_data(offset):
+        offset = max(offset, data.start // page_size * page_size)
+        end = min(round_up(data.stop, page_size), geometry.segment_bytes)
+        chunk = reader.read(offset, min(SEARCH_CHUNK_BYTES, end - offset))
         pages = len(chunk) // page_size
         if pages == 0:
             return

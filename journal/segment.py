@@ -211,10 +211,16 @@ class SegmentReader:
         """Bytes from `offset`, fewer at the end of the file. They stay valid and unchanged."""
         start = offset - self._start
         if start < 0 or start + length > len(self._window):
-            self._window = self._file.read(offset, max(length, SCAN_WINDOW_BYTES))
+            # Twice as much each time: a short journal is mostly space that nobody has to read.
+            ahead = min(max(2 * len(self._window), SCAN_WINDOW_BYTES >> 4), SCAN_WINDOW_BYTES)
+            self._window = self._file.read(offset, max(length, ahead))
             self._start = offset
             start = 0
         return memoryview(self._window)[start : start + length]
+
+    def next_data(self, offset: int) -> range:
+        """The next bytes from `offset` on that may be other than zeros; empty: there are none."""
+        return self._file.next_data(offset)
 
     def close(self) -> None:
         self._window = b""

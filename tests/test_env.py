@@ -65,6 +65,28 @@ class TestFiles:
         assert file.read(6, 1) == b""
         assert file.size() == 6
 
+    @pytest.mark.parametrize("direct", [False, True])
+    def test_data_is_told_from_holes(
+        self, machine: Machine, rng: random.Random, direct: bool
+    ) -> None:
+        """No byte but zeros is passed over, in whatever order they were written and given back."""
+        file = machine.create(direct=direct)
+        pages = 4096
+        file.allocate(0, 16 * PAGE)
+        file.truncate(pages * PAGE)
+        written = set(rng.sample(range(pages), 24))
+        for page in written:
+            file.write(page * PAGE, machine.page(1))
+        for page in rng.sample(sorted(written), 8):
+            file.punch(page * PAGE, PAGE)
+        passed, offset = bytearray(), 0
+        while data := file.next_data(offset):
+            passed += file.read(offset, data.start - offset)
+            offset = data.stop
+        passed += file.read(offset, pages * PAGE - offset)
+        assert not passed.strip(b"\0")
+        assert file.next_data(pages * PAGE) == range(0)
+
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
     def test_write_takes_bytes_of_every_kind(
         self, machine: Machine, kind: Callable[[bytes], bytes | bytearray | memoryview]

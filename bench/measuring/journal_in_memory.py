@@ -55,6 +55,9 @@ class JournalMemoryFile:
     def size(self) -> int:
         return len(self._memory)
 
+    def next_data(self, offset: int) -> range:
+        return range(offset, len(self._memory))
+
     def close(self) -> None:
         pass
 

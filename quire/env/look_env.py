@@ -89,6 +89,12 @@ class LookFile:
     def size(self) -> int:
         return self._size
 
+    def next_data(self, offset: int) -> range:
+        if self._base is None or any((number + 1) * PAGE_BYTES > offset for number in self._pages):
+            return range(offset, self._size)
+        found = self._base.next_data(offset)
+        return range(found.start, min(found.stop, self._base_end))
+
     def close(self) -> None:
         """Others may go on with it."""
 

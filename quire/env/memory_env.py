@@ -96,6 +96,10 @@ class MemoryFile:
     def size(self) -> int:
         return self._content.size
 
+    def next_data(self, offset: int) -> range:
+        with self._content.lock:
+            return range(offset, self._content.size)
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -26,7 +26,15 @@ from typing import NoReturn
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
 from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
-from .os_platform import DIRECT_FLAGS, forget_pages, punch_hole, read_into, reserve, sync_data
+from .os_platform import (
+    DIRECT_FLAGS,
+    forget_pages,
+    next_data,
+    punch_hole,
+    read_into,
+    reserve,
+    sync_data,
+)
 
 DIRECT_ALIGNMENT = 4096
 
@@ -224,6 +232,9 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._read_fd).st_size
+
+    def next_data(self, offset: int) -> range:
+        return next_data(self._read_fd, offset)
 
     def close(self) -> None:
         self._write_fd = self._read_fd = _CLOSED

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -13,7 +12,8 @@ import select
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from .seam import SocketEvents
 
@@ -64,17 +64,33 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Deallocate a range; False if this system or file system cannot."""
-    if _fallocate is None:
+    from ctypes import get_errno  # what takes some time to load, and many a process never needs
+
+    fallocate = _fallocate()
+    if fallocate is None:
         return False
     mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-    while _fallocate(fd, mode, offset, length) != 0:
-        number = ctypes.get_errno()
+    while fallocate(fd, mode, offset, length) != 0:
+        number = get_errno()
         if number == errno.EINTR:
             continue
         if number in (errno.EOPNOTSUPP, errno.ENOSYS):
             return False
         raise OSError(number, os.strerror(number))
     return True
+
+
+def next_data(fd: int, offset: int) -> range:
+    """The next bytes that are no hole, nor space that was only reserved; empty: there are none."""
+    try:
+        start = os.lseek(fd, offset, os.SEEK_DATA)
+        return range(start, max(os.lseek(fd, start, os.SEEK_HOLE), start + 1))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing but holes, or the end
+            return range(0)
+        if error.errno != errno.EINVAL:
+            raise
+        return range(offset, os.fstat(fd).st_size)  # this file system does not tell
 
 
 def lock_byte(fd: int, place: int) -> None:
@@ -98,15 +114,15 @@ def short_path(path: bytes) -> Iterator[bytes]:
         os.close(fd)
 
 
-def _find_fallocate() -> ctypes._NamedFuncPointer | None:
+@cache
+def _fallocate() -> Any:
+    """The C library's function; None: it has none."""
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if function is None:
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     function.restype = ctypes.c_int
-    found: ctypes._NamedFuncPointer = function
-    return found
-
-
-_fallocate = _find_fallocate()
+    return function

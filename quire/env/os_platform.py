@@ -10,6 +10,7 @@ the environment variable QUIRE_PORTABLE=1 (`make test-portable`).
 | a sync | `fdatasync`; `fsync` of a directory | `F_FULLFSYNC`, else `fsync` |
 | space before it is written | `posix_fallocate` | zeros where there is no data |
 | space that nobody needs | `fallocate` punches a hole | is used again; the end is cut off |
+| where a file has data, and where holes | `SEEK_DATA` | all of it is read |
 | a large block, read into memory | `preadv` | `pread`, and a copy |
 | locks of names in one file | `F_OFD_SETLK` | `lockf`, and a table (`os_lock`) |
 | what happens at connections | `epoll` | `poll`, which a socket pair interrupts |
@@ -37,6 +38,7 @@ if PORTABLE:
         forget_pages,
         free_byte,
         lock_byte,
+        next_data,
         punch_hole,
         read_into,
         reserve,
@@ -57,6 +59,7 @@ else:
         forget_pages,
         free_byte,
         lock_byte,
+        next_data,
         punch_hole,
         read_into,
         reserve,
@@ -78,6 +81,7 @@ __all__ = [
     "forget_pages",
     "free_byte",
     "lock_byte",
+    "next_data",
     "punch_hole",
     "read_into",
     "reserve",

@@ -87,6 +87,11 @@ def punch_hole(fd: int, offset: int, length: int) -> bool:
     return False
 
 
+def next_data(fd: int, offset: int) -> range:
+    """All bytes from the offset on: not each system's word on holes is to be relied on."""
+    return range(offset, os.fstat(fd).st_size)
+
+
 def lock_byte(fd: int, place: int) -> None:
     """Lock one byte for this process. Raises OSError, EAGAIN where another process has it."""
     fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)

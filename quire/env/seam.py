@@ -97,6 +97,12 @@ class File(Protocol):
     def size(self) -> int:
         """The size in bytes, allocated space included."""
 
+    def next_data(self, offset: int) -> range:
+        """The next bytes from `offset` on that may be other than zeros; empty where none are left.
+
+        What it passes over reads as zeros (E5). Where that is not known, all bytes are given.
+        """
+
     def close(self) -> None:
         """Give up the handle, without a sync; twice is once."""
 

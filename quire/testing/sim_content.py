@@ -5,6 +5,8 @@ A segment of 64 MiB of which a few pages are written takes a few pages, however 
 
 from __future__ import annotations
 
+_HOLE = bytes(4096)  # so many zeros are told as a hole, wherever they begin
+
 
 class SimContent:
     """Bytes of which the first are stored; all behind them, up to the length, are zeros."""
@@ -42,6 +44,13 @@ class SimContent:
         end = min(offset + length, self._length)
         found = bytes(memoryview(self._stored)[offset:end])
         return found + bytes(max(end - offset, 0) - len(found))
+
+    def next_data(self, offset: int) -> range:
+        """The next bytes that are not zero, up to a hole; empty if none is left."""
+        rest = self._stored[offset:]
+        start = offset + len(rest) - len(rest.lstrip(b"\0"))
+        end = self._stored.find(_HOLE, start)
+        return range(start, len(self._stored) if end < 0 else end)
 
     def write(self, offset: int, data: bytes) -> None:
         """Put the data there; the content grows where it ends before that."""

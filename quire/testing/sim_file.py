@@ -172,6 +172,11 @@ class SimFile:
             self._check_open(writing=False)
             return len(self._inode.cache)
 
+    def next_data(self, offset: int) -> range:
+        with self._env.guard:
+            self._check_open(writing=False)
+            return self._inode.cache.next_data(offset)
+
     def close(self) -> None:
         self._open = False
 
