@@ -18,32 +18,37 @@ from quire.arguments import (
     check_source,
     check_transaction,
 )
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
-from quire.engine.finding.choice import choice_of
-from quire.engine.reading.position_search import places_of
+from quire.engine.finding import choice as choices
+from quire.engine.inspection import status as status_numbers
+from quire.engine.reading import position_search
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.engine.upkeep.redriving import LetterStep, put_back
+from quire.engine.upkeep import redriving as letters
 from quire.errors import AlreadyCommitted, QueueFull
-from quire.interface.finding import Seen, Where, check_seen
-from quire.interface.redriving import Chosen, Redriven, check_chosen
+from quire.interface import finding, redriving
 from quire.interface.single_calls import SingleCalls
-from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Payload
 from quire.messages.message_id import PutId
 from quire.messages.payload_reader import Stream
-from quire.messages.put_options import PutOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
 
-from .inspection.status import status
-from .namespaces import EMBEDDED, asked_form
+from .namespaces import integration
+from .namespaces.embedded import EMBEDDED
 from .opening import StoreLife, open_call
 from .upkeep.started_types import look_for_orders
+
+if TYPE_CHECKING:
+    from quire.batches.delivered_messages import Messages
+    from quire.interface.finding import Seen, Where
+    from quire.interface.redriving import Chosen, Redriven
+    from quire.interface.starts import Start
+    from quire.messages.put_options import PutOptions
 
 
 @documented_by(Store)
@@ -85,12 +90,12 @@ class EmbeddedStore(StoreLife, SingleCalls):
         check_passed(start)
         check_passed(end)
         check_max_messages(most)
-        asked = check_chosen(chosen)
+        asked = redriving.check_chosen(chosen)
         if to is not None:
             check_name(to, "queue")
         check_flag("is_moved", is_moved)
-        step = LetterStep(source, start, end, most, asked, to, where, is_moved)
-        return nested(put_back, self._context, step)
+        step = letters.LetterStep(source, start, end, most, asked, to, where, is_moved)
+        return nested(letters.put_back, self._context, step)
 
     @open_call
     def drop_queue(self, name: str) -> None:
@@ -118,7 +123,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
         where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        asked = asked_form(exclusive, durable, where)
+        asked = integration.asked_form(exclusive, durable, where)
         return self._temporary.subscribe(holder, subscription, starts, asked)
 
     @open_call
@@ -233,14 +238,16 @@ class EmbeddedStore(StoreLife, SingleCalls):
     ) -> Messages:
         state = self._state()
         check_max_messages(max_messages)
-        first, last_seen = check_first(start) or 0, check_seen(after)
+        first, last_seen = check_first(start) or 0, finding.check_seen(after)
         queue, hidden = state.browsed(source)
         if last_seen is not None:
-            [(position, is_there)] = places_of(self._context.delivery, queue, [last_seen])
+            [(position, is_there)] = position_search.places_of(
+                self._context.delivery, queue, [last_seen]
+            )
             first = max(first, position + is_there)
-        choice = choice_of(queue, where)
+        choice = choices.choice_of(queue, where)
         found = self._context.chooser.finder.browse(queue, hidden, choice, first, max_messages)
-        return Messages(queue.name, found, queue.schema)
+        return delivered_messages.Messages(queue.name, found, queue.schema)
 
     @open_call
     def chunk(self, stream: Stream, number: int) -> Bytes:
@@ -251,7 +258,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def status(self) -> dict[str, Any]:
-        return status(self._opened, self._context, self._maintenance)
+        return status_numbers.status(self._opened, self._context, self._maintenance)
 
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from quire.errors import StoreCorrupt, StoreVersion
 from quire.libraries import np
 from quire.limits import LTDS_WRITE_BYTES
 from quire.messages.payload_reader import Stream
+from quire.rows import row_part
 from quire.rows.open_block import verified_block
 from quire.rows.row_block import RowBlock, head_bytes, read_head
-from quire.rows.row_part import StoredBlock
 
 from .compression import codec_numbered, decompress
 from .files import path_of
@@ -38,6 +38,8 @@ from .format import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.rows.row_part import StoredBlock
 
 
 class LtdsReader:
@@ -222,7 +224,7 @@ class LtdsReader:
         offset, _, length, _, stored_checksum, *_ = self._entries[number].tolist()
         if self.codec or length < HEADER_BYTES:
             return None
-        return StoredBlock(
+        return row_part.StoredBlock(
             lambda at, size: self._file.read(offset + at, size), length, stored_checksum
         )
 

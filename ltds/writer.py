@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock
@@ -28,7 +29,7 @@ from quire.limits import (
     MAX_LTDS_BLOCK_BYTES,
     ROWS_BLOCK_BYTES,
 )
-from quire.rows.row_builder import RowBuilder
+from quire.rows import row_builder
 
 from .compression import compress
 from .files import path_of, remove
@@ -46,6 +47,9 @@ from .format import (
     paged,
     version_of,
 )
+
+if TYPE_CHECKING:
+    from quire.rows.row_builder import RowBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class LtdsWriter:
 
         Rows in larger ones, of which readers may skip some: a head is read for each.
         """
-        is_rows = isinstance(builder, RowBuilder)
+        is_rows = isinstance(builder, row_builder.RowBuilder)
         self.append(builder.blocks(ROWS_BLOCK_BYTES if is_rows else MAX_LTDS_BLOCK_BYTES))
 
     def append(self, blocks: Iterable[EncodedBlock]) -> None:

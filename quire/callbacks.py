@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
@@ -20,13 +19,13 @@ from quire.errors import InvalidArgument
 from quire.loggers import log_failure, logger
 
 F = TypeVar("F")
-_MAKES: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_MAKES: Final = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR
 
 _log: Final = logger("quire.callbacks")
 _KINDS: Final = (
-    (inspect.iscoroutinefunction, "a coroutine function (async def)"),
-    (inspect.isasyncgenfunction, "an asynchronous generator function (async def with yield)"),
-    (inspect.isgeneratorfunction, "a generator function (def with yield)"),
+    ("iscoroutinefunction", "a coroutine function (async def)"),
+    ("isasyncgenfunction", "an asynchronous generator function (async def with yield)"),
+    ("isgeneratorfunction", "a generator function (def with yield)"),
 )
 
 
@@ -78,13 +77,17 @@ def _kind_of(function: object) -> str | None:
     """What it makes, where it does nothing else; None: a function as others."""
     while isinstance(function, partial):
         function = function.func
+    if isinstance(function, type):
+        return None  # what it makes is an object of it
     plain = function.__func__ if isinstance(function, MethodType) else function
     if isinstance(plain, FunctionType) and not (plain.__code__.co_flags & _MAKES or plain.__dict__):
         return None  # as nearly all are, and who waits gives one each time; nor is it marked
-    method = inspect.getattr_static(
-        type(function), "__call__", None
-    )  # of an object that can be called
-    for is_kind, kind in _KINDS:
+    import inspect  # which takes a while to load, and few give anything but plain functions
+
+    # Of an object that can be called.
+    method = inspect.getattr_static(type(function), "__call__", None)
+    for question, kind in _KINDS:
+        is_kind = getattr(inspect, question)
         if is_kind(function) or is_kind(method):
             return kind
     return None

@@ -23,7 +23,6 @@ message came with, unless the program has said `register(codec("pickle"))`.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
@@ -249,11 +248,23 @@ def _msgpack() -> Any:
     return msgpack
 
 
+def _dump_pickle(value: Any) -> bytes:
+    import pickle
+
+    return pickle.dumps(value)
+
+
+def _load_pickle(payload: bytes) -> Any:
+    import pickle
+
+    return pickle.loads(payload)
+
+
 _BYTES: Final = (bytes, bytearray, memoryview)
 _ARROW: Final = (_BatchOrTable,)
 _JSON: Final = (dict, list, tuple, int, float, bool, type(None))
 _TEXT: Final = Codec("text", "text/plain", _dump_text, lambda p: str(p, "utf-8"), (str,))
-_PICKLE: Final = Codec("pickle", "application/x-pickle", pickle.dumps, pickle.loads)
+_PICKLE: Final = Codec("pickle", "application/x-pickle", _dump_pickle, _load_pickle)
 
 _registered: Final[dict[str, Codec]] = {
     each.content_type: each

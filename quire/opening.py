@@ -78,8 +78,6 @@ def open(
 
 
 def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
-    from .remote.ownership.elected_store import ElectedStore
-
     joined = election.join_owner()
     locked: StoreLocked | None = None
     deadline = 0.0
@@ -103,6 +101,8 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
                 "begin or end)"
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
+    from .remote.ownership.elected_store import ElectedStore  # which an owner has no need of
+
     return ElectedStore(election, joined)
 
 

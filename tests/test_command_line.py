@@ -19,7 +19,7 @@ import pytest
 from quire.cli import main
 from quire.cli.command import Command, ExitStatus
 from quire.cli.command_line import CommandParser, read_line
-from quire.cli.command_table import SUBJECTS, commands
+from quire.cli.command_table import NAMES, SUBJECTS, commands
 from quire.cli.error_hints import in_commands
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
@@ -159,10 +159,18 @@ def test_the_help_of_all(capsys: pytest.CaptureFixture[str]) -> None:
         text = "".join(capsys.readouterr())
         for subject, several in SUBJECTS.items():
             assert f"\n{subject}:\n" in text
-            for command in several:
-                assert text.count(f"\n  {command.name} ") == 1
+            for name in (name for _, names in several for name in names.split(", ")):
+                assert text.count(f"\n  {name} ") == 1
         statuses = re.findall(r"^  (\d+) ", text.partition("exit status:")[2], re.MULTILINE)
         assert [int(found) for found in statuses] == [status.value for status in ExitStatus]
+
+
+def test_the_table_names_all_commands_of_its_modules() -> None:
+    """In their order: a command that it does not name could not be typed."""
+    for several in SUBJECTS.values():
+        for module, names in several:
+            assert [command.name for command in module.COMMANDS] == names.split(", ")
+    assert len(set(NAMES)) == len(NAMES) == len(commands())
 
 
 # What commands do

@@ -16,7 +16,7 @@ from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
 from quire.calls.deprecated import STORE, TRANSACTION
-from quire.engine.namespaces import EMBEDDED
+from quire.engine.namespaces.embedded import EMBEDDED
 from quire.interface.integration import TransactionIntegration
 from quire.remote.client.namespaces import MADE
 from quire.remote.ownership.elected_store import ElectedStore
@@ -48,7 +48,7 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
     ],
 }
 for number, interface in enumerate(NAMESPACES.values()):
-    several: list[Any] = [made[number] for made in (EMBEDDED, MADE)]
+    several: list[Any] = [type(made[number](None)) for made in (EMBEDDED, MADE)]
     IMPLEMENTATIONS[interface] = several
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 ASYNC: list[tuple[type, type]] = [

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
 from quire.block import BlockBuilder, EncodedBlock
 from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
-from quire.rows.row_builder import RowBuilder
-from quire.rows.row_input import Rows
+from quire.rows import row_builder
+
+if TYPE_CHECKING:
+    from quire.rows.row_builder import RowBuilder
+    from quire.rows.row_input import Rows
 
 
 class WriteBuffer:
@@ -127,7 +131,7 @@ class QueueBuffer:
     def add_rows(self, rows: Rows) -> None:
         """Rows, which wait to be encoded."""
         if self._rows is None:
-            self._rows = RowBuilder()
+            self._rows = row_builder.RowBuilder()
         self._rows.add(rows)
 
     def add_block(self, block: EncodedBlock, max_block_bytes: int) -> None:

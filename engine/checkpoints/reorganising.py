@@ -38,6 +38,7 @@ from contextlib import suppress
 from functools import partial
 from heapq import nlargest
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from quire.engine.pages.block_places import Extent, Places
 from quire.engine.pages.data_files import split_page
@@ -50,8 +51,10 @@ from quire.engine.state.durable_state import PageEntry
 from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import REORGANISE_BLOCKS, REORGANISE_BYTES, REORGANISE_RECORD_PAGES
 
-from .block_mover import Mover
 from .snapshot import QueueSnapshot, Snapshot
+
+if TYPE_CHECKING:
+    from .block_mover import Mover
 
 BlockMoves = list[tuple[BlockRef, BlockRef]]  # a record as it was and as it is
 

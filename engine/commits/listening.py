@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
 from quire.engine.finding.candidates import rows_in
-from quire.engine.finding.choice import Choice
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.departures import Departures
 from quire.engine.queues.queue import Queue
@@ -38,6 +37,8 @@ from .sequencer import Sequencer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.engine.finding.choice import Choice
 
 
 class ListenedFor(NamedTuple):

@@ -17,9 +17,8 @@ from quire.engine.records.commit_record import Part
 from quire.limits import CONTROL_BYTES, LTDS_WRITERS
 from quire.ltds import LtdsInfo, LtdsWriter
 from quire.messages.message_fields import Fields
-from quire.rows.given_block import check_block
+from quire.rows import given_block, row_input
 from quire.rows.row_block import RowBlock
-from quire.rows.row_input import rows_of_block
 from quire.writebuffer import QueueBuffer
 
 WrittenPiece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
@@ -243,10 +242,10 @@ def add_block(
     if granted is None:
         written.buffer.add_block(encoded, written.queue.block_bytes)
         return
-    own = check_block(encoded.data)
+    own = given_block.check_block(encoded.data)
     if is_moved:
         own.headers = with_no_priority(own.headers, encoded.count)
     if isinstance(own, RowBlock):
-        written.buffer.add_rows(rows_of_block(own).with_granted(granted))
+        written.buffer.add_rows(row_input.rows_of_block(own).with_granted(granted))
     else:  # the builder grants it
         written.buffer.builder.add_run(run_of_block(own))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from quire.batches.delivered_slice import Delivered
 from quire.batches.moved_messages import QUEUE
@@ -37,7 +37,8 @@ from quire.messages.message_types import (
     report_attributes,
 )
 
-from .moved_marks import MovedMarks
+if TYPE_CHECKING:
+    from .moved_marks import MovedMarks
 
 REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
 """The columns that a message has that asks for reports."""

@@ -22,20 +22,22 @@ from quire.definitions.order import COMMIT, by_sequence
 from quire.definitions.properties import Properties
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
+from quire.engine.reading import position_search
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.indexing import Columns
-from quire.engine.reading.position_search import position_of
 from quire.errors import PositionLost, QueueNotFound
 from quire.libraries import np
 from quire.limits import PASSED_POSITIONS
 
+from . import choice as choices
 from .attribute_index import AttributeIndex, runs_of
-from .choice import Choice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from quire.selectors.analysis import FieldPlace
+
+    from .choice import Choice
 
 
 class Candidate(NamedTuple):
@@ -208,7 +210,7 @@ class Finder:
         """The ascending positions of all that may be asked for; None: they are not known."""
         if choice.message_id is not None:
             try:
-                return [position_of(self._delivery, queue, choice.message_id)]
+                return [position_search.position_of(self._delivery, queue, choice.message_id)]
             except PositionLost:
                 return []
         names = queue.config.properties.indexed
@@ -244,7 +246,7 @@ def rows_in(
     rows = rows_of(part, choice)
     if not len(rows) or subscription is None or subscription.wanted is None:
         return rows
-    asked = rows_of(part, Choice(condition=subscription.wanted))
+    asked = rows_of(part, choices.Choice(condition=subscription.wanted))
     return np.intersect1d(rows, asked, assume_unique=True)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -26,9 +26,11 @@ from quire.env import Env
 from quire.errors import LockTimeout, TransactionError
 
 from .candidates import Candidate, Finder, Passed
-from .choice import Choice
-from .kept_messages import KeptMessages
 from .waits import AwaitedMessage, MessageWaits
+
+if TYPE_CHECKING:
+    from .choice import Choice
+    from .kept_messages import KeptMessages
 
 Found = list[Candidate]
 R = TypeVar("R")

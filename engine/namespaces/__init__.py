@@ -1,8 +1,9 @@
 """What the store of this process has by subject: `store.admin`, `store.cron`, ..."""
 
-from .admin import EmbeddedAdmin
-from .embedded import EMBEDDED
-from .integration import EmbeddedIntegration, asked_form
-from .prepared import EmbeddedPrepared
+from quire.libraries.late_modules import late_modules as _late_modules
 
-__all__ = ["EMBEDDED", "EmbeddedAdmin", "EmbeddedIntegration", "EmbeddedPrepared", "asked_form"]
+__getattr__ = _late_modules(
+    globals(), "admin", "cron", "delayed", "integration", "listeners", "prepared", "states"
+)
+
+__all__: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import (
     check_flag,
@@ -28,13 +28,15 @@ from quire.engine.reading.position_search import position_at
 from quire.engine.state.catalog import STATE, TYPES
 from quire.engine.upkeep.purging import purge
 from quire.errors import InvalidArgument, StoreFailed
-from quire.interface.finding import Where
 from quire.interface.namespaces import Admin
 from quire.interface.single_calls import AdminCalls
 from quire.interface.starts import Time, check_time
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 from .namespace import EmbeddedNamespace
+
+if TYPE_CHECKING:
+    from quire.interface.finding import Where
 
 _LISTED: Final = [name for name in TYPES if name != STATE]
 

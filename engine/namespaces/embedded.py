@@ -1,4 +1,6 @@
-"""All of them, as an embedded store has them."""
+"""All of them, as an embedded store has them: each is loaded when it is first asked for."""
+
+# ruff: noqa: PLW0108 - what a lambda names is looked up when it is called
 
 from __future__ import annotations
 
@@ -6,20 +8,14 @@ from typing import Final
 
 from quire.interface.single_calls import Namespaces
 
-from .admin import EmbeddedAdmin
-from .cron import EmbeddedCron
-from .delayed import EmbeddedDelayed
-from .integration import EmbeddedIntegration
-from .listeners import EmbeddedListeners
-from .prepared import EmbeddedPrepared
-from .states import EmbeddedStates
+from . import admin, cron, delayed, integration, listeners, prepared, states
 
 EMBEDDED: Final = Namespaces(
-    EmbeddedAdmin,
-    EmbeddedCron,
-    EmbeddedDelayed,
-    EmbeddedStates,
-    EmbeddedPrepared,
-    EmbeddedListeners,
-    EmbeddedIntegration,
+    lambda of: admin.EmbeddedAdmin(of),
+    lambda of: cron.EmbeddedCron(of),
+    lambda of: delayed.EmbeddedDelayed(of),
+    lambda of: states.EmbeddedStates(of),
+    lambda of: prepared.EmbeddedPrepared(of),
+    lambda of: listeners.EmbeddedListeners(of),
+    lambda of: integration.EmbeddedIntegration(of),
 )

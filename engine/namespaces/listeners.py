@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from quire.arguments import check_first, split_source
 from quire.calls.documented import documented_by
 from quire.engine.commits.listening import ListenedFor
@@ -14,9 +16,11 @@ from quire.interface.namespaces.listeners import HeardEvent, Listeners
 from quire.interface.single_calls import ListenersCalls
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import Notice
-from quire.selectors.template import SelectorOrTemplate
 
 from .namespace import EmbeddedNamespace
+
+if TYPE_CHECKING:
+    from quire.selectors.template import SelectorOrTemplate
 
 
 @documented_by(Listeners)

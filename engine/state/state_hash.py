@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 from quire.engine.records.local_tail import shared
@@ -71,4 +70,6 @@ def values_of(state: DurableState) -> HashedValues:
 def hash_of(values: HashedValues) -> str:
     """In hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    from hashlib import blake2b  # which loads OpenSSL
+
     return blake2b(text.encode(), digest_size=16).hexdigest()

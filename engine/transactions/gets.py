@@ -10,23 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.finding import removals
+from quire.engine.finding import moved_marks, removals
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
-from quire.engine.finding.choice import Choice
 from quire.engine.finding.kept_messages import KeptMessages
-from quire.engine.finding.moved_marks import GotPart, MovedMarks
 from quire.engine.finding.queue_view import QueueView
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
+from quire.engine.reading import position_search
 from quire.engine.reading.block_cursor import BlockCursor
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
-from quire.engine.reading.position_search import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
@@ -40,6 +38,9 @@ from .context import Context
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from quire.batches.delivered_messages import Messages
+    from quire.engine.finding.choice import Choice
 
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
@@ -65,7 +66,7 @@ class Gets:
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self.kept: KeptMessages | None = None
         self.has_more = False  # it moves or keeps anything
-        self.moved: MovedMarks | None = None  # to other queues
+        self.moved: moved_marks.MovedMarks | None = None  # to other queues
         self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
@@ -134,7 +135,7 @@ class Gets:
         queue, subscription = self._context.state.source(source)
         delivery = self._context.delivery
         try:
-            position = position_of(delivery, queue, message_id)
+            position = position_search.position_of(delivery, queue, message_id)
         except PositionLost:
             return None
         runs = delivery.take_scheduled(queue, subscription, position, self, to_change=to_change)
@@ -258,7 +259,7 @@ class Gets:
         except BaseException:
             self.take_back(queue, subscription, [(start, end)])
             raise
-        messages = list(Messages(queue.name, parts))
+        messages = list(delivered_messages.Messages(queue.name, parts))
         if is_expired:
             why = [EXPIRED] * len(messages)
         elif len(messages) != len(why):  # some were read past meanwhile: which is not known
@@ -418,9 +419,9 @@ class Gets:
     def mark_moved(self, messages: Sequence[Message]) -> None:
         """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
         if self.moved is None:
-            self.moved = MovedMarks()
+            self.moved = moved_marks.MovedMarks()
         got = (
-            GotPart(own[4].name, own[5], start, ids)
+            moved_marks.GotPart(own[4].name, own[5], start, ids)
             for own in self.taken
             for start, ids in self._ids(own)
         )
@@ -543,7 +544,7 @@ class Gets:
         if key not in self.views:
             self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
         found = self.views[key].page(choice, most, after)
-        return Messages(queue.name, found, queue.schema)
+        return delivered_messages.Messages(queue.name, found, queue.schema)
 
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""

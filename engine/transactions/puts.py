@@ -46,10 +46,10 @@ from quire.errors import (
 from quire.libraries import is_arrow
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.ltds import check_foreign
-from quire.messages.encoded_values import encoded_values
+from quire.messages import encoded_values as value_encoding
 from quire.messages.message_fields import Fields
 from quire.messages.message_id import MessageId, MessageIds, id_of
-from quire.rows.given_block import check_block
+from quire.rows import given_block
 from quire.rows.row_block import RowBlock
 from quire.rows.row_input import Rows, one_row, rows_of
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
@@ -220,7 +220,7 @@ class Puts:
         """All of them or, with an error, none."""
         target = self._context.state.queue(queue)
         if (codec := target.config.properties.codec) is not None:
-            payloads = encoded_values(queue, codec, payloads)
+            payloads = value_encoding.encoded_values(queue, codec, payloads)
         if target.space.is_typed:
             return self.rows(
                 queue,
@@ -273,7 +273,7 @@ class Puts:
 
     def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
-        block = check_block(data)
+        block = given_block.check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         target = self._context.state.queue_of(queue, words)
         asked = self._asked(target, [block.headers], is_moved=is_moved) if block.columns else ()

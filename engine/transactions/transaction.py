@@ -26,31 +26,24 @@ from quire.arguments import (
     check_wait,
     count_of,
 )
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
+from quire.engine.finding import choice as choices
 from quire.engine.finding.candidates import Candidate
-from quire.engine.finding.choice import Choice, choice_of
 from quire.engine.finding.chooser import Asking, Purpose
 from quire.engine.finding.described import described
 from quire.engine.queues.queue import Queue
+from quire.engine.reading import position_search
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
-from quire.engine.reading.position_search import kept_place
 from quire.errors import Deadlock, InvalidArgument, QueueFull
-from quire.interface.finding import (
-    MessageKey,
-    Seen,
-    Where,
-    check_key_of,
-    check_seen,
-    where_of,
-)
+from quire.interface import finding
+from quire.interface import starts as start_places
 from quire.interface.single_calls import TransactionCalls
-from quire.interface.starts import Start, check_start
 from quire.interface.transaction import Payload, Transaction
 from quire.libraries import pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -58,18 +51,26 @@ from quire.messages.encoded_values import encoded_value
 from quire.messages.message import Message, check_message, check_messages
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
-from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
 from quire.reports.info import Description, TransactionState
-from quire.rows.row_input import is_row
+from quire.rows import row_input
 
+from . import streaming
 from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
 from .life import TransactionLife
 from .own_values import OwnValues
 from .puts import Puts
-from .streaming import StreamPut
 from .waiting_for_room import put_patience
+
+if TYPE_CHECKING:
+    from quire.batches.delivered_messages import Messages
+    from quire.engine.finding.choice import Choice
+    from quire.interface.finding import MessageKey, Seen, Where
+    from quire.interface.starts import Start
+    from quire.messages.put_options import MessageOptions
+
+    from .streaming import StreamPut
 
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
@@ -145,7 +146,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> MessageId:
         """A row of a typed queue, a value of one with a codec, or what is to be made bytes."""
         row, options = encoded_value(queue, self._context.state.codec_of(queue), row, options)
-        if not is_row(row):
+        if not row_input.is_row(row):
             payload = check_payload(row)
             return self.put(queue, payload, timeout=timeout, request_id=request_id, **options)
         seconds = None if timeout is None else put_patience(self._context, queue, timeout)
@@ -157,7 +158,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     def put_moved(self, queue: str, content: object, fields: Mapping[str, Any]) -> MessageId:
         """Put a message that is there already once more: its header is taken as it is (OB1)."""
         checked = self._checked(fields, is_moved=True)
-        if is_row(content):
+        if row_input.is_row(content):
             return self.putting(lambda puts: puts.row(queue, content, checked, is_moved=True))
         payload = check_payload(content)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES + (checked.extra_bytes if checked else 0)
@@ -206,7 +207,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         checked = self._checked(fields, is_moved=is_moved)
         self._check_open()
         seconds = None if timeout is None else put_patience(self._context, queue, timeout)
-        return StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
+        return streaming.StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
 
     @call
     def if_open(self, action: Callable[[Puts], None]) -> None:
@@ -248,7 +249,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         where: Where | None = None,
     ) -> Message | None:
         if id is not None or where is not None or timeout != 0.0:
-            return self._take_one(source, timeout, where_of(id, where))
+            return self._take_one(source, timeout, finding.where_of(id, where))
         message = None
         thread = get_ident()
         if thread in inside:
@@ -298,9 +299,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> Messages:
         taken = self._take(source, max_messages, timeout, where)
         if taken:
-            return Messages(*taken)
+            return delivered_messages.Messages(*taken)
         words = None if is_pattern(source) else self._context.state.source(source)[0].schema
-        return Messages(source.partition("/")[0], (), words)
+        return delivered_messages.Messages(source.partition("/")[0], (), words)
 
     @giving("_give_back_latest")
     def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
@@ -323,7 +324,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             if where is None:
                 runs = self._context.delivery.take(asking, limit, seconds)
             else:
-                runs = self._choose(asking, choice_of(queue, where), limit, seconds)
+                runs = self._choose(asking, choices.choice_of(queue, where), limit, seconds)
         except InvalidArgument:
             if where is not None or not is_pattern(source):
                 raise
@@ -362,7 +363,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @giving("_give_back_latest")
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
-        asking, choice = self._looking(source, check_key_of(id))
+        asking, choice = self._looking(source, finding.check_key_of(id))
         remove = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
         runs = self._waiting(asking.queue, timeout, remove)
         with self._lock:
@@ -391,7 +392,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     @look
     def _read(self, source: str, limit: int, timeout: Duration | None, where: object) -> Messages:
         queue, found = self._find(source, limit, timeout, where)
-        return Messages(queue.name, [each.part for each in found], queue.schema)
+        return delivered_messages.Messages(queue.name, [each.part for each in found], queue.schema)
 
     @call
     def _hold(self, source: str, limit: int, timeout: Duration | None, where: object) -> Messages:
@@ -409,7 +410,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             except BaseException:
                 self._reading().take_back(queue, subscription, [run[:2] for run in runs], False)
                 raise
-        return Messages(queue.name, parts, queue.schema)
+        return delivered_messages.Messages(queue.name, parts, queue.schema)
 
     @look
     def describe(
@@ -431,9 +432,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         after: Seen | None = None,
         where: Where | None = None,
     ) -> Messages:
-        most, last_seen = check_max_messages(max_messages), check_seen(after)
+        most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
         browsed = self._context.state.browsed(source)
-        return self.getting(Gets.browse, browsed, choice_of(browsed[0], where), most, last_seen)
+        return self.getting(
+            Gets.browse, browsed, choices.choice_of(browsed[0], where), most, last_seen
+        )
 
     @look
     def count(
@@ -458,7 +461,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             gets = self._reading()
         queue, subscription = self._context.state.source(source)
         asking = DeliveryRequest(queue, subscription, gets, self._is_open)
-        return asking, choice_of(queue, where)
+        return asking, choices.choice_of(queue, where)
 
     def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
         """Do what may wait for others, without the lock; raises why this was ended meanwhile."""
@@ -527,13 +530,13 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     @call
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
-        start, seconds = check_start(to), check_timeout(timeout)
+        start, seconds = start_places.check_start(to), check_timeout(timeout)
         with self._lock:
             self._check_open()
             gets = self._reading()
         context = self._context
         queue, subscription = context.state.source(source)
-        position, is_strict = kept_place(context.delivery, queue, start)
+        position, is_strict = position_search.kept_place(context.delivery, queue, start)
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:

@@ -21,20 +21,16 @@ from typing import Any
 
 from quire.batches.moved_messages import TIME, joined, origin, put_again
 from quire.calls.uninterrupted import nested
+from quire.engine.finding import choice as choices
 from quire.engine.finding.asked_reports import REPORTING, report_on
-from quire.engine.finding.choice import Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import EXPIRED, Gets
 from quire.errors import InvalidArgument, QueueFull, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
+from quire.messages import message_types
 from quire.messages.message import SETTABLE, Message
-from quire.messages.message_types import (
-    EXCEPTION,
-    EXPIRY,
-    asks_report,
-)
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
 from .own_transaction import MessageRuns, OwnTransaction
@@ -169,9 +165,9 @@ def put_letter(
 
 def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
     """Tell who has asked for it that the message is handled by nobody (LR1)."""
-    event = EXPIRY if reason == EXPIRED else EXCEPTION
+    event = message_types.EXPIRY if reason == EXPIRED else message_types.EXCEPTION
     to, attributes = message.reply_to, message.attributes
-    if to is not None and asks_report(attributes, event):
+    if to is not None and message_types.asks_report(attributes, event):
         known = message.correlation_id or str(message.id)
         with suppress(ValueError):  # InvalidArgument, too
             report = report_on(event, message.queue, to, known, attributes, reason)
@@ -185,7 +181,9 @@ def report_all(
     for start, end in runs:
         with suppress(StoreCorrupt):  # nobody knows who had asked for one
             # But for what others have read meanwhile.
-            found = context.chooser.finder.browse(queue, None, Choice(), start, end - start, end)
+            found = context.chooser.finder.browse(
+                queue, None, choices.Choice(), start, end - start, end
+            )
             for part in found:
                 if part.block.columns & REPORTING == REPORTING:
                     for row in range(part.start, part.stop):

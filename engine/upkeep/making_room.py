@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.definitions.properties import DEAD_LETTER, GIVING_WAY
 from quire.engine.commits.definitions import Definitions
-from quire.engine.finding.choice import Choice
+from quire.engine.finding import choice as choices
 from quire.engine.queues.obeyed import TIMED
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -151,9 +151,9 @@ class Room:
             taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
             for start, end in taken:
                 letters = context.chooser.finder.browse(
-                    queue, None, Choice(), start, end - start, end
+                    queue, None, choices.Choice(), start, end - start, end
                 )
-                for message in Messages(queue.name, letters):
+                for message in delivered_messages.Messages(queue.name, letters):
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
             txn.commit()
         return sum(end - start for start, end in taken)

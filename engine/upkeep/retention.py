@@ -18,12 +18,13 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from quire.calls.uninterrupted import nested
-from quire.engine.finding.latest_of_keys import LatestOfKeys
+from quire.engine.finding import latest_of_keys
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.position_search import position_at
+from quire.engine.reading import position_search
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.gets import Gets, Taking
 from quire.errors import QueueFull, QuireError
@@ -31,6 +32,9 @@ from quire.intervals import IntervalSet
 from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED_RUNS
 
 from .own_transaction import MessageRuns, OwnTransaction, pass_by
+
+if TYPE_CHECKING:
+    from quire.engine.finding.latest_of_keys import LatestOfKeys
 
 
 @dataclass(slots=True)
@@ -100,7 +104,7 @@ class Retention:
         if properties.keep_latest is None or queue.keeper is None:
             return None
         found = self._latest.get(queue)
-        now = LatestOfKeys(properties)
+        now = latest_of_keys.LatestOfKeys(properties)
         if found is None or found.place != now.place:
             found = self._latest[queue] = now
         return found
@@ -188,7 +192,7 @@ class Retention:
         kept = self._note(queue, start)
         if now_us < kept.due_us + kept_us:
             return start
-        position = position_at(self._context.delivery, queue, now_us - kept_us + 1)
+        position = position_search.position_at(self._context.delivery, queue, now_us - kept_us + 1)
         with queue.lock:
             first = next(queue.records.overlapping(position, queue.end_position), None)
         kept.due_us = (

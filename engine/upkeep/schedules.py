@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quire.batches.moved_messages import joined
 from quire.calls.uninterrupted import nested
-from quire.definitions.cron import DueTimes
+from quire.definitions import cron as cron_times
 from quire.engine.commits.definition_checks import check_stays, entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
@@ -38,12 +38,14 @@ from quire.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
-from quire.interface.schedules import ALL, DEFAULTS, DUE, FIELDS, ONCE, message_of
-from quire.interface.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
+from quire.interface import schedules as schedule_fields
 from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
 from quire.reports.info import ScheduleInfo
 
 from .own_transaction import OwnTransaction
+
+if TYPE_CHECKING:
+    from quire.definitions.cron import DueTimes
 
 _log: Final = logging.getLogger("quire.schedules")
 _TIMING: Final = ("cron", "timezone")
@@ -81,7 +83,7 @@ class Schedules:
         """Make one. Raises as `Cron.create`."""
         with self._changing:
             now_us = self._env.now_us()
-            body = {"name": name, **DEFAULTS, **_present(given)}
+            body = {"name": name, **schedule_fields.DEFAULTS, **_present(given)}
             queue = body.pop("queue")
             _check_due(body, now_us)
             known = entry_named(self._state, SCHEDULE, name)
@@ -174,7 +176,7 @@ class Schedules:
             missed=body["missed"],
             paused=body["paused"],
             payload_base64=body["payload"],
-            message={name: body[name] for name in FIELDS if name in body},
+            message={name: body[name] for name in schedule_fields.FIELDS if name in body},
             created_us=body["created_us"],
             last_us=self._state.ledger.get(RAN_KEY.format(number)),
             next_us=None if plan.next_us == NEVER_US else plan.next_us,
@@ -226,7 +228,7 @@ class Schedules:
         if known is not None and known.version == entry.version:
             return known
         try:
-            times = DueTimes(body["cron"], body["timezone"])
+            times = cron_times.DueTimes(body["cron"], body["timezone"])
         except InvalidArgument as error:  # another time zone data base than where it was made
             return _KnownSchedule(entry.version, None, NEVER_US, str(error))
         next_us = None if body["paused"] else times.after(self._since_us(number, body))
@@ -266,15 +268,15 @@ class Schedules:
         """The due times that are to be put now, in their order (SCH2)."""
         late_us = max(since_us, now_us - _LATE_US)
         due = times.latest(late_us, now_us, MAX_MISSED)
-        if body["missed"] == ALL:
+        if body["missed"] == schedule_fields.ALL:
             return [*times.latest(since_us, late_us, MAX_MISSED), *due]
-        if body["missed"] == ONCE and not due:
+        if body["missed"] == schedule_fields.ONCE and not due:
             return times.latest(since_us, late_us, 1)
         return due
 
     def _put_one(self, number: int, body: Mapping[str, Any], due_us: int) -> None:
-        payload, fields = message_of(body)
-        own = {SCHEDULE_ATTRIBUTE: str(body["name"]), DUE: str(due_us)}
+        payload, fields = schedule_fields.message_of(body)
+        own = {schedule_fields.SCHEDULE: str(body["name"]), schedule_fields.DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
         queue = self._state.queues[body["queue_id"]]
         with OwnTransaction(self._context, "maintenance") as txn:
@@ -288,13 +290,17 @@ class Schedules:
 
 def _check_due(body: Mapping[str, Any], now_us: int) -> None:
     """Raises InvalidArgument where the text or the time zone is none, or nothing is ever due."""
-    if DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
+    if cron_times.DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
         raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
 
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields of the message that are not to be set."""
-    return {key: value for key, value in given.items() if key not in FIELDS or value is not None}
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in schedule_fields.FIELDS or value is not None
+    }
 
 
 def _check_as_asked(name: str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

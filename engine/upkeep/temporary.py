@@ -12,19 +12,22 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.calls.uninterrupted import nested
 from quire.engine.commits.definitions import Definitions
 from quire.engine.live_state.live_state import State
+from quire.engine.reading import position_search
 from quire.engine.reading.delivery import Delivery
-from quire.engine.reading.position_search import place_of
 from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
-from quire.interface.starts import Start, check_starts
+from quire.interface import starts as start_places
 from quire.limits import CLAIM_SECONDS
 from quire.reports.info import SubscriptionInfo
+
+if TYPE_CHECKING:
+    from quire.interface.starts import Start
 
 Name = tuple[str, str]  # of the queue, of the subscription
 _BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)
@@ -61,7 +64,7 @@ class Temporary:
 
         `asked`: what is said of their form.
         """
-        checked = check_starts(subscription, starts)
+        checked = start_places.check_starts(subscription, starts)
         if asked.get("durable") is not False:
             return self._subscribe(checked, asked)
         with self._changing:
@@ -76,7 +79,7 @@ class Temporary:
         for (name, own), start in starts.items():
             queue = state.queue(name)
             if start not in ("earliest", "latest") and own not in queue.named:
-                starts[name, own] = place_of(self._delivery, queue, start)
+                starts[name, own] = position_search.place_of(self._delivery, queue, start)
         self._definitions.subscribe(starts, asked)
         targets = [(state.queue(name), own) for name, own in starts]
         return [target.subscription_info(target.subscription(own)) for target, own in targets]

@@ -10,18 +10,18 @@ from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
-from quire.messages import message_schema
+from quire.messages import message_schema, message_types, payload_writer, streamed_message
 from quire.messages.message import SETTABLE, Message, check_message
-from quire.messages.message_types import REASON
-from quire.messages.payload_writer import PayloadWriter, Sink, pieces_of
-from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import TypedMessage, content_of
 from quire.moments import Duration
 
-from .delivered_messages import Messages
+from . import delivered_messages
 
 if TYPE_CHECKING:
     from quire.messages.message_id import MessageId, MessageIds
+    from quire.messages.payload_writer import Sink
+
+    from .delivered_messages import Messages
 
 OWN_PREFIX: Final = "quire."
 """What the attributes begin with that a message has from Quire."""
@@ -88,7 +88,7 @@ def origin(message: Message, subscription: str, reason: str) -> dict[str, str]:
         QUEUE: message.queue,
         SUBSCRIPTION: subscription,
         DELIVERIES: str(message.delivery_count - 1),  # this one is none
-        REASON: reason,
+        message_types.REASON: reason,
     }
 
 
@@ -107,10 +107,10 @@ def put_again(
 
     `content`: what to put in the stead of its payload, or its row.
     """
-    if isinstance(message, StreamedMessage):
+    if isinstance(message, streamed_message.StreamedMessage):
         sink = txn.begin_stream(queue, fields, message.size, None, is_moved=True)
-        with message.open() as payload, PayloadWriter(sink, message.size) as writer:
-            for piece in pieces_of(payload):
+        with message.open() as payload, payload_writer.PayloadWriter(sink, message.size) as writer:
+            for piece in payload_writer.pieces_of(payload):
                 writer.write(piece)
         return writer.message_id
     return txn.put_moved(queue, content_of(message) if content is None else content, fields)
@@ -145,7 +145,7 @@ def messages_given(given: object) -> list[Message]:
             f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
             "transaction has got"
         )
-    if isinstance(given, Messages):
+    if isinstance(given, delivered_messages.Messages):
         return list(given)
     found = [check_message(each) for each in given]
     seen = set()
@@ -160,7 +160,7 @@ def messages_given(given: object) -> list[Message]:
 
 def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
     """All of them, or with an error none."""
-    if any(isinstance(message, StreamedMessage) for message in messages):
+    if any(isinstance(message, streamed_message.StreamedMessage) for message in messages):
         return _put_one_by_one(txn, messages, subscription, queue)
     names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT
     columns = {name: [getattr(m, name) for m in messages] for name in names}

@@ -17,9 +17,9 @@ from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.libraries import np, pa
 from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.messages import streamed_message
 from quire.messages.message import NO_ATTRIBUTES, Message
 from quire.messages.payload_reader import ReadChunk, Stream, whole_payload
-from quire.messages.streamed_message import StreamedMessage
 
 from .arrow import to_record_batch
 from .format import (
@@ -392,7 +392,7 @@ class StreamedBlock(Block):
             delivery_count=delivery_count,
             failed_count=failed_count,
         )
-        return StreamedMessage(header, self.stream, self.read_chunk)
+        return streamed_message.StreamedMessage(header, self.stream, self.read_chunk)
 
     def to_arrow(self, start: int = 0, stop: int | None = None, **how: Any) -> pa.RecordBatch:
         return self.whole().to_arrow(start, stop, **how)

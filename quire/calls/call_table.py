@@ -10,7 +10,6 @@ it may ask twice. A method without a decorator is not sent: it is made of others
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, wraps
 from operator import attrgetter
@@ -26,7 +25,7 @@ from typing import (
     overload,
 )
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
 from quire.messages.message import Message
 
@@ -36,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FACTS: Final = "__call_facts__"
-_PLAIN: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_TAKES_MORE: Final = 0x08  # inspect.CO_VARKEYWORDS
 
 
 class Facts(NamedTuple):
@@ -103,7 +102,6 @@ class CallArguments(NamedTuple):
     names: frozenset[str]  # of all
     takes_more: bool  # options, each by its name
     several: tuple[str, ...]  # those that may be iterators
-    signature: inspect.Signature
 
 
 class CallRow:
@@ -122,17 +120,7 @@ class CallRow:
         """What its signature says."""
         found = self._arguments
         if found is None:
-            signature = inspect.signature(self.method)
-            _, *parameters = signature.parameters.values()
-            named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
-            found = self._arguments = CallArguments(
-                tuple(each.name for each in named if each.kind is _PLAIN),
-                frozenset(each.name for each in named if each.default is each.empty),
-                frozenset(each.name for each in named),
-                len(named) < len(parameters),
-                tuple(e.name for e in named if str(e.annotation).startswith("Iterable")),
-                signature,
-            )
+            found = self._arguments = _arguments_of(self.method)
         return found
 
     @cached_property
@@ -143,11 +131,11 @@ class CallRow:
     @cached_property
     def brings_messages(self) -> bool:
         """Whether what it returns is messages, which do not travel as other values do."""
-        return self.result in (Messages, Message | None)
+        return self.result in (delivered_messages.Messages, Message | None)
 
     def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, those that were given. Raises TypeError, as Python does."""
-        plain, needed, names, takes_more, several, signature = self._arguments or self.arguments()
+        plain, needed, names, takes_more, several = self._arguments or self.arguments()
         found = dict(zip(plain, args, strict=False))
         found.update(kwargs)
         if (
@@ -156,7 +144,9 @@ class CallRow:
             or not needed <= found.keys()
             or not (takes_more or found.keys() <= names)
         ):
-            signature.bind(None, *args, **kwargs)
+            from inspect import signature  # which says what is wrong
+
+            signature(self.method).bind(None, *args, **kwargs)
         for name in several:
             if name in found:
                 found[name] = _listed(found[name])
@@ -164,7 +154,7 @@ class CallRow:
 
     def told(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that came, as the method takes them (TC1). Raises InvalidArgument."""
-        _, needed, names, takes_more, _, _ = self._arguments or self.arguments()
+        _, needed, names, takes_more, _ = self._arguments or self.arguments()
         found = {
             name: value
             for name, value in arguments.items()
@@ -174,6 +164,23 @@ class CallRow:
         if missing:
             raise InvalidArgument(f"{self.op} misses {', '.join(sorted(missing))}")
         return found
+
+
+def _arguments_of(method: Any) -> CallArguments:
+    """Read from the function itself, as `inspect` takes longer to load than a command has."""
+    code = method.__code__
+    end = code.co_argcount
+    plain, by_name = code.co_varnames[1:end], code.co_varnames[end : end + code.co_kwonlyargcount]
+    defaults = method.__defaults__ or ()
+    needed = {*plain[: len(plain) - len(defaults)], *by_name} - (method.__kwdefaults__ or {}).keys()
+    hints = method.__annotations__
+    return CallArguments(
+        plain,
+        frozenset(needed),
+        frozenset((*plain, *by_name)),
+        bool(code.co_flags & _TAKES_MORE),
+        tuple(e for e in (*plain, *by_name) if str(hints.get(e)).startswith("Iterable")),
+    )
 
 
 def calls_of(interface: type, path: str = "") -> Iterator[CallRow]:

@@ -15,6 +15,10 @@ in errors' texts into commands.
 - LN4: what cannot be printed is not taken: a message is gone when it was written out.
 """
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(globals(), "error_hints")
+
 from .running import main
 
 __all__ = ["main"]

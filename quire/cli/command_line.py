@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Final, NoReturn
 
 from quire import __version__
 from quire.definitions.near_names import nearest
 
 from .command import Command, ExitStatus
-from .command_table import SUBJECTS, commands
+from .command_table import NAMES, SUBJECTS, command_named
 
 _NUMBER: Final = re.compile(r"-\d+\.?\d*|-\.\d+")
 _HEAD: Final = """\
@@ -37,6 +40,23 @@ exit status:
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. Argparse makes one for each argument, and asks `shutil` how wide."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+@cache
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    with suppress(AttributeError, ValueError, OSError):  # it is closed, or no terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    return 80
+
+
 class CommandParser(argparse.ArgumentParser):
     """Of one command: the options first and then the arguments, in whatever order they came."""
 
@@ -44,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(
             prog=f"quire {command.name}",
             description="\n\n".join(filter(None, (_sentence(command.help), command.more))),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         self.set_defaults(run=command.run, command=command.name)
@@ -107,7 +127,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> CommandParser:
     """The parser of a command."""
-    return CommandParser(commands()[name])
+    return CommandParser(command_named(name))
 
 
 def read_line(words: Sequence[str]) -> argparse.Namespace:
@@ -124,7 +144,7 @@ def did_you_mean(word: str, known: Iterable[str], write: Callable[[str], str] = 
 
 def _command_of(words: list[str]) -> tuple[str, list[str]]:
     """The command's name, and the words without it."""
-    known = commands()
+    known = NAMES
     groups = {name.partition(" ")[0] for name in known if " " in name}
     if words[:1] == ["help"]:  # `quire help put`
         words = [*words[1:], "--help"]
@@ -150,7 +170,7 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[str]]:
-    group, known = words[at], commands()
+    group, known = words[at], NAMES
     names = [name for name in known if name.startswith(f"{group} ")]
     if after:
         name = f"{group} {words[after[0]]}"
@@ -176,14 +196,16 @@ def _help() -> str:
     """All commands, by subject."""
     parts = [_HEAD]
     parts += [
-        "\n".join((f"{subject}:", *_rows([command.name for command in several])))
+        "\n".join(
+            (f"{subject}:", *_rows(name for _, names in several for name in names.split(", ")))
+        )
         for subject, several in SUBJECTS.items()
     ]
     return "\n\n".join((*parts, _STATUSES))
 
 
 def _rows(names: Iterable[str]) -> list[str]:
-    return [f"  {name:<18} {commands()[name].help}" for name in names]
+    return [f"  {name:<18} {command_named(name).help}" for name in names]
 
 
 def _sentence(text: str) -> str:

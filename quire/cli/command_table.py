@@ -1,8 +1,9 @@
-"""All commands, by subject."""
+"""All commands, by subject; the module of one is loaded when it is asked for."""
 
 from __future__ import annotations
 
 from functools import cache
+from types import ModuleType
 from typing import Final
 
 from .command import Command
@@ -20,18 +21,51 @@ from .commands import (
     transactions,
 )
 
-SUBJECTS: Final[dict[str, tuple[Command, ...]]] = {
-    "queues": (*queues.COMMANDS, *aliases.COMMANDS),
-    "subscriptions of topics": subscriptions.COMMANDS,
-    "messages": (*putting.COMMANDS, *getting.COMMANDS, *moving.COMMANDS),
-    "messages by the clock": schedules.COMMANDS,
-    "transactions": transactions.COMMANDS,
-    "the store": (*serving.COMMANDS, *checking.COMMANDS),
-    "graphs of steps on Spark": graphs.COMMANDS,
+# By subject: modules, and the names of the commands in each.
+SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
+    "queues": (
+        (queues, "create-queue, alter-queue, drop-queue, rename-queue, purge, queues"),
+        (aliases, "create-alias, drop-alias, aliases"),
+    ),
+    "subscriptions of topics": ((subscriptions, "subscribe, unsubscribe, seek"),),
+    "messages": (
+        (putting, "put"),
+        (getting, "get, browse, scheduled, cancel"),
+        (moving, "move, redrive, relay"),
+    ),
+    "messages by the clock": (
+        (schedules, "create-schedule, alter-schedule, drop-schedule, schedules"),
+    ),
+    "transactions": (
+        (transactions, "transactions, abort, recover, commit-prepared, rollback-prepared, state"),
+    ),
+    "the store": (
+        (serving, "serve, status, disable, enable"),
+        (checking, "verify, dump, catalog, checkpoint"),
+    ),
+    "graphs of steps on Spark": (
+        (
+            graphs,
+            "graph ls, graph show, graph run, graph pause, graph resume, graph replay, graph reset",
+        ),
+    ),
 }
+_MODULES: Final = {
+    name: module
+    for several in SUBJECTS.values()
+    for module, names in several
+    for name in names.split(", ")
+}
+NAMES: Final = tuple(_MODULES)  # of all commands
+
+
+def command_named(name: str) -> Command:
+    """The command of that name. Raises KeyError."""
+    several: tuple[Command, ...] = _MODULES[name].COMMANDS
+    return {command.name: command for command in several}[name]
 
 
 @cache
 def commands() -> dict[str, Command]:
-    """By name."""
-    return {command.name: command for several in SUBJECTS.values() for command in several}
+    """All of them by name."""
+    return {name: command_named(name) for name in NAMES}

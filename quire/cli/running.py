@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from quire.errors import QuireError, StoreLocked
 from quire.loggers import show_warnings
 
+from . import error_hints
 from .command import ExitStatus
 from .command_line import read_line
-from .error_hints import in_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,5 +53,5 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _show(what: Warning | Exception | str, path: str) -> None:
     """In one line; no line of Quire's code is what it is about."""
-    message = " ".join(in_commands(str(what), path).split())
+    message = " ".join(error_hints.in_commands(str(what), path).split())
     print(f"quire: {type(what).__name__}: {message}", file=sys.stderr)

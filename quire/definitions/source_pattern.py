@@ -17,7 +17,7 @@ from .properties import NAME
 
 _ONE: Final = "*"
 _ANY: Final = "#"
-_WRONG: Final = re.compile(r"[^A-Za-z0-9._*#-]|(?<![.])[*#]|[*#](?![.]|$)")
+_WRONG: Final = r"[^A-Za-z0-9._*#-]|(?<![.])[*#]|[*#](?![.]|$)"
 
 
 def is_pattern(source: object) -> bool:
@@ -43,7 +43,7 @@ class SourcePattern(NamedTuple):
     def of(cls, source: str) -> Self:
         """Raises InvalidArgument, which tells where it is wrong."""
         names, slash, subscription = source.partition("/")
-        wrong = _WRONG.search("." + names)  # a sign may be the first
+        wrong = re.search(_WRONG, "." + names)  # a sign may be the first
         named = NAME.match(names.replace(_ONE, "x").replace(_ANY, "x"))  # as long as a name
         right = named.end() if named is not None else 0
         if wrong is not None:

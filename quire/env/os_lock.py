@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from quire.errors import StoreLocked
@@ -108,12 +106,12 @@ class HeldDescriptor:
         self.release()
 
 
-@dataclass(slots=True)
 class _NameTable:
     """What this process holds of one file."""
 
-    descriptors: list[int]
-    held: set[int] = field(default_factory=set)
+    def __init__(self, descriptors: list[int]) -> None:
+        self.descriptors = descriptors
+        self.held: set[int] = set()
 
 
 _tables: Final[dict[tuple[int, int], _NameTable]] = {}  # by device and inode
@@ -291,7 +289,9 @@ def _free(key: tuple[int, int], places: Iterable[int]) -> None:
 
 
 def _place_of(name: str) -> int:
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    from hashlib import blake2b  # which loads OpenSSL, and only names need it
+
+    digest = blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2
 
 

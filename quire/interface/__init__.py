@@ -1,3 +1,9 @@
 """What users call: the store, the transaction, and what they have by subject."""
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(
+    globals(), "awaited", "consumer", "finding", "listening", "redriving", "schedules", "starts"
+)
+
 __all__: list[str] = []

@@ -16,7 +16,7 @@ from quire.errors import InvalidArgument
 PUT: Final = "put"
 REMOVAL: Final = "removal"
 _MARKS: Final = {"@": PUT, "!": REMOVAL}
-_FORM: Final = re.compile(r"(?P<source>[^@!]*)(?:(?P<mark>[@!])(?P<past>\d{1,19}))?")
+_FORM: Final = r"(?P<source>[^@!]*)(?:(?P<mark>[@!])(?P<past>\d{1,19}))?"
 
 
 class Awaited(NamedTuple):
@@ -33,7 +33,7 @@ class Awaited(NamedTuple):
     @classmethod
     def of(cls, text: object) -> Awaited:
         """Raises InvalidArgument for what is none."""
-        found = _FORM.fullmatch(text) if isinstance(text, str) else None
+        found = re.fullmatch(_FORM, text) if isinstance(text, str) else None
         if found is None or found["mark"] is None:
             return cls(check_sources(text))
         past = int(found["past"])

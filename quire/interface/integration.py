@@ -15,7 +15,7 @@ from quire.messages.message_id import MessageIds
 from quire.moments import Duration
 from quire.reports.info import Lease, SubscriptionInfo
 
-from .starts import Start
+from . import starts as start_places
 
 
 class Integration(Protocol):
@@ -46,7 +46,7 @@ class Integration(Protocol):
     def subscribe_many(
         self,
         subscription: str | None,
-        starts: Mapping[str, Start],
+        starts: Mapping[str, start_places.Start],
         exclusive: bool | None = None,
         durable: bool | None = None,
         where: str | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Literal,
@@ -32,12 +33,12 @@ from quire.arguments import (
     check_timeout,
     count_of,
 )
-from quire.batches.delivered_messages import Messages, with_payloads
+from quire.batches import delivered_messages
 from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
 from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
-from quire.definitions.existing_queue import as_asked
+from quire.definitions import existing_queue
 from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.errors import (
     AlreadyCommitted,
@@ -46,14 +47,14 @@ from quire.errors import (
     QueueExists,
     QueueNotFound,
 )
+from quire.interface.sessions import requesting
+from quire.interface.sessions import session as sessions
 from quire.libraries import pa
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS, HEARD_AT_ONCE
+from quire.messages import payload_writer, streamed_message
 from quire.messages.message import SETTABLE, Message
 from quire.messages.message_fields import with_moments
 from quire.messages.message_id import MessageId, PutId
-from quire.messages.payload_writer import PayloadWriter, Source, check_size, pieces_of
-from quire.messages.put_options import MessageOptions
-from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration, Moment, check_moment
 from quire.reports.info import (
     Description,
@@ -63,28 +64,26 @@ from quire.reports.info import (
     QueueInfo,
     SubscriptionInfo,
 )
-from quire.selectors.template import SelectorOrTemplate
 
-from .consumer import Consumer, ConsumerOptions
-from .finding import MessageKey, Where, check_key_of, first_of, where_of
+from . import consumer, finding, listening, redriving
 from .integration import Integration, TransactionIntegration
-from .listening import STATE as LISTENERS
-from .listening import (
-    Listener,
-    ListenerAsked,
-    ListenerCallbacks,
-    add_listener,
-    listed,
-    remove_place,
-)
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from .namespaces.listeners import HeardEvent
-from .redriving import LetterChoice, redrive
-from .sessions.requesting import request
-from .sessions.session import Session, open_session
-from .starts import Start
 from .store import Store
 from .transaction import Payloads, Transaction
+
+if TYPE_CHECKING:
+    from quire.batches.delivered_messages import Messages
+    from quire.interface.sessions.session import Session
+    from quire.messages.payload_writer import PayloadWriter, Source
+    from quire.messages.put_options import MessageOptions
+    from quire.selectors.template import SelectorOrTemplate
+
+    from .consumer import Consumer
+    from .finding import MessageKey, Where
+    from .listening import Listener, ListenerCallbacks
+    from .redriving import LetterChoice
+    from .starts import Start
 
 
 class Namespace:
@@ -185,7 +184,7 @@ class SingleCalls:
             asked |= {"max_messages": max_messages, "data_file": data_file}
             asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return as_asked(self.queue(name), asked)
+                return existing_queue.as_asked(self.queue(name), asked)
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
@@ -246,7 +245,11 @@ class SingleCalls:
     ) -> Message | None:
         with self.transaction(lifetime_of(timeout)) as txn:
             message = txn.get(source, timeout, id=id, where=where)
-            return message.whole() if isinstance(message, StreamedMessage) else message
+            return (
+                message.whole()
+                if isinstance(message, streamed_message.StreamedMessage)
+                else message
+            )
 
     def get_many(
         self: Store,
@@ -257,7 +260,9 @@ class SingleCalls:
         where: Where | None = None,
     ) -> Messages:
         with self.transaction(lifetime_of(timeout)) as txn:
-            return with_payloads(txn.get_many(source, max_messages, timeout, where=where))
+            return delivered_messages.with_payloads(
+                txn.get_many(source, max_messages, timeout, where=where)
+            )
 
     @overload
     def consume(
@@ -290,12 +295,14 @@ class SingleCalls:
         *,
         where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
-        return Consumer(self, ConsumerOptions.of(source, max_messages, timeout, ack, where))
+        return consumer.Consumer(
+            self, consumer.ConsumerOptions.of(source, max_messages, timeout, ack, where)
+        )
 
     def session(
         self: Store, name: str, replies: str | None = None, *, watch: bool = False
     ) -> Session:
-        return open_session(self, name, replies, watch=watch)
+        return sessions.open_session(self, name, replies, watch=watch)
 
     def request(
         self: Store,
@@ -306,7 +313,7 @@ class SingleCalls:
         replies: str | None = None,
         **options: Unpack[MessageOptions],
     ) -> Message:
-        return request(self, queue, payload, timeout, replies, options)
+        return requesting.request(self, queue, payload, timeout, replies, options)
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""
@@ -337,7 +344,7 @@ class AdminCalls(Namespace):
         max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
-        return redrive(self._of, queue, where, max_messages, to)
+        return redriving.redrive(self._of, queue, where, max_messages, to)
 
     def move(
         self,
@@ -348,7 +355,7 @@ class AdminCalls(Namespace):
         max_messages: int | None = None,
     ) -> int:
         target = check_name(queue, "queue")
-        return redrive(self._of, source, where, max_messages, target, is_moved=True)
+        return redriving.redrive(self._of, source, where, max_messages, target, is_moved=True)
 
 
 @documented_by(Delayed)
@@ -404,14 +411,14 @@ class ListenersCalls(Namespace):
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,
     ) -> Listener:
-        asked = ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
-        return add_listener(self._of, asked, callback)
+        asked = listening.ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
+        return listening.add_listener(self._of, asked, callback)
 
     def list(self) -> builtins.list[ListenerInfo]:
-        return listed(self._of.states.items(LISTENERS))
+        return listening.listed(self._of.states.items(listening.STATE))
 
     def remove(self, name: str) -> bool:
-        return remove_place(self._of, name)
+        return listening.remove_place(self._of, name)
 
 
 @documented_by(Integration)
@@ -513,12 +520,14 @@ class TransactionCalls:
         where: Where | None = None,
         hold: bool = False,
     ) -> Message | None:
-        return first_of(self.read_many(source, 1, timeout, where=where_of(id, where), hold=hold))
+        return finding.first_of(
+            self.read_many(source, 1, timeout, where=finding.where_of(id, where), hold=hold)
+        )
 
     def attributes(
         self: Transaction, source: str, id: MessageKey, timeout: Duration | None = 0.0
     ) -> Description | None:
-        found = self.describe(source, 1, timeout, where=check_key_of(id))
+        found = self.describe(source, 1, timeout, where=finding.check_key_of(id))
         return found[0] if found else None
 
     def exists(
@@ -543,10 +552,10 @@ class TransactionCalls:
             raise InvalidArgument(
                 "a message that is put as a stream has no request_id: leave it out"
             )
-        length = check_size(size)
+        length = payload_writer.check_size(size)
         wait = None if timeout is None else check_timeout(timeout)
         sink = self.begin_stream(check_name(queue, "queue"), fields, length, wait)
-        return PayloadWriter(sink, length)
+        return payload_writer.PayloadWriter(sink, length)
 
     def put_stream(
         self: Streaming,
@@ -558,7 +567,7 @@ class TransactionCalls:
         **options: Unpack[MessageOptions],
     ) -> MessageId:
         with self.put_writer(queue, size=size, timeout=timeout, **options) as writer:
-            for piece in pieces_of(source):
+            for piece in payload_writer.pieces_of(source):
                 writer.write(piece)
         return writer.message_id
 

@@ -28,7 +28,7 @@ a time, or a message."""
 
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"
-_CHECKED: Final = re.compile(r"earliest|latest|(time|id):([0-9]{1,19})")
+_CHECKED: Final = r"earliest|latest|(time|id):([0-9]{1,19})"
 
 
 def check_start(start: object) -> str | int:
@@ -37,7 +37,7 @@ def check_start(start: object) -> str | int:
         if start >= 0:
             return start
     elif isinstance(start, str):
-        found = _CHECKED.fullmatch(start)
+        found = re.fullmatch(_CHECKED, start)
         if found is not None and int(found[2] or 0) <= NEVER_US:
             return start
     elif isinstance(start, (float, datetime)):

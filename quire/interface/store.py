@@ -7,23 +7,21 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, Unpack, overload
 
 from quire.arguments import Acknowledge, Bytes, QueueKind
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.calls.call_table import change, look
 from quire.definitions.properties import QueueChanges, QueueOptions
+from quire.interface.sessions import session as sessions
 from quire.libraries import pa  # noqa: F401 - Python 3.14 looks here for what `Payloads` names
+from quire.messages import payload_writer, put_options
 from quire.messages.message import Message
-from quire.messages.payload_writer import Source
-from quire.messages.put_options import MessageOptions, StorePutOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
-from quire.selectors.template import SelectorOrTemplate
+from quire.selectors import template
 
-from .consumer import Consumer
-from .finding import MessageKey, Seen, Where
+from . import consumer, finding
+from . import starts as start_places
 from .integration import Integration
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from .sessions.session import Session
-from .starts import Start
 from .transaction import Payload, Payloads, Transaction
 
 Status = dict[str, Any]  # numbers, texts, lists and further mappings by name: a JSON object
@@ -161,7 +159,7 @@ class Store(Protocol):
         self,
         queue: str,
         subscription: str,
-        start: Start = "earliest",
+        start: start_places.Start = "earliest",
         exclusive: bool | None = None,
         durable: bool | None = None,
         where: str | None = None,
@@ -244,7 +242,7 @@ class Store(Protocol):
         self,
         queue: str,
         payload: Payload,
-        **options: Unpack[StorePutOptions],
+        **options: Unpack[put_options.StorePutOptions],
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
@@ -269,12 +267,12 @@ class Store(Protocol):
     def put_stream(
         self,
         queue: str,
-        source: Source,
+        source: payload_writer.Source,
         *,
         size: int | None = None,
         timeout: Duration | None = None,
         durable: bool = True,
-        **options: Unpack[MessageOptions],
+        **options: Unpack[put_options.MessageOptions],
     ) -> int:
         """Put one message of any size in a transaction of its own; its id. Durable on return.
 
@@ -288,8 +286,8 @@ class Store(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: MessageKey | None = None,
-        where: Where | None = None,
+        id: finding.MessageKey | None = None,
+        where: finding.Where | None = None,
     ) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
@@ -309,8 +307,8 @@ class Store(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: Where | None = None,
-    ) -> Messages:
+        where: finding.Where | None = None,
+    ) -> delivered_messages.Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 
         Waits `timeout` seconds for the first (None: for ever). At most once, and raises, as `get`.
@@ -324,8 +322,8 @@ class Store(Protocol):
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
         *,
-        where: SelectorOrTemplate | None = None,
-    ) -> Consumer[Message]: ...
+        where: template.SelectorOrTemplate | None = None,
+    ) -> consumer.Consumer[Message]: ...
 
     @overload
     def consume(
@@ -335,8 +333,8 @@ class Store(Protocol):
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
         *,
-        where: SelectorOrTemplate | None = None,
-    ) -> Consumer[Any]: ...
+        where: template.SelectorOrTemplate | None = None,
+    ) -> consumer.Consumer[Any]: ...
 
     def consume(
         self,
@@ -345,8 +343,8 @@ class Store(Protocol):
         timeout: Duration | None = None,
         ack: Acknowledge = "auto",
         *,
-        where: SelectorOrTemplate | None = None,
-    ) -> Consumer[Any]:
+        where: template.SelectorOrTemplate | None = None,
+    ) -> consumer.Consumer[Any]:
         """The messages of a source, for a loop that handles each in a transaction of its own.
 
             with store.consume("orders") as messages:
@@ -379,9 +377,9 @@ class Store(Protocol):
         start: int | None = None,
         max_messages: int = 1000,
         *,
-        after: Seen | None = None,
-        where: Where | None = None,
-    ) -> Messages:
+        after: finding.Seen | None = None,
+        where: finding.Where | None = None,
+    ) -> delivered_messages.Messages:
         """Look at up to `max_messages` committed messages without taking them, in commit order.
 
         `source`: "queue" (all messages that are kept) or "queue/subscription" (those that it has
@@ -394,7 +392,9 @@ class Store(Protocol):
 
     # Requests
 
-    def session(self, name: str, replies: str | None = None, *, watch: bool = False) -> Session:
+    def session(
+        self, name: str, replies: str | None = None, *, watch: bool = False
+    ) -> sessions.Session:
         """Open a session: a client's requests, each executed once, each reply taken once.
 
         Durable: whoever opens it by the same `name`, up to 180 characters, goes on with its
@@ -413,7 +413,7 @@ class Store(Protocol):
         timeout: Duration | None = None,
         *,
         replies: str | None = None,
-        **options: Unpack[MessageOptions],
+        **options: Unpack[put_options.MessageOptions],
     ) -> Message:
         """Put a request, wait for its reply, and take that; None: wait for ever.
 

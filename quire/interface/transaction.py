@@ -7,20 +7,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, Self, TypeAlias, Union, Unpack
 
 from quire.arguments import Bytes
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.calls.call_table import step
 from quire.definitions.retry import Retry
 from quire.libraries import pa
+from quire.messages import payload_writer, put_options
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId, MessageIds
-from quire.messages.payload_writer import PayloadWriter, Source
-from quire.messages.put_options import MessageOptions, PutOptions
 from quire.moments import Duration
 from quire.reports.info import Description
 
-from .finding import MessageKey, Seen, Where
+from . import finding
+from . import starts as start_places
 from .integration import TransactionIntegration
-from .starts import Start
 
 Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
@@ -86,7 +85,7 @@ class Transaction(Protocol):
         self,
         queue: str,
         payload: Payload,
-        **options: Unpack[PutOptions],
+        **options: Unpack[put_options.PutOptions],
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
@@ -121,11 +120,11 @@ class Transaction(Protocol):
     def put_stream(
         self,
         queue: str,
-        source: Source,
+        source: payload_writer.Source,
         *,
         size: int | None = None,
         timeout: Duration | None = None,
-        **options: Unpack[MessageOptions],
+        **options: Unpack[put_options.MessageOptions],
     ) -> MessageId:
         """Put one message whose payload may be larger than memory: up to 256 GiB.
 
@@ -150,8 +149,8 @@ class Transaction(Protocol):
         *,
         size: int | None = None,
         timeout: Duration | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> PayloadWriter:
+        **options: Unpack[put_options.MessageOptions],
+    ) -> payload_writer.PayloadWriter:
         """Put one message whose payload is written: `write` takes its bytes, `finish` puts it.
 
         Takes what `put_stream` takes, but for the source, `timeout` in seconds. As a `with` block
@@ -172,8 +171,8 @@ class Transaction(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: MessageKey | None = None,
-        where: Where | None = None,
+        id: finding.MessageKey | None = None,
+        where: finding.Where | None = None,
     ) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
@@ -198,8 +197,8 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: Where | None = None,
-    ) -> Messages:
+        where: finding.Where | None = None,
+    ) -> delivered_messages.Messages:
         """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
         (None: for ever).
 
@@ -226,9 +225,9 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: Where | None = None,
+        where: finding.Where | None = None,
         hold: bool = False,
-    ) -> Messages:
+    ) -> delivered_messages.Messages:
         """Look at up to `max_messages`, the first in the order of delivery, and take nothing.
 
         All that is committed and not read counts, also what another transaction has, and what is
@@ -246,8 +245,8 @@ class Transaction(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: MessageKey | None = None,
-        where: Where | None = None,
+        id: finding.MessageKey | None = None,
+        where: finding.Where | None = None,
         hold: bool = False,
     ) -> Message | None:
         """Look at one message, by its `id` or the first that `where` holds for; see `read_many`.
@@ -261,9 +260,9 @@ class Transaction(Protocol):
         source: str,
         max_messages: int = 1000,
         *,
-        after: Seen | None = None,
-        where: Where | None = None,
-    ) -> Messages:
+        after: finding.Seen | None = None,
+        where: finding.Where | None = None,
+    ) -> delivered_messages.Messages:
         """Look through a queue as it is at the first such call of this transaction, page by page.
 
         What others put and read meanwhile is not seen, however long it takes: each call shows the
@@ -283,7 +282,7 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: Where | None = None,
+        where: finding.Where | None = None,
     ) -> list[Description]:
         """Header and attributes of messages, without their payloads; what `read_many` looks at.
 
@@ -291,7 +290,7 @@ class Transaction(Protocol):
         """
 
     def attributes(
-        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
+        self, source: str, id: finding.MessageKey, timeout: Duration | None = 0.0
     ) -> Description | None:
         """Header and attributes of one message, by its id; None: it is not there, or was read.
 
@@ -301,7 +300,7 @@ class Transaction(Protocol):
 
     @step(waits=True)
     def count(
-        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+        self, source: str, timeout: Duration | None = 0.0, *, where: finding.Where | None = None
     ) -> int:
         """How many messages `where` holds for, counted as `read_many` sees them.
 
@@ -309,7 +308,7 @@ class Transaction(Protocol):
         """
 
     def exists(
-        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
+        self, source: str, timeout: Duration | None = 0.0, *, where: finding.Where | None = None
     ) -> bool:
         """Whether there is any message that `where` holds for.
 
@@ -317,7 +316,7 @@ class Transaction(Protocol):
         """
 
     @step(waits=True)
-    def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
+    def remove(self, source: str, id: finding.MessageKey, timeout: Duration | None = 0.0) -> bool:
         """Take a message away by its id, without looking at it; whether it was there.
 
         With the commit it counts as read. On a topic this subscription alone does not get it.
@@ -331,7 +330,7 @@ class Transaction(Protocol):
         queue: str,
         max_messages: int = 1000,
         *,
-        where: Where | None = None,
+        where: finding.Where | None = None,
     ) -> int:
         """Take messages and put them into another queue, as parts of this transaction; how many.
 
@@ -396,7 +395,7 @@ class Transaction(Protocol):
         """
 
     @step(waits=True)
-    def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
+    def seek(self, source: str, to: start_places.Start, timeout: Duration = 0.0) -> None:
         """Move a subscription, back or forward, when this transaction commits.
 
         Then all that is kept from there on is unread, also what was read before, and all before it

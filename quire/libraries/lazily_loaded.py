@@ -1,7 +1,4 @@
-"""Modules of libraries that are loaded at the first question.
-
-Each is a plain module that is filled then, so that every further question costs what it costs
-elsewhere. Threads that ask at the same time wait for one import.
+"""Modules of libraries that are loaded at the first question (see `late_modules`).
 
 - LD1: no field of a dataclass has a type of theirs: to see whether it is a ClassVar, Python 3.15
   looks up what its annotation begins with, which would load the library with the class.
@@ -10,26 +7,9 @@ elsewhere. Threads that ask at the same time wait for one import.
 from __future__ import annotations
 
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .late_imports import load as load_late
-
-
-def _lazily(name: str) -> ModuleType:
-    """What stands for the module of that name."""
-    stand_in = ModuleType(name)
-    names = vars(stand_in)
-
-    def load(attribute: str) -> Any:
-        module = load_late(name)
-        names.update((key, value) for key, value in vars(module).items() if key != "__getattr__")
-        names["__getattr__"] = lambda later: getattr(module, later)  # what it has by then
-        return getattr(module, attribute)
-
-    names["__getattr__"] = load
-    return stand_in
-
+from .late_modules import stand_in
 
 __all__ = ["is_arrow", "np", "pa", "pc"]
 
@@ -38,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
-    np = _lazily("numpy")
-    pa = _lazily("pyarrow")
-    pc = _lazily("pyarrow.compute")
+    np = stand_in("numpy")
+    pa = stand_in("pyarrow")
+    pc = stand_in("pyarrow.compute")
 
 
 def is_arrow(value: object) -> bool:

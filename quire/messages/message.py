@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from quire import codecs
 from quire.errors import InvalidArgument
 
 from .payload_reader import PayloadReader, reader_of
@@ -154,7 +153,11 @@ class Message(_OpenMessage):
 
         None of a message without a content type. Raises CodecNotFound, PayloadInvalid.
         """
-        return None if self.content_type is None else codecs.decode(self)
+        if self.content_type is None:
+            return None
+        from quire import codecs
+
+        return codecs.decode(self)
 
     @property
     def group_key(self) -> str | None:
@@ -182,6 +185,8 @@ class Message(_OpenMessage):
 
         Raises CodecNotFound, PayloadInvalid.
         """
+        from quire import codecs  # which not everybody needs
+
         return codecs.decode(self, codec)
 
     def __setattr__(self, name: str, value: object) -> None:

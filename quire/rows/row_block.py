@@ -43,13 +43,14 @@ from quire.messages import message_schema
 from quire.messages.message import Message
 from quire.messages.typed_message import TypedMessage
 
-from .column_reach import Reach, read_statistics, statistics_of
-from .column_sums import column_sums
-from .row_bytes import row_bytes
-from .row_check import check_column
+from . import column_reach, row_check
+from . import column_sums as sums_of_columns
+from . import row_bytes as bytes_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .column_reach import Reach
 
 
 @cache
@@ -111,7 +112,7 @@ class RowBlock(Block):
     def offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
         """As if the rows' values were payloads; counted when it is first asked for."""
         if self._offsets is None:
-            self._offsets = offsets_of(row_bytes(self.rows))
+            self._offsets = offsets_of(bytes_of_rows.row_bytes(self.rows))
         return self._offsets
 
     @property
@@ -245,8 +246,8 @@ def encode_rows(
 ) -> EncodedBlock:
     """One block of all the rows. Raises InvalidArgument where they are too many for one."""
     rows = batch.serialize()
-    schema, statistics = words.encode(), statistics_of(batch)
-    sums = column_sums(rows, batch.schema)
+    schema, statistics = words.encode(), column_reach.statistics_of(batch)
+    sums = sums_of_columns.column_sums(rows, batch.schema)
     version = SUMS_VERSION if sums else ROWS_VERSION
     sections: list[Buffer] = []
     table = []
@@ -322,7 +323,7 @@ def read_head(view: memoryview, where: str) -> RowsHead:
 def reaches_of(view: memoryview, where: str) -> dict[str, Reach]:
     """How far the columns reach, as a block's head says. Raises StoreCorrupt."""
     try:
-        return read_statistics(read_head(view, where).statistics)
+        return column_reach.read_statistics(read_head(view, where).statistics)
     except (ValueError, TypeError) as error:
         raise StoreCorrupt(f"{where}: the block's statistics cannot be read ({error})") from error
 
@@ -338,7 +339,7 @@ def rows_of_message(
     if wanted is not None:
         batch = batch.select(list(wanted))
     for array in batch.columns:
-        check_column(array)
+        row_check.check_column(array)
     if batch.num_rows != count:
         raise ValueError(f"{batch.num_rows} rows, where the header says {count}")
     if batch.get_total_buffer_size() > message.body.size:

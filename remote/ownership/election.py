@@ -30,11 +30,12 @@ from quire.engine.options import Options, check_fixed
 from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
 from quire.libraries.late_imports import load
-from quire.remote.client.joining import forbidden, join
-from quire.remote.client.remote_store import RemoteStore
+from quire.remote.client import joining
 from quire.remote.wire.address import read_address
 
 if TYPE_CHECKING:
+    from quire.remote.client.remote_store import RemoteStore
+
     from .shared_store import SharedStore
 
 
@@ -80,7 +81,7 @@ class Election:
 
         Raises InvalidArgument if it was made with other options than are asked for.
         """
-        joined = join(self._env, self.path, self._call_timeout)
+        joined = joining.join(self._env, self.path, self._call_timeout)
         if joined is not None:
             try:
                 check_fixed(self._options, joined.connection.fixed_options)
@@ -91,14 +92,14 @@ class Election:
 
     def forbidden(self) -> str | None:
         """What this process may not use on its way to the owner, by its path."""
-        return forbidden(self._env, self.path)
+        return joining.forbidden(self._env, self.path)
 
     def succeed(self) -> SharedStore | RemoteStore | None:
         """Own the store, or join who does; None if neither can be done at this moment (EL2)."""
         try:
             return self._own(self._options, create=False)
         except StoreLocked:
-            return join(self._env, self.path, self._call_timeout)
+            return joining.join(self._env, self.path, self._call_timeout)
 
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
         from .shared_store import SharedStore  # the engine

@@ -1,3 +1,7 @@
 """The owner's side: connections of clients, their sessions, what they have prepared."""
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(globals(), "served_client", "served_connection")
+
 __all__: list[str] = []

@@ -13,6 +13,8 @@ SV3. `close` returns within bounded time, whatever the clients do: requests unde
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
+- A second after its start, as soon as nobody asks anything, it loads what is still late: a command
+    has ended by then, and no client of a process that stays waits for an import.
 SV5. Where the store has failed and a client is there, nothing more is taken, and the store is let
     go of, so that a client may recover it.
 """
@@ -30,31 +32,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.arguments import Bytes
 from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
+from quire.libraries.late_modules import load_rest
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
     IDLE_WORKERS,
+    LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
     MAX_WAITING,
     MAX_WORKERS,
 )
-from quire.remote.wire.protocol import Header, Role
+from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
 
+from . import served_client, served_connection
 from .entrance import Entrance
-from .served_client import MustWait, ServedClient, ServedStore
-from .served_connection import Gone, Rest, ServedConnection
 from .signals import SignalFlag
 from .undecided import Undecided
 
+if TYPE_CHECKING:
+    from quire.remote.wire.protocol import Header
+
+    from .served_client import ServedClient, ServedStore
+    from .served_connection import Rest, ServedConnection
+
 _log = logging.getLogger("quire.remote")
+_OWNERS: Final = ("quire.engine.", "quire.interface.", "quire.remote.server.", "quire.rows.")
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
@@ -92,6 +102,9 @@ class StoreServer:
         self._entrance: Entrance | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._loader: threading.Thread | None = (
+            None  # of what is late, once it has been here a while
+        )
         self._waiters: set[ServedConnection] = set()
         self._events = socket_events()
         self._stop: SignalFlag | None = None
@@ -181,9 +194,11 @@ class StoreServer:
         if thread is not None and self._stop is not None:
             self._stop.set()
             thread.join(FINISH_SECONDS)
+            if self._loader is not None:
+                self._loader.join(FINISH_SECONDS)
         close(listener)
         connections = list(self._connections.values())
-        working = [each for each in connections if each.role is not Role.WATCH]
+        working = [each for each in connections if each.role is not protocol.Role.WATCH]
         self._end_all(working, deadline)
         self._end_all(connections, deadline)
         for _ in range(self._workers):
@@ -258,9 +273,9 @@ class StoreServer:
                     f"the owner of the store has {self._max_connections} connections, as many as "
                     "it may: end transactions, or close store objects that are not in use"
                 )
-            connection.role = Role(hello["role"])
-            self._clients += connection.role is Role.WATCH
-        client = ServedClient(
+            connection.role = protocol.Role(hello["role"])
+            self._clients += connection.role is protocol.Role.WATCH
+        client = served_client.ServedClient(
             self._store,
             self._undecided,
             _client_name(hello),
@@ -292,7 +307,7 @@ class StoreServer:
         try:
             while True:
                 channel = accept(listener)
-                connection = ServedConnection(channel, self)
+                connection = served_connection.ServedConnection(channel, self)
                 self._connections[connection.fd] = connection
                 self._events.register(channel, READ)
         except BlockingIOError:
@@ -321,7 +336,7 @@ class StoreServer:
             return None
         try:
             left = connection.send_news() or connection.serve()
-        except Gone:
+        except served_connection.Gone:
             self._end(connection)
             return None
         except Exception:  # noqa: BLE001 the others are served on
@@ -329,7 +344,7 @@ class StoreServer:
             return None
         if event & WRITE:
             self._listen_to(connection)
-        if isinstance(left, Rest):
+        if isinstance(left, served_connection.Rest):
             self._hand_over(connection, left)
             return None
         return left
@@ -338,7 +353,7 @@ class StoreServer:
         """Answer a request that commits, perhaps while others do."""
         try:
             rest = connection.answer(frame) or connection.next()
-        except Gone:
+        except served_connection.Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
@@ -370,7 +385,7 @@ class StoreServer:
         with self._changed:
             self._connections.pop(connection.fd, None)
             if connection.role is not None:
-                self._clients -= connection.role is Role.WATCH
+                self._clients -= connection.role is protocol.Role.WATCH
                 self._left_at = time.monotonic()
         connection.close()
 
@@ -392,7 +407,7 @@ class StoreServer:
     def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
         """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
         if threading.current_thread() is self._thread:
-            raise MustWait
+            raise served_client.MustWait
         with self._changed:
             if len(self._waiters) >= MAX_WAITING:
                 raise RemoteError(
@@ -419,10 +434,15 @@ class StoreServer:
     def _run(self) -> None:
         """The server's own thread."""
         poll, connections = self._events.poll, self._connections
-        goes_on = True
+        goes_on, is_new = True, True
         while goes_on:
             commits: list[tuple[ServedConnection, Bytes]] = []
-            for fd, event in poll(-1, EVENTS_AT_ONCE):
+            events = poll(LONG_JOINED_SECONDS if is_new else -1, EVENTS_AT_ONCE)
+            if is_new and not events:
+                is_new = False
+                self._loader = threading.Thread(target=load_rest, args=(_OWNERS,), daemon=True)
+                self._loader.start()
+            for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
                     frame = self._serve(connection, event)
@@ -456,7 +476,7 @@ class StoreServer:
             del job
             try:
                 connection.go_on(rest)
-            except Gone:
+            except served_connection.Gone:
                 self._end(connection)
             except Exception:  # noqa: BLE001 the others are served on
                 self._cut_off(connection)

@@ -13,17 +13,20 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.arguments import check_xid
 from quire.errors import InvalidArgument, RemoteError, TransactionClosed, TransactionNotFound
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
 from quire.remote.limits import REMEMBERED_DECISIONS
-from quire.remote.wire.delivered_messages import Answer
-from quire.remote.wire.protocol import Decision, Header
-from quire.remote.wire.put_places import Placing
+from quire.remote.wire import protocol
 from quire.reports.info import TransactionState
+
+if TYPE_CHECKING:
+    from quire.remote.wire.delivered_messages import Answer
+    from quire.remote.wire.protocol import Decision, Header
+    from quire.remote.wire.put_places import Placing
 
 
 class UndecidedTransaction(NamedTuple):
@@ -86,7 +89,7 @@ class Undecided:
         yield {"result": result}, ()
 
     def _decide(self, decision: Decision, xid: str) -> None:
-        if decision is Decision.COMMIT:
+        if decision is protocol.Decision.COMMIT:
             self._store.prepared.commit(xid)
         else:
             self._store.prepared.rollback(xid)
@@ -100,7 +103,7 @@ class Undecided:
                 f"the prepared transaction {xid!r} is not known any more: store.prepared.list() "
                 "lists those that wait for a decision"
             )
-        if decision is Decision.ROLLBACK:
+        if decision is protocol.Decision.ROLLBACK:
             entry.transaction.rollback()
             return False
         with contextlib.suppress(TransactionClosed):  # it was decided: the state tells how

@@ -1,3 +1,7 @@
 """What owner and clients send each other: frames, values, addresses, streams."""
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(globals(), "protocol")
+
 __all__: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Final
 
 from quire import errors
@@ -12,8 +11,8 @@ from .protocol import Header
 
 ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
     name: value
-    for name, value in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(value, QuireError)
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, QuireError)
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.definitions import cron
+import quire.definitions.cron as cron
 from quire.definitions.properties import OverflowPolicy
 from quire.engine import EmbeddedStore as Store
 from quire.engine.state.catalog import RAN_KEY, SCHEDULE, TYPES

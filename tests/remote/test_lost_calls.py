@@ -71,7 +71,7 @@ LOOKING: dict[str, Callable[[RemoteStore], object]] = {
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine.namespaces import EmbeddedAdmin
+from quire.engine.namespaces.admin import EmbeddedAdmin
 real = EmbeddedAdmin.create_queues
 def hanging(self, queues):
     if sys.argv[2] == "after":

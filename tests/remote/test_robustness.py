@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+import quire.remote.server.served_client as served_client
 from quire.engine import EmbeddedStore as Store
 from quire.env import UNIX_SOCKETS_REFUSE, OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
-from quire.remote.server import served_client
 from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.kit.children import Child, child, join

@@ -1,3 +1,20 @@
 """The commands of the command line: a module for each subject."""
 
+from quire.libraries.late_modules import late_modules as _late_modules
+
+__getattr__ = _late_modules(
+    globals(),
+    "aliases",
+    "checking",
+    "getting",
+    "graphs",
+    "moving",
+    "putting",
+    "queues",
+    "schedules",
+    "serving",
+    "subscriptions",
+    "transactions",
+)
+
 __all__: list[str] = []

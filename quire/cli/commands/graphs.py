@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import inspect
 import signal
 import sys
 import threading
@@ -197,6 +196,8 @@ def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
 
 def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
     """What the function makes of the path. Raises InvalidArgument where it takes something else."""
+    import inspect  # no other command needs it
+
     try:
         signature = inspect.signature(function)
         signature.bind(path)

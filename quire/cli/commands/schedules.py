@@ -11,7 +11,7 @@ from quire.cli.command import Command
 from quire.cli.opened_store import opened, seen
 from quire.cli.printing import moment_text, print_infos, print_table
 from quire.cli.typed_values import pairs, value
-from quire.interface.schedules import check_schedule
+from quire.interface import schedules as schedule_checks
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def _changes(given: Iterable[str]) -> dict[str, Any]:
     """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
     changes = {name: value(text) for name, text in pairs(given)}
     changes |= {name: os.fsencode(text) for name, text in pairs(given) if name == "payload"}
-    check_schedule(changes)
+    schedule_checks.check_schedule(changes)
     return changes
 
 

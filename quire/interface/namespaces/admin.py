@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from quire.calls.call_table import change, look
-from quire.interface.finding import Where
-from quire.interface.redriving import LetterChoice
-from quire.interface.starts import Time
+from quire.interface import finding, redriving
+from quire.interface import starts as start_places
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 
@@ -47,7 +46,7 @@ class Admin(Protocol):
 
     @change
     def purge(
-        self, queue: str, subscription: str | None = None, *, where: Where | None = None
+        self, queue: str, subscription: str | None = None, *, where: finding.Where | None = None
     ) -> int:
         """Remove all that waits, durably; how many messages they were.
 
@@ -65,7 +64,7 @@ class Admin(Protocol):
     def redrive(
         self,
         queue: str,
-        where: LetterChoice | None = None,
+        where: redriving.LetterChoice | None = None,
         max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
@@ -91,7 +90,7 @@ class Admin(Protocol):
         source: str,
         queue: str,
         *,
-        where: Where | None = None,
+        where: finding.Where | None = None,
         max_messages: int | None = None,
     ) -> int:
         """Move messages to another queue, as `Transaction.move` does; how many they were.
@@ -184,7 +183,7 @@ class Admin(Protocol):
         """
 
     @look
-    def position_at(self, name: str, time: Time) -> int:
+    def position_at(self, name: str, time: start_places.Time) -> int:
         """The first position that is kept whose message was committed at this time or later.
 
         Commit times ascend with the positions. Where there is no such message it is the position

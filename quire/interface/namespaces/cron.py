@@ -7,7 +7,7 @@ from typing import Protocol, Unpack
 
 from quire.arguments import Bytes
 from quire.calls.call_table import change, look
-from quire.interface.schedules import ScheduleChanges, ScheduleOptions
+from quire.interface import schedules
 from quire.reports.info import ScheduleInfo
 
 
@@ -25,7 +25,7 @@ class Cron(Protocol):
         cron: str,
         payload: Bytes = b"",
         exist_ok: bool = False,
-        **options: Unpack[ScheduleOptions],
+        **options: Unpack[schedules.ScheduleOptions],
     ) -> ScheduleInfo:
         """Have a message put into a queue whenever a cron text says, durably; the schedule then.
 
@@ -45,7 +45,7 @@ class Cron(Protocol):
         """
 
     @change
-    def alter(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+    def alter(self, name: str, **changes: Unpack[schedules.ScheduleChanges]) -> ScheduleInfo:
         """Change a schedule, durably; as it is then. What is not named stays; None: not set.
 
         What is due while it is `paused` is not missed; with another `cron` or `timezone` due times

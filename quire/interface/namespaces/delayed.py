@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from quire.batches.delivered_messages import Messages
+from quire.batches import delivered_messages
 from quire.calls.call_table import look
 from quire.moments import Duration, Moment
 
@@ -16,7 +16,7 @@ class Delayed(Protocol):
     """
 
     @look
-    def list(self, source: str, max_messages: int = 1000) -> Messages:
+    def list(self, source: str, max_messages: int = 1000) -> delivered_messages.Messages:
         """Look at up to `max_messages` that are not due yet, in the order in which they will be.
 
         `source`: as for `Transaction.get`; of a queue that is not `timed` there are none. Raises

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
 from quire.calls.call_table import look
-from quire.interface.listening import Listener
+from quire.interface import listening
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import ListenerInfo, Notice
-from quire.selectors.template import SelectorOrTemplate
+from quire.selectors import template
 
 HeardEvent: TypeAlias = Literal["put", "removal"]
 
@@ -27,12 +27,12 @@ class Listeners(Protocol):
         callback: Callable[[Notice], object] | None = None,
         *,
         group: int = 0,
-        where: SelectorOrTemplate | None = None,
+        where: template.SelectorOrTemplate | None = None,
         on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,
-    ) -> Listener:
+    ) -> listening.Listener:
         """Hear of messages from now on: by a function that is called, or by the loop over this.
 
             with store.listeners.add("orders", group=7) as notices:
@@ -68,7 +68,7 @@ class Listeners(Protocol):
         position: int | None = None,
         *,
         group: int = 0,
-        where: SelectorOrTemplate | None = None,
+        where: template.SelectorOrTemplate | None = None,
         on: HeardEvent = "put",
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
