@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import asdict
 from typing import Any, Final
+
+from msgspec import to_builtins
 
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen
@@ -53,7 +54,7 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _status(options: argparse.Namespace) -> None:
     if options.queue is not None:
-        told: Any = asdict(seen(options, lambda store: store.queue(options.queue)))
+        told: Any = to_builtins(seen(options, lambda store: store.queue(options.queue)))
     elif options.json or options.all:
         told = seen(options, lambda store: store.status())
     else:
