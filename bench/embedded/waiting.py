@@ -34,6 +34,7 @@ from bench.figure import BenchmarkSetting, Figure, Plot, Result, at_most
 from bench.measuring.latencies import Latencies
 from quire.definitions.order import COMMIT, by_key
 from quire.engine import EmbeddedStore as Store
+from quire.engine.delivery.selection import Selection
 from quire.engine.records.format import LTDS
 from quire.env import OsEnv
 from quire.messages.message import GROUP_KEY
@@ -230,8 +231,8 @@ def _memory(store: Store) -> int:
     """Of the queue's selection."""
     queue = store._context.state.queue("q")
     [subscription] = queue.subscriptions.values()
-    assert subscription.selection is not None
-    return subscription.selection.memory_bytes
+    assert isinstance(subscription.order, Selection)
+    return subscription.order.memory_bytes
 
 
 def _plot(times: dict[str, dict[int, Latencies]]) -> Plot:

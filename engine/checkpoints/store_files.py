@@ -2,7 +2,8 @@
 
 - OD1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
   and the next opening begins the creation anew; what it replaces there never held a record. The
-  directories that it finds are made anew: a name whose sync failed may never become durable.
+  directories that it finds are made anew: a name whose sync failed may never become durable. The
+  store's own name is durable before anything is in it, and is taken back where its sync fails.
 - OD3: recovery builds on nothing that may be gone after a power failure although it can be read:
   what a failed write or sync left, or a process that died before its sync. Of what it finds
   - the journal's last group is written again (`quire.journal.recovery`, JV2), with the ready and
@@ -136,7 +137,10 @@ def not_opened(layout: Layout, error: OSError) -> StoreFailed:
 
 
 def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
-    """Make sure that the path can be a store's. Raises `StoreNotFound`, `InvalidArgument`."""
+    """Make sure that the path can be a store's, and its name durable (OD1).
+
+    Raises `StoreNotFound`, `InvalidArgument`, `StoreFailed`.
+    """
     if not env.exists(layout.path):
         if not create:
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -150,6 +154,7 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
                 "this user, or have this one made and given to it (chown); a store that is there "
                 "is its user's alone: run this as that user"
             ) from None
+        _make_durable(env, layout, is_new=True)
         return
     try:
         names = set(env.list_directory(layout.path))
@@ -163,6 +168,22 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             raise InvalidArgument(
                 f"{layout.path} holds other things ({foreign[0]!r}): give a new or empty directory"
             )
+        _make_durable(env, layout, is_new=False)
+
+
+def _make_durable(env: Env, layout: Layout, *, is_new: bool) -> None:
+    """The store's own name. One that was made just now is taken back where that fails."""
+    try:
+        env.sync_directory(layout.parent)
+    except OSError as error:
+        advice = "remove this directory, and open it again"
+        if is_new:
+            with suppress(OSError):
+                env.remove(layout.path)
+                advice = "it was removed again: open it once more"
+        raise StoreFailed(
+            f"{layout.path}: it is not known whether its name is durable ({error!r}); {advice}"
+        ) from error
 
 
 def open_files(env: Env, layout: Layout, lock: FileLock, asked: OpenRequest) -> Opened:
@@ -221,13 +242,6 @@ def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
     data = open_data_files(env, layout, options, store_id, create=True)
     for directory in (layout.data, layout.ltds, layout.path):
         env.sync_directory(directory)
-    try:
-        env.sync_directory(layout.parent)
-    except OSError as error:
-        raise StoreFailed(
-            f"{layout.path}: it is not known whether its name is durable ({error!r}); remove this "
-            "directory, and make the store again"
-        ) from error
     spaces = [FreeSpace(file.pages) for file in data]
     strategy = strategy_named(options.strategy)
     state = new_state(env, layout.ltds, data, spaces, strategy, parallel=False)

@@ -11,6 +11,7 @@ from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
 
+from .commit_order import CommitOrder
 from .selection import Selection
 
 Policy = Mapping[str, Any] | float
@@ -23,7 +24,7 @@ class FailingReader(Protocol):
     subscription_id: int
     done: IntervalSet
     attempts: Attempts
-    selection: Selection | None
+    order: CommitOrder | Selection
     most: int
 
     def is_spent(self, position: int) -> bool:
@@ -40,9 +41,7 @@ def failures_of(
     failures: list[Failure] = []
     for lo, hi in reader.done.gaps(start, end):
         while lo < hi:
-            stop, is_late = reader.attempts.equal(lo, hi), False
-            if reader.selection is not None:
-                stop, is_late = reader.selection.late(lo, stop)
+            stop, is_late = reader.order.late(lo, reader.attempts.equal(lo, hi))
             seconds = policy if isinstance(policy, (int, float)) else _wait(reader, env, policy, lo)
             is_over = not seconds or reader.is_spent(lo) or is_late
             due_us = 0 if is_over else env.now_us() + round(seconds * 1e6)

@@ -153,6 +153,10 @@ class Selection:
 
     # What is not known yet
 
+    def has_next(self, end: int) -> bool:
+        """Whether there may be a position below `end` to take."""
+        return self._standing.first() >= 0 or self.is_behind(end)
+
     def is_behind(self, end: int) -> bool:
         """Whether there are positions below `end` whose messages are to be looked at."""
         return self.known < end or bool(self.unknown)
@@ -404,10 +408,13 @@ class Selection:
 
     # Taking and giving back
 
-    def take(self, limit: int, attempts: Attempts, taker: object = None) -> tuple[int, int] | None:
+    def take(
+        self, limit: int, attempts: Attempts, taker: object = None, end: int = POSITIONS
+    ) -> tuple[int, int] | None:
         """The next run of at most `limit` positions that were delivered equally often (SL1).
 
-        They are in flight now; None: there are none. `taker`: which transaction takes them.
+        They are in flight now; None: there are none. `taker`: which transaction takes them. `end`:
+        of the queue, below which all is that was looked at.
         """
         standing, groups, of, out = self._standing, self.groups, self.where.of, self._out
         if groups is not None and self.unknown:
@@ -537,11 +544,6 @@ class Selection:
             for position in range(start, end):
                 self._keep_rank(position)
         self.where.move(start, end, _PICKED)
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there may be something to take, of what is known."""
-        return self._standing.first() >= 0
 
     def available(self) -> IntervalSet:
         """All that nobody holds below `known`."""

@@ -155,7 +155,7 @@ class Chooser:
             if subscription.held_in(position, position + 1):
                 return
             is_taken = bool(subscription.take_part(position, position + 1))
-        elif asking.by_header and _is_unseen(subscription, position):
+        elif asking.by_header and subscription.order.is_unseen(position):
             if not (
                 _is_said_by_header(queue, subscription)  # it may have been altered
                 and is_timely(found.part, self._env.now_us())
@@ -261,11 +261,11 @@ def _own(queue: Queue, asking: Asking) -> TransactionError:
 
 def _is_said_by_header(queue: Queue, subscription: Subscription) -> bool:
     """Whether messages are to be looked at whose headers say all of when they may be had (FM3)."""
-    selection = subscription.selection
-    if selection is None or not selection.is_behind(queue.end_position):
+    order = subscription.order
+    if not order.is_behind(queue.end_position):
         return False
-    has_rules = subscription.most or subscription.pace is not None or selection.groups is not None
-    if has_rules or selection.sequences is not None:
+    has_rules = subscription.most or subscription.pace is not None or order.groups is not None
+    if has_rules or order.sequences is not None:
         return False
     return queue.config.properties.default_ttl is None
 
@@ -278,22 +278,16 @@ def _free(
         return [
             each
             for each in positions
-            if subscription.may_choose(each) or (by_header and _is_unseen(subscription, each))
+            if subscription.may_choose(each) or (by_header and subscription.order.is_unseen(each))
         ]
-
-
-def _is_unseen(subscription: Subscription, position: int) -> bool:
-    """Whether nobody has looked at it, so nobody has it; under the queue's lock."""
-    selection = subscription.selection
-    return selection is not None and selection.is_unseen(position)
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:
     """Whether messages of the group are not others'."""
-    groups = None if subscription.selection is None else subscription.selection.groups
+    groups = subscription.order.groups
     return groups is None or groups.may_have(group, taker)
 
 
 def _has_unseen(subscription: Subscription) -> bool:
     """Whether anything was given back that is to be looked at again."""
-    return subscription.selection is not None and bool(subscription.selection.unknown)
+    return bool(subscription.order.unknown)

@@ -261,8 +261,7 @@ class Queue(QueueEffects):
 
     def heard(self, subscription_id: int, sender: int, number: int) -> None:
         known = self.subscriptions.get(subscription_id)
-        selection = None if known is None else known.selection
-        if selection is not None and selection.hear(sender, number):
+        if known is not None and known.order.hear(sender, number):
             self.wake()
 
     def _forget(self, read: Read | TakenRow) -> None:
@@ -469,7 +468,7 @@ class Queue(QueueEffects):
             room = POINTERS_AT_ONCE - len(result)
             if not room:
                 break
-            if subscription is not None and subscription.selection is None:
+            if subscription is not None and not subscription.is_selected:
                 result += subscription.read_structure.pointers(lo, hi, room)
             else:  # in no order that would be worth scanning ahead
                 result += self.pointers(lo, hi)[:room]

@@ -2,13 +2,13 @@
 
 - Every position below the cursor is in exactly one of three states: read (durable, in `done`), in
   flight (given to an open transaction), or returned (its transaction rolled back).
-- U2: returned positions are delivered before the cursor moves on: a rollback makes messages
-  available again at their place in the order.
+- U2: what is returned is delivered before what is new: a rollback makes messages available again
+  at their place in the order.
 - U5: where the queue has `max_deliveries`, deliveries count when they are noted in the journal, and
   what has had so many is `spent`: hidden, until it is moved to another queue. What was rejected
   with a delay is in `later`, hidden until it is due.
-- Where the queue is not read in commit order, a selection says what is next, and the cursor and
-  what was returned are its (SL2 of `selection`).
+- `order` says what is next and knows where each position is: that of commits (`commit_order`), or
+  a selection, where the queue has another one.
 - U6: of an exclusive subscription one transaction at a time has messages in flight. Of one that a
   transaction is to move nobody takes anything, from the seek until that transaction ends, and none
   but that transaction's are in flight: so once it is moved, none are.
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.definitions.order import COMMIT
 from quire.definitions.properties import Properties
+from quire.engine.delivery.commit_order import CommitOrder, pop_equal
 from quire.engine.delivery.delivery_table import DeliveryState, Event
 from quire.engine.delivery.failed_positions import Policy, failures_of
 from quire.engine.delivery.pace_keeping import SubscriptionPace, paced
@@ -50,18 +51,16 @@ if TYPE_CHECKING:
 NONE: Final = -1  # there is no next message
 BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one
 
-_EMPTY = IntervalSet()  # nobody changes it
-
 
 class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "_env", "_is_grouped", "_missed", "_numbers", "_order", "_rule", "attempts", "awaited",
-        "cursor", "delivered", "done", "durable", "exclusive", "holder", "indexing", "is_guarded",
-        "is_plain", "later", "most", "name", "pace", "queue_id", "read_structure", "reasons",
-        "removed", "retry", "returned", "seeker", "selection", "spent", "subscription_id", "wanted",
-        "where",
+        "_env", "_is_grouped", "_missed", "_numbers", "_ranked_by", "_rule", "attempts", "awaited",
+        "commit_order", "delivered", "done", "durable", "exclusive", "holder", "indexing",
+        "is_guarded", "is_plain", "later", "most", "name", "order", "pace", "queue_id",
+        "read_structure", "reasons", "removed", "retry", "seeker", "spent", "subscription_id",
+        "wanted", "where",
     )  # fmt: skip
 
     def __init__(
@@ -70,20 +69,19 @@ class Subscription:
         self._env, self.queue_id, self.name = env, queue_id, durable.name
         self.subscription_id = durable.subscription_id
         self.done, self.attempts, self._numbers = durable.done, durable.attempts, durable.numbers
-        self.cursor = self.done.first_gap(0)
-        self.returned = IntervalSet()
+        self.spent = IntervalSet()
+        self.commit_order = CommitOrder(self.done, self.spent)
+        self.order: CommitOrder | Selection = self.commit_order
         self.delivered = 0
         self.awaited = 0  # how many wait for what others have of it
         self.removed = False
         self.read_structure = structure
-        self.selection: Selection | None = None
         self._rule: tuple[object, ...] = ()  # what its selection was made by
         self._is_grouped = False
         self.pace: SubscriptionPace | None = None  # limits of what is in flight and starts
-        self._order: object = COMMIT
+        self._ranked_by: object = COMMIT
         self._missed = 0  # what selections of before let through though something was missing
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
-        self.spent = IntervalSet()
         self.later: list[tuple[int, int, int]] = []  # a heap: when [start, end) is due
         self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
@@ -98,13 +96,13 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """How many messages come later."""
-        later = sum(hi - lo for _, start, end in self.later for lo, hi in self._coming(start, end))
-        return later + (0 if self.selection is None else self.selection.coming)
+        rejected = (part for _, *row in self.later for part in self.order.rejected_in(*row))
+        return sum(hi - lo for lo, hi in rejected) + self.order.coming
 
     @property
     def gaps(self) -> int:
         """How many messages were handed out though something of their sequence was missing."""
-        return self._missed + (0 if self.selection is None else self.selection.missed)
+        return self._missed + self.order.missed
 
     @property
     def position(self) -> int:
@@ -123,7 +121,8 @@ class Subscription:
             rule = *rule, self.where, properties.schema
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)
-            self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
+            self._rule, self._is_grouped = rule, properties.grouped
+            self._ranked_by = properties.order
         self.pace = paced(self.pace, properties, self._env)
         self._select(bool(rule))
         self.most = properties.max_deliveries or 0
@@ -141,42 +140,42 @@ class Subscription:
         """Seconds until rates let more start; infinite: they do, or something else does not."""
         if self.pace is None:
             return math.inf
-        rests_until_us = None if self.selection is None else self.selection.rests_until_us
-        return self.pace.due_in(self.delivered, rests_until_us)
+        return self.pace.due_in(self.delivered, self.order.rests_until_us)
 
     def _may_start(self) -> bool:
         return self.pace is None or self.pace.room(self.delivered, 1) > 0
 
     def _tell_plain(self) -> None:
-        has_rules = self.selection is not None or self.most or self.pace is not None
+        has_rules = self.is_selected or self.most or self.pace is not None
         self.is_plain = not (has_rules or self.later or self.is_guarded or self.awaited)
 
+    @property
+    def is_selected(self) -> bool:
+        """Whether what is next is not simply the next one, but what a selection says."""
+        return self.order is not self.commit_order
+
     def _select(self, is_selected: bool) -> None:
-        selection = self.selection
-        if is_selected and selection is None:
-            later = [part for _, lo, hi in self.later for part in self._coming(lo, hi)]
-            in_flight = IntervalSet.from_list(self.unread_below(self.cursor))
-            for start, end in (*self.returned, *self.spent, *later):
-                in_flight.remove(start, end)
-            self.selection = Selection(
-                self.returned,
-                self.cursor,
-                self._order,
+        plain, order = self.commit_order, self.order
+        if is_selected and order is plain:
+            self.order = Selection(
+                plain.returned,
+                plain.cursor,
+                self._ranked_by,
                 held={
-                    DeliveryState.IN_FLIGHT: in_flight,
-                    DeliveryState.REJECTED: later,
+                    DeliveryState.IN_FLIGHT: plain.in_flight(),
+                    DeliveryState.REJECTED: plain.rejected,
                     DeliveryState.SPENT: self.spent,
                 },
                 is_grouped=self._is_grouped,
                 paces=None if self.pace is None else self.pace.groups,
                 read=self._numbers,
             )
-            self.returned = IntervalSet()
-        elif selection is not None and not is_selected:
-            self._cut_later(selection.rejected_in)
-            self.returned, self.cursor = selection.available(), selection.known
-            self._missed += selection.missed
-            self.selection = None
+            plain.refill(IntervalSet(), plain.cursor, ())
+        elif isinstance(order, Selection) and not is_selected:
+            self._cut_later(order.rejected_in)
+            plain.refill(order.available(), order.known, order.rejected_in(0, order.known))
+            self._missed += order.missed
+            self.order = plain
 
     def admits(self, taker: object) -> bool:
         """Whether it may take of a guarded one now (U6); it is the holder then."""
@@ -205,22 +204,17 @@ class Subscription:
 
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""
-        is_selected = self.selection is not None
+        is_selected = self.is_selected
         self.later.clear()  # what was given back while the journal was read
-        self.returned, self.spent = IntervalSet(), IntervalSet()
-        self.cursor = self.done.first_gap(0)
-        away = IntervalSet.from_list(in_flight)
+        self.spent.clear()
+        away, rejected = IntervalSet.from_list(in_flight), []
         for start, end, due_us in self.attempts.hidden(self._env.now_us()):  # (U7)
             for lo, hi in list(away.gaps(start, end)):
                 heappush(self.later, (self._due(due_us), lo, hi))
+                rejected.append((lo, hi))
                 away.add(lo, hi)
-        if away:
-            self.cursor = max(self.cursor, away.to_list()[-1][1])
-            for lo, hi in self.done.gaps(0, self.cursor):
-                self.returned.add(lo, hi)
-            for start, end in away:
-                self.returned.remove(start, end)
-        self.selection = None
+        self.order = self.commit_order
+        self.commit_order.resume(away, rejected)
         self._select(is_selected)
         self._tell_plain()
 
@@ -232,29 +226,26 @@ class Subscription:
             return False
         if not self._may_start():
             return False
-        selection = self.selection
-        if selection is not None:
-            return selection.has_any or selection.is_behind(end)
-        return bool(self.returned.total) or self.done.first_gap(self.cursor) < end
+        return self.order.has_next(end)
 
     def is_behind(self, end: int) -> bool:
         """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
-        selection = self.selection
-        return selection is not None and selection.is_behind(end)
+        return self.order.is_behind(end)
 
     def take_one(self, end: int) -> int:
         """The next position below `end`, now in flight; or NONE, BY_RULE.
 
         An interrupt finds it taken or not: by `take` one may come in between.
         """
-        if self.returned.total or self.attempts.starts or not self.is_plain:
+        order = self.commit_order
+        if order.returned.total or self.attempts.starts or not self.is_plain:
             return BY_RULE
-        start = self.cursor
+        start = order.cursor
         if self.done.reaches(start):
             start = self.done.first_gap(start)
         if start >= end:
             return NONE
-        self.cursor = start + 1
+        order.cursor = start + 1
         self.delivered += 1
         return start
 
@@ -267,51 +258,21 @@ class Subscription:
             limit = self.pace.room(self.delivered, limit)
             if not limit:
                 return None
-        if self.selection is not None:
-            run = self.selection.take(limit, self.attempts, taker)
-        elif self.returned:
-            run = self._pop(self.returned, limit)
-        else:
-            run = self._take_new(limit, end)
+        run = self.order.take(limit, self.attempts, taker, end)
         if run is not None:
             self.delivered += run[1] - run[0]
             if self.pace is not None:
                 self.pace.start(run[1] - run[0])
         return run
 
-    def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
-        start = self.cursor
-        if self.done.reaches(start):
-            start = self.done.first_gap(start)
-        if start >= end:
-            self.cursor = max(self.cursor, min(start, end))
-            return None
-        stop = min(start + limit, end)
-        if self.done.reaches(start):
-            stop = next(self.done.gaps(start, stop))[1]
-        if self.attempts:  # counted before the store was opened
-            stop = self.attempts.equal(start, stop)
-        self.cursor = stop
-        return start, stop
-
-    def _pop(self, held: IntervalSet, limit: int) -> tuple[int, int] | None:
-        """The first positions of a set that have been delivered equally often, at most so many."""
-        run = held.pop_first(limit)
-        if run is None:
-            return None
-        start, end = run
-        stop = self.attempts.equal(start, end)
-        if stop < end:
-            held.add(stop, end)
-        return start, stop
-
     def take_scheduled(self, position: int, group: int, taker: object) -> tuple[int, int] | None:
         """The position, now in flight, if it is not due yet.
 
         `group`: the number of its group, which the taker gets, too; None takes none.
         """
-        selection = self.selection if taker is None or self._may_start() else None
-        if selection is None or not selection.take_scheduled(position, group, taker):
+        if taker is not None and not self._may_start():
+            return None
+        if not self.order.take_scheduled(position, group, taker):
             return None
         self.delivered += 1
         if taker is not None and self.pace is not None:
@@ -340,8 +301,7 @@ class Subscription:
     @property
     def expired(self) -> IntervalSet:
         """What nobody gets any more, as its time is over."""
-        selection = self.selection
-        return _EMPTY if selection is None else selection.expired
+        return self.order.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
         """The first run of what has expired (True) or is spent, now in flight, to move or drop.
@@ -353,11 +313,10 @@ class Subscription:
             return None
         gone = self.expired or self.spent
         is_expired = gone is not self.spent
-        run = self._pop(gone, limit)
+        run = pop_equal(gone, limit, self.attempts)
         if run is None:
             return None
-        if self.selection is not None:
-            self.selection.take_gone(*run, is_expired=is_expired)
+        self.order.take_gone(*run, is_expired=is_expired)
         self.delivered += run[1] - run[0]
         return *run, is_expired
 
@@ -369,7 +328,7 @@ class Subscription:
     @property
     def has_unwanted(self) -> bool:
         """Whether there is anything that it does not ask for, and nobody takes to pass it by."""
-        return self.selection is not None and bool(self.selection.unwanted)
+        return bool(self.order.unwanted)
 
     # What is taken by its position
 
@@ -388,74 +347,40 @@ class Subscription:
         Also what would come later, is spent or has expired. What is known of the order is forgotten
         for that, and made anew when somebody gets.
         """
-        is_selected = self.selection is not None
+        is_selected = self.is_selected
         self._select(False)
-        before = len(taken)
-        later = [part for _, lo, hi in self.later for part in self._coming(lo, hi)]
-        hidden = IntervalSet.from_list(later)
+        before, order = len(taken), self.commit_order
         try:
-            for start, stop in among or ():
-                for lo, hi in self.unread_from(self.cursor, stop):
-                    self.returned.add(lo, hi)
-                self.cursor = max(self.cursor, stop)
-                for held in (self.returned, self.spent, hidden):
-                    for lo, hi in list(held.intersection(start, stop)):
-                        held.remove(lo, hi)
-                        taken += ((lo, hi),)
-            most = most if among is None else 0
-            for held in (self.returned, self.spent, hidden):
-                while most and runs and (run := held.pop_first(most, end)):
-                    taken += (run,)
-                    most, runs = most - (run[1] - run[0]), runs - 1
-            while most and runs and (run := self._take_new(most, end)):
-                taken += (run,)
-                most, runs = most - (run[1] - run[0]), runs - 1
+            order.take_waiting(taken, most, runs, end, among, self.attempts)
         finally:
             self.delivered += sum(hi - lo for lo, hi in taken[before:])
-            self._cut_later(hidden.intersection)
+            self._cut_later(order.rejected_in)
             self._select(is_selected)
             self._tell_plain()
 
     def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of [start, end) that are not read, and that somebody holds or that wait."""
-        if self.selection is not None:
-            return self.selection.held_in(start, end) if start < end else []
-        end = min(end, self.cursor)
-        if start >= end:
-            return []
-        unread = self.done.gaps(start, end)
-        return [part for lo, hi in unread for part in self.returned.gaps(lo, hi)]
+        return self.order.held_in(start, end) if start < end else []
 
     def may_pick(self, position: int) -> bool:
         """Whether nobody holds it, and it is not one that comes later."""
-        selection = self.selection
-        is_coming = selection is not None and selection.is_scheduled(position)
-        return not is_coming and not self.held_in(position, position + 1)
+        return not self.order.is_scheduled(position) and not self.held_in(position, position + 1)
 
     def is_in_flight(self, position: int) -> bool:
         """Whether a transaction has it, and it is not read."""
-        if self.selection is not None:
-            return bool(self.selection.in_hand(position, position + 1))
-        comes = any(start <= position < end for _, start, end in self.later)
-        is_held = bool(self.held_in(position, position + 1))
-        return is_held and not (comes or self.spent.contains(position))
+        return bool(self.order.in_hand(position, position + 1))
 
     def may_choose(self, position: int) -> bool:
         """Whether it could be delivered now, be it the next one or not."""
-        if self.selection is not None:
-            return self.selection.is_ready(position)
-        return not self.done.contains(position) and not self.held_in(position, position + 1)
+        return self.order.is_ready(position)
 
     def take_chosen(self, position: int, group: int, taker: object) -> bool:
         """Take it, and its group (0: it has none); False: it cannot be delivered now."""
         if not self.may_choose(position) or not self._may_start():
             return False
-        if self.selection is None:
-            self.take_part(position, position + 1)
-        elif self.selection.take_chosen(position, group, taker):
-            self.delivered += 1
-        else:
+        if not self.order.take_chosen(position, group, taker):
             return False
+        self.delivered += 1
         if not self.is_spent(position):
             if self.pace is not None:
                 self.pace.start(1)
@@ -466,15 +391,8 @@ class Subscription:
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
         runs = list(self.done.gaps(start, end))
-        if self.selection is not None:
-            for lo, hi in runs:
-                self.selection.pick(lo, hi, self.done)
-        else:
-            if self.cursor < start:
-                for lo, hi in self.done.gaps(self.cursor, start):
-                    self.returned.add(lo, hi)
-            self.cursor = max(self.cursor, end)
-            self.returned.remove(start, end)
+        for lo, hi in runs:
+            self.order.pick(lo, hi, self.done)
         self.delivered += sum(hi - lo for lo, hi in runs)
         return runs
 
@@ -493,11 +411,7 @@ class Subscription:
 
         Whether anything else became available by that.
         """
-        is_any = False
-        if self.selection is not None:
-            is_any = self.selection.forget(start, end)
-        elif self.returned:
-            self.returned.remove(start, end)
+        is_any = self.order.forget(start, end)
         if self.spent:
             self.spent.remove(start, end)
         if self.reasons:
@@ -527,24 +441,19 @@ class Subscription:
         self.later = [(0 if is_own else due, lo, hi) for is_own, (due, lo, hi) in rows]
         heapify(self.later)
         self.bring_back(0)
-        selection = self.selection
-        for lo, hi in [(start, end)] if selection is None else selection.in_hand(start, end):
+        for lo, hi in self.order.in_hand(start, end):
             for first, last in list(self.done.gaps(lo, hi)):
                 self._put_back(first, last, Event.GIVE_BACK)
         self.delivered -= end - start
 
     def _put_back(self, start: int, end: int, event: Event) -> None:
         """[start, end), unread, is available by that, or spent."""
-        selection = self.selection
         for lo, hi in self.attempts.runs(start, end) if self.most else ((start, end),):
             if self.is_spent(lo):
-                if selection is not None:
-                    selection.spend(lo, hi, event)
+                self.order.spend(lo, hi, event)
                 self.spent.add(lo, hi)
-            elif selection is not None:
-                selection.give_back(lo, hi, event)
             else:
-                self.returned.add(lo, hi)
+                self.order.give_back(lo, hi, event)
 
     # Retries (U7)
 
@@ -560,18 +469,12 @@ class Subscription:
                 self._put_back(lo, hi, Event.GIVE_BACK)
                 continue
             self.is_plain = False
-            if self.selection is not None:
-                self.selection.wait_for(lo, hi)
-            heappush(self.later, (self._due(due_us), lo, hi))
+            heappush(self.later, (self._due(due_us), lo, hi))  # first: it is looked for there
+            self.order.wait_for(lo, hi)
 
     def _due(self, due_us: int) -> int:
         """By the clock that nobody sets (SL9)."""
         return clock_us(self._env) + due_us - self._env.now_us()
-
-    def _coming(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        """What of a row of `later` comes later still."""
-        runs = self.done.gaps if self.selection is None else self.selection.rejected_in
-        return runs(start, end)
 
     def _cut_later(self, parts: Callable[[int, int], Iterable[tuple[int, int]]]) -> None:
         """Only these parts of the rows come later still."""
@@ -585,7 +488,7 @@ class Subscription:
             parts = ((row[1], position), (position + 1, row[2]))
             self.later += ((row[0], lo, hi) for lo, hi in parts if lo < hi)
             heapify(self.later)
-            for lo, hi in list(self._coming(position, position + 1)):
+            for lo, hi in list(self.order.rejected_in(position, position + 1)):
                 self._put_back(lo, hi, Event.COME)
 
     def bring_back(self, now_us: int) -> bool:
@@ -593,7 +496,7 @@ class Subscription:
         is_any = False
         while self.later and self.later[0][0] <= now_us:
             _, start, end = heappop(self.later)
-            for lo, hi in list(self._coming(start, end)):
+            for lo, hi in list(self.order.rejected_in(start, end)):
                 self._put_back(lo, hi, Event.COME)
                 is_any = True
         self._tell_plain()

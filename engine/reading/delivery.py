@@ -135,11 +135,10 @@ class Delivery:
                 if subscription.later:
                     seconds = (subscription.later[0][0] - passed_us) / 1e6
                     self._delayed.add((queue, subscription))
-            selection = subscription.selection
-            if selection is not None and queue.config.properties.is_clocked:
+            if queue.config.properties.is_clocked:
                 now_us, passed_us = self._env.now_us(), clock_us(self._env)
-                is_any |= selection.advance(now_us, passed_us, queue.end_position)
-                seconds = min(seconds, selection.due_in(now_us, passed_us))
+                is_any |= subscription.order.advance(now_us, passed_us, queue.end_position)
+                seconds = min(seconds, subscription.order.due_in(now_us, passed_us))
             if is_any:
                 queue.wake()
             return min(seconds, subscription.start_due_in())
@@ -149,7 +148,7 @@ class Delivery:
 
         Seconds until the next will be due.
         """
-        if subscription.selection is not None:
+        if subscription.is_selected:
             if subscription.later:  # what comes again has to be looked at before others are due
                 with queue.lock:
                     if subscription.bring_back(clock_us(self._env)):
@@ -180,8 +179,7 @@ class Delivery:
             self.look(queue, subscription)
             with queue.lock:
                 queue.check_there(subscription)
-                selection = subscription.selection
-                is_known = selection is None or not selection.unknown
+                is_known = not subscription.order.unknown
                 if (
                     is_known  # else its group may be in flight
                     and (not subscription.is_guarded or subscription.admits(taker))
@@ -202,8 +200,7 @@ class Delivery:
         """What is due next, in that order; nothing is taken."""
         self.look(queue, subscription)
         with queue.lock:
-            selection = subscription.selection
-            positions = [] if selection is None else selection.next_scheduled(most)
+            positions = subscription.order.next_scheduled(most)
         return [part for start in positions for _, part in self.parts(queue, start, start + 1)]
 
     def bring_back(self) -> None:
@@ -367,12 +364,11 @@ class Delivery:
         parts: list[Delivered] = []
         for start, end, deliveries in runs:
             while start < end:
-                stop, failed, missing = end, None, None
+                stop, failed = end, None
                 with queue.lock:
                     if subscription.most:
                         stop, failed = subscription.failed_run(start, end)
-                    if subscription.selection is not None:
-                        stop, missing = subscription.selection.missing(start, stop)
+                    stop, missing = subscription.order.missing(start, stop)
                     pointers = queue.deliverable(subscription, start, stop)
                 for pointer in pointers:
                     found = self.fetch(queue, pointer, deliveries)

@@ -18,7 +18,7 @@ from quire.definitions.order_code import order_named
 from quire.definitions.properties import Properties
 from quire.engine.delivery.ordered_groups import group_number
 from quire.engine.delivery.ready_positions import Ranks
-from quire.engine.delivery.selection import SelectionHeaders
+from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, number_of
 from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.queues.queue import Queue, TakenRow
@@ -53,8 +53,10 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
     with subscription.indexing:
         while not queue.stopped:
             with queue.lock:
-                selection = subscription.selection
-                if selection is None or not selection.is_behind(queue.end_position):
+                selection = subscription.order
+                if not isinstance(selection, Selection):
+                    return
+                if not selection.is_behind(queue.end_position):
                     return
                 properties = queue.config.properties
                 most = INDEXED_AT_ONCE if properties.order in BUILT_IN else ORDERED_AT_ONCE
@@ -74,7 +76,7 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
                 queue.stop(f"queue {queue.name!r} is stopped: {error}", missing="order")
                 return
             with queue.lock:
-                if subscription.selection is selection:
+                if subscription.order is selection:
                     found_there = columns.headers()
                     now_us, passed_us = env.now_us(), clock_us(env)
                     selection.learn(start, found_there, subscription.done, now_us, passed_us)

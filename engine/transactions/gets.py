@@ -152,8 +152,7 @@ class Gets:
         self, queue: Queue, subscription: Subscription, start: int, end: int, deliveries: int
     ) -> Message | None:
         """The message at `start`, if it was put by itself and is nothing but a payload."""
-        selection = subscription.selection
-        if subscription.most or (selection is not None and selection.sequences is not None):
+        if subscription.most or subscription.order.sequences is not None:
             return None  # more is to be told of it
         with queue.lock:
             epoch = queue.epoch
@@ -272,8 +271,8 @@ class Gets:
         It is taken by nobody, so an exclusive subscription is not somebody's by that.
         """
         with queue.lock:
-            selection = subscription.selection if subscription.seeker is None else None
-            runs = [] if selection is None else selection.unwanted_runs(most, PURGED_RUNS)
+            is_moving = subscription.seeker is not None
+            runs = [] if is_moving else subscription.order.unwanted_runs(most, PURGED_RUNS)
         self.pass_over([(queue, subscription, start, end) for start, end in runs])
         return sum(end - start for start, end in runs)
 

@@ -60,8 +60,9 @@ def gated(txn: AsyncTransaction, method: str) -> Gate:
 
 async def left(store: AsyncStore, queue: str = "work") -> list[bytes]:
     """What can be got there."""
+    most = (await store.queue(queue)).messages + 1
     async with store.transaction() as txn:
-        found = (await txn.get_many(queue)).payloads()
+        found = (await txn.get_many(queue, most)).payloads()
         await txn.rollback()
     return found
 

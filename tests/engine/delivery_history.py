@@ -557,9 +557,13 @@ def said_state(place: Place) -> str:
 
 def state_of(subscription: Subscription, position: int) -> str:
     """Where the engine has it: in commit order the first of these that it is."""
-    selection = subscription.selection
-    if selection is None:
-        return next(name for name, is_there in PLAIN if is_there(subscription, position))
+    selection = subscription.order
+    if not isinstance(selection, Selection):
+        state_name = next(name for name, is_there in PLAIN if is_there(subscription, position))
+        comes_later = any(start <= position < end for _, start, end in subscription.later)
+        is_rejected = comes_later and not subscription.done.contains(position)
+        assert is_rejected == (state_name == "REJECTED"), (position, state_name)
+        return state_name
     is_seen = position < selection.known and not subscription.done.contains(position)
     state = list(State)[selection.where.of(position)] if is_seen else State.UNSEEN
     if subscription.done.contains(position):
@@ -574,8 +578,8 @@ def state_of(subscription: Subscription, position: int) -> str:
 
 def selection_of(subscription: Subscription) -> Selection:
     """Which there is."""
-    assert subscription.selection is not None
-    return subscription.selection
+    assert isinstance(subscription.order, Selection)
+    return subscription.order
 
 
 def stands(subscription: Subscription, position: int) -> bool:
@@ -601,9 +605,9 @@ def in_line(subscription: Subscription, position: int) -> bool:
 Asked = Callable[[Subscription, int], bool]
 PLAIN: tuple[tuple[str, Asked], ...] = (
     ("READ", lambda s, p: s.done.contains(p)),
-    ("REJECTED", lambda s, p: any(start <= p < end for _, start, end in s.later)),
+    ("REJECTED", lambda s, p: bool(s.order.rejected_in(p, p + 1))),
     ("SPENT", lambda s, p: s.spent.contains(p)),
-    ("AVAILABLE", lambda s, p: s.returned.contains(p) or p >= s.cursor),
+    ("AVAILABLE", lambda s, p: s.order.is_ready(p)),
     ("IN_FLIGHT", lambda _, __: True),
 )
 # What is in a state stands there; what stands there may be elsewhere by now.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.delivery.selection import Selection
 from quire.engine.queues.subscription import BY_RULE, Subscription
 from quire.engine.reading.delivery import DeliveryRequest
 from quire.engine.transactions.gets import Gets
@@ -163,10 +164,10 @@ def test_what_is_spent_is_so_for_its_own_count(env: SimEnv) -> None:
             txn.rollback()
     subscription = inside(store)
     subscription.spent.add(0, 2)  # together, as with a smaller number
-    subscription.returned.clear()
+    subscription.commit_order.returned.clear()
     subscription.obey(store._context.state.queue("q").config.properties)
     assert subscription.spent.to_list() == [(0, 1)]
-    subscription.returned.clear()
+    subscription.commit_order.returned.clear()
     subscription.spent.add(0, 2)
     assert subscription.take_gone(10) == (0, 1, False)
     assert subscription.take_gone(10) == (1, 2, False)
@@ -261,8 +262,8 @@ def test_what_was_read_takes_no_memory(env: SimEnv, by: str) -> None:
                 assert len(txn.get_many("q", 1000)) == 200
             else:
                 txn.read_to("q", store.queue("q").end_position)
-    selection = inside(store).selection
-    assert selection is not None
+    selection = inside(store).order
+    assert isinstance(selection, Selection)
     assert len(selection._expiring) <= 2 * LANE_SLACK
     assert len(selection._standing) <= 2 * LANE_SLACK
     store.close()

@@ -19,7 +19,7 @@ from quire.engine.records.checkpoint_file import list_checkpoints, path_of
 from quire.errors import StoreFailed
 from quire.testing import SimEnv, SimulatedCrash
 from tests.engine.test_removed_files import foreign
-from tests.engine.workload import PATH, make_room, new_machine, open_store
+from tests.engine.workload import PATH, new_machine, open_store
 from tests.kit.messages import take
 from tests.kit.waiting import SECONDS
 
@@ -207,16 +207,26 @@ def test_promise_1_a_creation_is_begun_anew_after_a_failed_sync(seed: int, patte
 
 
 @pytest.mark.promise(1)
-def test_promise_1_a_store_whose_own_name_is_uncertain_is_to_be_removed(seed: int) -> None:
-    """The directory that the store's is in could not be synced: the error says what to do."""
+def test_promise_1_a_store_whose_own_name_is_uncertain_is_made_anew(seed: int) -> None:
+    """Where its name could not be synced it is taken back: the next opening is as the first."""
     env = new_machine(seed)
     env.fail("sync_directory", "/disk")
-    with pytest.raises(StoreFailed, match="remove this directory"):
+    with pytest.raises(StoreFailed, match="it was removed again: open it once more"):
         open_store(env)
     env = env.kill()
-    make_room(env)
     new_store(env).put("work", b"acknowledged")
     assert open_store(env.crash(outcome="lost")).browse("work").payloads() == [b"acknowledged"]
+
+
+@pytest.mark.promise(1)
+def test_promise_1_a_name_that_is_not_the_stores_own_to_remove(seed: int) -> None:
+    """A directory that was there before is left as it is: the error says what to do."""
+    env = new_machine(seed)
+    env.make_directory(PATH)
+    env.fail("sync_directory", "/disk")
+    with pytest.raises(StoreFailed, match="remove this directory, and open it again"):
+        open_store(env)
+    assert env.exists(PATH)
 
 
 def beside_a_failing_sync(failing: Callable[[], Any], other: Callable[[], Any]) -> list[str]:

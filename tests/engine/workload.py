@@ -429,21 +429,9 @@ def drain_all(store: Store) -> None:
 
 
 def make_room(env: SimEnv) -> None:
-    """Before a store is made, perhaps again: what the error of its creation said is done."""
+    """The directory that the store is made in."""
     env.make_directory("/disk")
     env.sync_directory("/")
-    if PATH in env.uncertain:
-        remove_tree(env, PATH)
-
-
-def remove_tree(env: SimEnv, path: str) -> None:
-    """Remove a directory with all that is in it."""
-    for name in env.list_directory(path):
-        try:
-            env.remove(f"{path}/{name}")
-        except OSError:
-            remove_tree(env, f"{path}/{name}")
-    env.remove(path)
 
 
 def check_store(
