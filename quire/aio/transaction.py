@@ -287,6 +287,8 @@ class AsyncTransaction:
                 await roll_back(self, type(failure))
                 raise
             return
+        if kind is None and self.state == "committed":
+            return
         # It is rolled back, or tells who has done that; what is prepared is left to its decision.
         await self._call(
             lambda inner: inner.__exit__(kind, error, None),

@@ -235,7 +235,7 @@ def _answering(store: AsyncStore, source: str, function: AsyncHandler) -> AsyncH
     """A handler that puts what the function returns for a request as its reply."""
 
     async def handle(request: Message, txn: AsyncTransaction) -> None:
-        own = txn._inner
+        own: Any = txn._inner
         try:
             payload: Any = await function(request, txn)
         except RequestFailed as error:

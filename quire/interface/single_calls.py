@@ -592,6 +592,13 @@ class TransactionCalls:
             self.mark_moved(source)
         return move(self, source, queue, max_messages, where)
 
+    def withdraw_refused(self, put: MessageId) -> bool:
+        """Take back the last put, if it is this one and its queue has refused it; False: it is not.
+
+        Where a put itself raises what refuses it, as here, there is nothing to be taken back.
+        """
+        return False
+
     def read_to(self: Transaction, source: str, position: int) -> None:
         self.integration.read_to_many({check_source(source): position})
 

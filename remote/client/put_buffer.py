@@ -300,6 +300,20 @@ class PutBuffer:
         self._sent_bytes = sum(entry.size for entry in self._sent)
         self._taken = max(self._taken, count)
 
+    def withdraw(self, put: MessageId) -> bool:
+        """Forget the message of this put, if it alone is what was sent and not taken."""
+        queue, run = next((each for each in self._runs.items() if each[1][-1] is put.run), ("", []))
+        if self._waiting or len(self._sent) != 1 or not run or run[-1].count != put.index + 1:
+            return False
+        head, *data = self._sent[0].parts
+        if ENTRY.unpack_from(head)[1] == BLOCK and check_block(data[0]).count != 1:
+            return False
+        run[-1].count = put.index
+        if not put.index and len(run) == 1:
+            del self._runs[queue], self._order[queue]
+        self.clear()
+        return True
+
     def clear(self) -> None:
         """Forget what waits."""
         self._waiting.clear()

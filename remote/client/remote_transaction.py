@@ -7,7 +7,7 @@ RT1. The first put to a queue is told to the owner at once, without waiting for 
     much waits, it is sent ahead. A put that is all of its transaction is told by its commit alone.
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
-    again, or rolled back.
+    again, or rolled back. The last one, where it is that, can be withdrawn.
 RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
     the owner knows whether it is one that is repeated.
 RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
@@ -311,6 +311,13 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             made = put(self._puts, queue)
             self._tell_put(queue, wait)
             return made
+
+    @call
+    def withdraw_refused(self, put: MessageId) -> bool:
+        with self._lock:
+            found = self._state is _OPEN and self._refused and self._puts.withdraw(put)
+            self._refused = self._refused and not found
+            return found
 
     # What connectors put besides (see `integration`)
 

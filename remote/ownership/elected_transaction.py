@@ -201,6 +201,7 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     put_many = passed(Transaction.put_many)
+    withdraw_refused = passed(TransactionCalls.withdraw_refused)
     put_moved = passed(Moving.put_moved)
     put_moved_many = passed(Moving.put_moved_many)
 

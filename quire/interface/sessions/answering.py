@@ -2,22 +2,22 @@
 
 What becomes of a request is decided by `reply` and `end`, for threads and for tasks.
 
-- AN1: the reply is put by the transaction that has got the request. So a request is executed and
-  answered, or it is there again.
+- AN1: the reply is put and committed by the transaction that has got the request. So a request is
+  executed and answered, or it is there again.
 - AN2: a function that raises RequestFailed has ended its request: what it did is rolled back, and
   another transaction removes the request and answers it by that error. Nobody else gets it between
   the two: it comes again only where the second one did not come about. Any other exception is a
   failure as that of any handler: the request comes again, and what becomes of it, a dead letter at
   last, is reported to who has asked for that.
-- AN3: for a reply that its queue does not take no request is executed again and again. It becomes
-  a dead letter of the request's queue, which `redrive` puts back when the cause is mended. Without
-  such a queue a reply that can never be put is dropped, and the log tells it; one whose queue is
-  full or stopped has its request come again.
+- AN3: for a reply that its queue does not take no request is executed again. Where the put or the
+  commit tells that, the transaction is open still, and what the function has put is in it: the
+  reply goes, with all of that, as a dead letter of the request's queue, which `redrive` puts back
+  when the cause is mended. Without such a queue a reply that can never be put is dropped, and the
+  log tells it; one whose queue is full or stopped has its request come again.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
@@ -36,6 +36,7 @@ from quire.interface.transaction import Payload, Transaction
 from quire.limits import MAX_REASON_BYTES
 from quire.loggers import logger
 from quire.messages.message import Message, check_message
+from quire.messages.message_id import MessageId
 from quire.messages.message_types import (
     ERROR,
     EXCEPTION,
@@ -70,6 +71,16 @@ class PutsOne(Protocol[Made_co]):
         """Puts one message."""
 
 
+class Answers(Transaction, Protocol):
+    """A transaction that takes a reply."""
+
+    def withdraw_refused(self, put: MessageId) -> bool:
+        """Take back the last put, if it is this one and its queue has refused it; False: it is not.
+
+        Where a put itself raises what refuses it, there is nothing to be taken back.
+        """
+
+
 class BeginsAnew(Protocol):
     """A store, as far as one who answers has to do with it."""
 
@@ -82,8 +93,8 @@ class BeginsAnew(Protocol):
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
-    ) -> Transaction:
-        """A new one."""
+    ) -> Any:
+        """A new one, which `Answers`."""
 
 
 def put_reply(
@@ -128,7 +139,7 @@ def put_reply(
 def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[Any, Any], None]:
     """A handler that puts what the function returns for a request as its reply."""
 
-    def handle(request: Message, txn: Transaction) -> None:
+    def handle(request: Message, txn: Answers) -> None:
         try:
             payload = function(request, txn)
         except RequestFailed as error:
@@ -140,17 +151,13 @@ def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[
     return handle
 
 
-def reply(store: BeginsAnew, txn: Transaction, request: Message, payload: Payload | None) -> None:
-    """Put what a function has returned as the reply, if the request asks for one (AN1, AN3)."""
+def reply(store: BeginsAnew, txn: Answers, request: Message, payload: Payload | None) -> None:
+    """Put what a function has returned as the reply, and commit (AN1, AN3).
+
+    A request that asks for no reply is left to be committed with its get.
+    """
     if request.reply_to is not None:
-        # What a joined store's put does not tell of the queue, its commit has told.
-        _reply(
-            store,
-            txn,
-            request,
-            b"" if payload is None else payload,
-            asks=request.delivery_count > 1,
-        )
+        _reply(store, txn, request, b"" if payload is None else payload)
 
 
 def end(
@@ -164,79 +171,59 @@ def end(
     with store.transaction() as own:
         is_there = own.remove(request.queue + slash + subscription, request.id)
         if is_there and request.reply_to is not None:  # else it is a dead letter by now
-            _reply(store, own, request, b"", reason, asks=True)
+            _reply(store, own, request, b"", reason)
 
 
 def _reply(
-    store: BeginsAnew,
-    txn: Transaction,
-    request: Message,
-    payload: Payload,
-    error: str | None = None,
-    *,
-    asks: bool,
+    store: BeginsAnew, txn: Answers, request: Message, payload: Payload, error: str | None = None
 ) -> None:
-    """`asks`: look before whether the queue takes anything now."""
-    try:
-        if asks:
-            _check_takes(store, request.reply_to or "", payload)
-        put_reply(txn, request, payload, error=error)
-    except _REFUSALS as refused:
-        if isinstance(refused, InvalidArgument) and not isinstance(payload, _BYTES):
-            raise  # the function has returned it
-        if not _set_aside(store, txn, request, payload, error, refused):
-            if not isinstance(refused, (QueueNotFound, InvalidArgument)):
-                raise
-            _log.warning("message %d of %s is not answered: %s", request.id, request.queue, refused)
-
-
-def _check_takes(store: BeginsAnew, name: str, payload: Payload) -> None:
-    """Raises QueueNotFound, InvalidArgument, QueueDisabled, QueueFull."""
-    info = store.queue(name)
-    if info.schema is not None and isinstance(payload, _BYTES):
-        raise InvalidArgument(f"queue {name!r} is typed: it takes no reply of bytes")
-    if not info.puts:
-        raise QueueDisabled(f"queue {name!r} is stopped for puts: alter_queue lets them go on")
-    most = math.inf if info.max_messages is None else info.max_messages
-    gives_way = info.grow_to is not None or info.overflow not in ("fail", "wait")
-    if not gives_way and (info.messages >= most or info.used_bytes >= info.capacity_bytes):
-        raise QueueFull(f"queue {name!r} is full: read and commit from it")
-
-
-def _set_aside(
-    store: BeginsAnew,
-    txn: Transaction,
-    request: Message,
-    payload: Payload,
-    error: str | None,
-    refused: QuireError,
-) -> bool:
-    """Make a reply that its queue has refused a dead letter of the request's; False: it cannot."""
+    refused = _committed_with(txn, lambda: put_reply(txn, request, payload, error=error))
+    if refused is None:
+        return
+    if isinstance(refused, InvalidArgument) and not isinstance(payload, _BYTES):
+        raise refused  # the function has returned it
     letters = store.queue(request.queue).dead_letter
-    if letters is None or request.reply_to is None:
-        return False
+    if letters is not None:
+        own = _of_dead_letter(request, error, refused)
+        if _committed_with(txn, lambda: txn.put(letters, payload, **own)) is None:
+            _log.warning(
+                "the reply to message %d of %s is a dead letter in %s: %s",
+                request.id, request.queue, letters, refused,
+            )  # fmt: skip
+            return
+    if not isinstance(refused, (QueueNotFound, InvalidArgument)):
+        raise refused
+    txn.commit()
+    _log.warning("message %d of %s is not answered: %s", request.id, request.queue, refused)
+
+
+def _committed_with(txn: Answers, put: Callable[[], MessageId]) -> QuireError | None:
+    """Put one more message and commit; what its queue refuses it by: then the rest is open.
+
+    A joined store's put does not tell of that, its commit does.
+    """
+    made: MessageId | None = None
+    try:
+        made = put()
+        txn.commit()
+    except _REFUSALS as refused:
+        if made is not None and not txn.withdraw_refused(made):
+            raise
+        return refused
+    return None
+
+
+def _of_dead_letter(request: Message, error: str | None, refused: QuireError) -> dict[str, Any]:
+    """What a reply that its queue has refused has beside its payload, as a dead letter."""
     own = {
         TYPE: REPLY,
-        QUEUE: request.reply_to,
+        QUEUE: request.reply_to or "",
         REASON: reason_of(refused),
         TIME: str(_ENV.now_us()),
     }
     if error is not None:
         own[ERROR] = error
-    try:
-        txn.put(
-            letters,
-            payload,
-            correlation_id=request.correlation_id,
-            attributes=own,
-        )
-    except _REFUSALS:
-        return False
-    _log.warning(
-        "the reply to message %d of %s is a dead letter in %s: %s",
-        request.id, request.queue, letters, refused,
-    )  # fmt: skip
-    return True
+    return {"correlation_id": request.correlation_id, "attributes": own}
 
 
 def reason_of(error: BaseException) -> str:
