@@ -211,6 +211,7 @@ OTHER_USER = """
 import contextlib, io, json, os, sys
 import quire, quire.remote, quire.opening
 from quire.cli.running import main
+from quire.libraries.late_modules import load_rest
 from quire.opening import open_or_serve
 from quire.remote.wire.address import run_directory
 path, url, scratch = sys.argv[1:]
@@ -225,6 +226,7 @@ with quire.open(scratch) as store:
 for words in (["put", scratch, "q", "1"], ["status", scratch], ["dump", scratch]):
     with open(os.devnull, "w") as sys.stdout:
         main(words)
+load_rest(("quire",))  # the files of this interpreter may be closed to that user
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from tests.source_tree import CODE, ROOT, own_files
 
 _CASE = re.compile(r"_?[A-Z]\w*[a-z]\w*")  # of a type: a constant has capitals alone
+_SAME_TYPES = ("TYPE_CHECKING", "sys.version_info")
 _MAKE_TYPES = {"NewType", "NamedTuple", "TypedDict"}
 
 
@@ -38,13 +39,14 @@ def type_names(source: str) -> Iterator[tuple[int, str]]:
 def _of_module(tree: ast.Module) -> Iterator[ast.stmt]:
     """Its statements, those under an `if TYPE_CHECKING` and in a `try` too.
 
-    What is said instead at run time, in the `else` of `if TYPE_CHECKING`, are the same types.
+    What is said instead at run time, in the `else` of `if TYPE_CHECKING`, are the same types, and
+    so is what another version of Python has in their place.
     """
     waiting = list(tree.body)
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test).startswith(_SAME_TYPES):
             waiting += node.body
         elif isinstance(node, (ast.If, ast.Try)):
             waiting += [

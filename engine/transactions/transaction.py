@@ -435,9 +435,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> Messages:
         most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
         browsed = self._context.state.browsed(source)
-        return self.getting(
-            Gets.browse, browsed, choices.choice_of(browsed[0], where), most, last_seen
-        )
+        choice = choices.choice_of(browsed[0], where)
+        return self.getting(Gets.browse, browsed, choice, most, last_seen)
 
     @look
     def count(

@@ -50,6 +50,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from quire.env import after_fork
 from quire.errors import ReentrantCall
+from quire.libraries import late_imports
 from quire.limits import CALL_LEVELS, PUT_LEVELS
 
 P = ParamSpec("P")
@@ -512,3 +513,4 @@ def _in_child(parent: int) -> None:
 
 
 after_fork(_in_child)
+late_imports.hold_signals_by(held)

@@ -247,11 +247,8 @@ class SingleCalls:
     ) -> Message | None:
         with self.transaction(lifetime_of(timeout)) as txn:
             message = txn.get(source, timeout, id=id, where=where)
-            return (
-                message.whole()
-                if isinstance(message, streamed_message.StreamedMessage)
-                else message
-            )
+            kind = streamed_message.StreamedMessage
+            return message.whole() if isinstance(message, kind) else message
 
     def get_many(
         self: Store,
@@ -262,9 +259,8 @@ class SingleCalls:
         where: Where | None = None,
     ) -> Messages:
         with self.transaction(lifetime_of(timeout)) as txn:
-            return delivered_messages.with_payloads(
-                txn.get_many(source, max_messages, timeout, where=where)
-            )
+            messages = txn.get_many(source, max_messages, timeout, where=where)
+            return delivered_messages.with_payloads(messages)
 
     @overload
     def consume(
@@ -297,9 +293,8 @@ class SingleCalls:
         *,
         where: SelectorOrTemplate | None = None,
     ) -> Consumer[Any]:
-        return consumer.Consumer(
-            self, consumer.ConsumerOptions.of(source, max_messages, timeout, ack, where)
-        )
+        options = consumer.ConsumerOptions.of(source, max_messages, timeout, ack, where)
+        return consumer.Consumer(self, options)
 
     def session(
         self: Store, name: str, replies: str | None = None, *, watch: bool = False
@@ -523,9 +518,8 @@ class TransactionCalls:
         where: Where | None = None,
         hold: bool = False,
     ) -> Message | None:
-        return finding.first_of(
-            self.read_many(source, 1, timeout, where=finding.where_of(id, where), hold=hold)
-        )
+        wanted = finding.where_of(id, where)
+        return finding.first_of(self.read_many(source, 1, timeout, where=wanted, hold=hold))
 
     def attributes(
         self: Transaction, source: str, id: MessageKey, timeout: Duration | None = 0.0

@@ -5,58 +5,82 @@
   late takes a second, also in threads of its own. So no process is forked meanwhile, unless an
   import lasts longer than IMPORT_WAIT_SECONDS: it may wait for the thread that forks. The lock of
   `logging`, which imports take, is to be taken for the fork after this wait.
+- LD3: no handler of a signal interrupts an import, once there is somebody who holds them back
+  (`quire.calls.uninterrupted`): one that raises within Python's own machinery leaves the module's
+  lock taken, and every other thread that imports it waits for ever. Nor does what is kept here take
+  a lock: it is changed in one step each.
 """
 
 from __future__ import annotations
 
 import logging  # noqa: F401 - see LD2: of what a fork calls before it, the last registered is first
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
-from .limits import IMPORT_WAIT_SECONDS
+from .limits import IMPORT_POLL_SECONDS, IMPORT_WAIT_SECONDS
 
 
 class _Importing:
-    """Which threads import something now."""
+    """Which threads import something now, and which are about to fork."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # its thread may come again: in a handler of a signal
-        self._threads: dict[object, int] = {}
+        self._threads: dict[object, int] = {}  # of each import
+        self._forks: list[int] = []  # threads, once for each fork
 
     def load(self, name: str) -> ModuleType:
         """The module of that name."""
-        one = object()
+        own, one = threading.get_ident(), object()
+        is_within = own in list(self._threads.values())  # another import, which a fork waits for
         try:
-            with self._changed:
-                self._threads[one] = threading.get_ident()
-            return import_module(name)
+            while True:
+                self._threads[one] = own  # first: who forks looks the other way round
+                if is_within or all(each == own for each in list(self._forks)):
+                    return import_module(name)
+                del self._threads[one]
+                _pause()
         finally:
-            with self._changed:
-                self._threads.pop(one, None)
-                self._changed.notify_all()
+            self._threads.pop(one, None)
 
     def before_fork(self) -> None:
         """Wait until no other thread imports anything, and let none begin."""
         own = threading.get_ident()
-        self._changed.acquire()
-        self._changed.wait_for(
-            lambda: all(thread == own for thread in self._threads.values()), IMPORT_WAIT_SECONDS
-        )
+        self._forks.append(own)
+        for _ in range(round(IMPORT_WAIT_SECONDS / IMPORT_POLL_SECONDS)):
+            if all(each == own for each in list(self._threads.values())):
+                return
+            _pause()
 
     def after_fork(self) -> None:
         """In the parent, whose `before_fork` an interrupt may have ended."""
-        with suppress(RuntimeError):
-            self._changed.release()
+        with suppress(ValueError):
+            self._forks.remove(threading.get_ident())
 
 
+def _pause() -> None:
+    """Of its own, and so with no lock that others take."""
+    threading.Event().wait(IMPORT_POLL_SECONDS)
+
+
+def _at_once(action: Callable[[str], ModuleType], name: str) -> ModuleType:
+    return action(name)
+
+
+_held: Callable[[Callable[[str], ModuleType], str], ModuleType] = _at_once
 _importing = _Importing()
+
+
+def hold_signals_by(held: Callable[[Callable[[str], ModuleType], str], ModuleType]) -> None:
+    """From now on it calls what imports a module, while handlers wait (LD3)."""
+    global _held  # noqa: PLW0603 - said once, by who is above this
+    _held = held
 
 
 def load(name: str) -> ModuleType:
     """Import the module of that name, and have forks wait for it (LD2)."""
-    return _importing.load(name)
+    return _held(_importing.load, name)
 
 
 def before_fork() -> None:

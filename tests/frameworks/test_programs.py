@@ -184,7 +184,8 @@ def test_a_notebook(tmp_path: Path) -> None:
     """
     opening, tables, awaiting = blocks("Jupyter")
     queues, messages = [line for line in tables.splitlines() if line.endswith(("]", ")"))]
-    cells = [opening, opening, f"import pandas\n{queues}", messages, awaiting, "restart", opening]
+    queues = f"import msgspec, pandas\n{queues}"
+    cells = [opening, opening, queues, messages, awaiting, "restart", opening]
     said = run(tmp_path, "-c", NOTEBOOK, json.dumps(cells))
     shown: list[str] = json.loads(said.splitlines()[-1])
     assert shown[:2] == ["1", "2"]

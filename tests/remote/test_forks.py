@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from quire.libraries import late_imports
 from quire.opening import open as open_store
 from tests.kit.children import child
+from tests.kit.moments import alarmed, at_moment, moments_of
+from tests.kit.waiting import SECONDS
 
 # A process that owns the store and has joined it forks a line of children while its threads put.
 # Each of these takes all numbers of files that are free with files of its own, and the next one
@@ -219,6 +224,30 @@ if not pid:
 importing.join()
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
+
+
+def test_an_interrupted_import_ends_no_other_import(tmp_path: Path) -> None:
+    """At whatever moment a handler of a signal raises, others go on importing (LD3)."""
+    name = "interrupted_import"
+    (tmp_path / f"{name}.py").write_text("")
+    sys.path.insert(0, str(tmp_path))
+
+    def import_it() -> None:
+        sys.modules.pop(name, None)
+        late_imports.load(name)
+
+    try:
+        with alarmed():
+            struck = [at_moment(import_it, moment) for moment in range(1, moments_of(import_it))]
+        assert any(struck)
+        other = threading.Thread(target=import_it)
+        other.start()
+        other.join(SECONDS)
+        assert not other.is_alive()
+        assert late_imports._importing._threads == {}
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.promise(12)

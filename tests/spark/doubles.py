@@ -117,7 +117,7 @@ class SteeredWriter(StreamWriter):
             self.control.hold("hold-write")
         if message.fragments and self.control.take("fail-task"):
             raise RuntimeError("the test wanted this task to fail")
-        return replace(message, fragments=[])
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         if (self.control.path / "hold-before").exists():

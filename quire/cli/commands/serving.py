@@ -6,11 +6,9 @@ import argparse
 import os
 from typing import Any, Final
 
-from msgspec import to_builtins
-
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen
-from quire.cli.printing import counted, print_json, print_tree
+from quire.cli.printing import counted, fields_of, print_json, print_tree
 from quire.cli.typed_values import number, seconds
 from quire.opening import serve
 
@@ -54,7 +52,7 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _status(options: argparse.Namespace) -> None:
     if options.queue is not None:
-        told: Any = to_builtins(seen(options, lambda store: store.queue(options.queue)))
+        told: Any = fields_of(seen(options, lambda store: store.queue(options.queue)))
     elif options.json or options.all:
         told = seen(options, lambda store: store.status())
     else:

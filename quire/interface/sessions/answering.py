@@ -71,7 +71,7 @@ class PutsOne(Protocol[Made_co]):
         """Puts one message."""
 
 
-class Answers(Transaction, Protocol):
+class TakesReply(Transaction, Protocol):
     """A transaction that takes a reply."""
 
     def withdraw_refused(self, put: MessageId) -> bool:
@@ -94,7 +94,7 @@ class BeginsAnew(Protocol):
         owner: str | None = None,
         durable: bool = True,
     ) -> Any:
-        """A new one, which `Answers`."""
+        """A new one, which `TakesReply`."""
 
 
 def put_reply(
@@ -139,7 +139,7 @@ def put_reply(
 def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[Any, Any], None]:
     """A handler that puts what the function returns for a request as its reply."""
 
-    def handle(request: Message, txn: Answers) -> None:
+    def handle(request: Message, txn: TakesReply) -> None:
         try:
             payload = function(request, txn)
         except RequestFailed as error:
@@ -151,7 +151,7 @@ def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[
     return handle
 
 
-def reply(store: BeginsAnew, txn: Answers, request: Message, payload: Payload | None) -> None:
+def reply(store: BeginsAnew, txn: TakesReply, request: Message, payload: Payload | None) -> None:
     """Put what a function has returned as the reply, and commit (AN1, AN3).
 
     A request that asks for no reply is left to be committed with its get.
@@ -175,7 +175,7 @@ def end(
 
 
 def _reply(
-    store: BeginsAnew, txn: Answers, request: Message, payload: Payload, error: str | None = None
+    store: BeginsAnew, txn: TakesReply, request: Message, payload: Payload, error: str | None = None
 ) -> None:
     refused = _committed_with(txn, lambda: put_reply(txn, request, payload, error=error))
     if refused is None:
@@ -197,7 +197,7 @@ def _reply(
     _log.warning("message %d of %s is not answered: %s", request.id, request.queue, refused)
 
 
-def _committed_with(txn: Answers, put: Callable[[], MessageId]) -> QuireError | None:
+def _committed_with(txn: TakesReply, put: Callable[[], MessageId]) -> QuireError | None:
     """Put one more message and commit; what its queue refuses it by: then the rest is open.
 
     A joined store's put does not tell of that, its commit does.
