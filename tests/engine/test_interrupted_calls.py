@@ -14,6 +14,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
+from quire.libraries.late_modules import load_rest
 from quire.testing import SimEnv
 from tests.kit.limits import Limits
 from tests.kit.moments import Alarm, at_moment
@@ -73,6 +74,7 @@ def _raise() -> None:
 
 def _interrupted(action: Action, transaction: Transaction, moment: int) -> bool:
     """Whether the action was interrupted, at the moment of that number."""
+    load_rest(("quire",))  # imports hold signals back, but not what is raised here (LD3)
     return at_moment(partial(action, transaction), moment, _raise)
 
 
