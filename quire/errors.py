@@ -320,7 +320,8 @@ class ConnectionLost(RemoteError, ConnectionError):
 class OutcomeUnknown(RemoteError):
     """The owner was lost, or failed inside, after it was asked for a change and before it answered.
 
-    A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
+    A commit, `put`, `get`, `create_queue`, ...: repeat it where that is safe (a put with a request
+    id, `exist_ok=True`), or look whether it took effect, with the next owner (docs/core.md).
     """
 
 

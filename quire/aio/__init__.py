@@ -9,8 +9,12 @@ of the store object. A get that waits has none: any number of tasks may wait, an
 those of a source in the order in which they came.
 
 A call that is cancelled has had no effect, or is finished first: CancelledError comes once its
-effect is there, so `txn.state` tells whether a commit took place. A get that is cancelled has taken
-nothing. A transaction's `async with` block that is cancelled is rolled back.
+effect is there, so `txn.state` tells whether a commit took place. A get that raises CancelledError
+has taken nothing. If a call that gets in a transaction of its own (`store.get`, `get_many`,
+`request`, a session's `take`) is cancelled when its commit has begun, it returns what it has taken,
+and the task is cancelled where it waits next, unless whoever cancelled it has withdrawn that. A
+store whose owner does not answer is the exception: CancelledError then comes from OutcomeUnknown. A
+transaction's `async with` block that is cancelled is rolled back.
 """
 
 from .consumer import AsyncConsumer

@@ -76,6 +76,12 @@ class AsyncConsumer(Generic[T]):
             raise StopAsyncIteration
         return cast(T, found)
 
+    async def _deliver(self, found: T) -> T:
+        """Commit what was yielded last, and return it (see `AsyncTransaction._deliver`)."""
+        whole = await self.transaction._deliver(found)
+        self._transaction = None
+        return whole
+
     async def acknowledge(self) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:

@@ -4,6 +4,9 @@
   for, whatever is cancelled: nothing goes on behind its caller's back.
 - A cancelled call does not wait for a store's owner that does not answer: it is given up after
   `CANCEL_SECONDS`, and ends then.
+- PO1: a result that must not be lost (`undo=deliver`) is returned though its caller was cancelled
+  once the call had begun. The task is cancelled again where it waits next, unless whoever cancelled
+  it has withdrawn that (as `asyncio.timeout` does) or the task has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from quire.errors import QuireError, StoreFailed
 from quire.limits import AIO_PUTS, AIO_THREADS, CANCEL_SECONDS
 
 R = TypeVar("R")
+
+
+def deliver(result: object) -> None:
+    """For `undo`: the result is returned to a caller that was cancelled, too (PO1)."""
 
 
 class Pool:
@@ -43,10 +50,13 @@ class Pool:
         """What the call returns, or raises.
 
         If its caller is cancelled and it has succeeded, `undo` is called with what it returned,
-        as nobody gets that. `surely`: it is made even if that caller is cancelled before. `until`:
-        as of an `Errand`. `hurry`: the caller is cancelled already.
+        as nobody gets that; with `deliver` the caller gets it (PO1). `surely`: it is made even if
+        that caller is cancelled before. `until`: as of an `Errand`. `hurry`: the caller is
+        cancelled already.
         """
         errand = Errand(until)
+        task = asyncio.current_task()
+        cancels_before = task.cancelling() if task is not None else 0
         try:
             job = self._threads.submit(errand.do, call)
         except RuntimeError:  # after `close`: it says so at once, and lets go of what it has
@@ -77,6 +87,10 @@ class Pool:
             self.when_failed()
         if cancelled is None:
             return ended.result()
+        if undo is deliver and failure is None and ended.result():
+            assert task is not None  # else nobody could have cancelled it
+            asyncio.get_running_loop().call_soon(_cancel_again, task, cancels_before)
+            return ended.result()
         if failure is None and undo is not None:
             with suppress(QuireError):  # the transaction is rolled back: it is undone
                 await self.run(partial(undo, ended.result()), surely=True, hurry=True)
@@ -85,3 +99,10 @@ class Pool:
     def close(self) -> None:
         """The store object is closed. Calls that were asked for are made still."""
         self._threads.shutdown(wait=False)
+
+
+def _cancel_again(task: asyncio.Task[object], cancels_before: int) -> None:
+    """Cancel a task whose cancellation came too late, unless it was withdrawn (PO1)."""
+    if not task.done() and task.cancelling() > cancels_before:
+        task.uncancel()  # so that it counts as the same one
+        task.cancel()

@@ -42,7 +42,7 @@ from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
-from .pool import Pool
+from .pool import Pool, deliver
 from .transaction import AsyncTransaction, roll_back
 
 R = TypeVar("R")
@@ -150,7 +150,10 @@ class AsyncSession:
             try:
                 async with self._store.transaction(lifetime, owner=label) as own:
                     left = max(0.0, until - loop.time())
-                    seen = await self._take(own, number, left) or seen
+                    found = await self._take(own, number, left)
+                    if found is not None:
+                        seen = found
+                        await own._deliver(found)
             except ReplyNotFound:
                 if seen is None:
                     raise
@@ -240,16 +243,15 @@ async def request(
 
 
 async def _reply(store: AsyncAsks, asked: Asked) -> Message | None:
-    """The reply, taken by a thread that waits for it, a while at a time.
-
-    Nobody else asks for its number: so what one that is cancelled has taken is nobody's.
-    """
+    """The reply, taken by a thread that waits for it, a while at a time."""
     replying = Replying(store._inner, asked)
     while True:
         seconds = min(asked.left(), CHOSEN_WAIT_SECONDS)
         try:
             async with store._room if seconds else nullcontext():
-                found = await store._pool.run(partial(replying.take, seconds), until=asked.until)
+                found = await store._pool.run(
+                    partial(replying.take, seconds), deliver, until=asked.until
+                )
         except QueueNotFound:
             asked.forget(store)
             raise

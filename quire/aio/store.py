@@ -31,7 +31,6 @@ from quire.messages.message import Message
 from quire.messages.message_id import PutId
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
-from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
 from quire.selectors.template import SelectorOrTemplate
 
@@ -46,7 +45,6 @@ from .namespaces import (
     AsyncPrepared,
     AsyncStates,
 )
-from .payloads import kept
 from .pool import Pool
 from .session import AsyncSession, request
 from .transaction import AsyncTransaction
@@ -208,7 +206,7 @@ class AsyncStore:
         if where is not None:
             async with self.transaction(lifetime_of(timeout)) as txn:
                 messages = await txn.get_many(source, max_messages, timeout, where=where)
-                return await self._pool.run(partial(kept, messages))
+                return await txn._deliver(messages)
         number = check_max_messages(max_messages)
         asked = ConsumerOptions(check_sources(source), number, False, check_wait(timeout), "auto")
         found: Messages | None = await self._get(self._consumer(asked))
@@ -217,10 +215,7 @@ class AsyncStore:
     async def _get(self, consumer: AsyncConsumer[T]) -> T | None:
         async with consumer:
             found = await anext(consumer, None)
-            if isinstance(found, StreamedMessage | Messages):
-                found = await self._pool.run(partial(kept, found))
-            await consumer.acknowledge()
-            return found
+            return None if found is None else await consumer._deliver(found)
 
     @overload
     def consume(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -15,7 +15,7 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
-from quire.errors import LockTimeout, QueueFull
+from quire.errors import LockTimeout, QueueFull, QuireError
 from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
@@ -25,13 +25,14 @@ from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
+from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
 from quire.reports.info import Description
 from quire.selectors.template import Template
 
 from .coroutines import awaited, awaited_put, told_as
-from .payloads import AsyncPayloadWriter
-from .pool import Pool
+from .payloads import AsyncPayloadWriter, kept
+from .pool import Pool, deliver
 from .waiting_lines import Lines
 
 R = TypeVar("R")
@@ -265,6 +266,29 @@ class AsyncTransaction:
     async def commit(self, timeout: Duration | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
 
+    async def _deliver(self, found: R) -> R:
+        """Commit, and return what was got: for a call that gets in a transaction of its own.
+
+        What a caller gets is committed as read, and what is committed the caller gets: one that is
+        cancelled before the commit was begun has taken nothing, and it does not count as delivered;
+        one that is cancelled later gets it all the same (PO1).
+        """
+
+        def commit(inner: Transaction, seconds: float | None) -> R:
+            inner.commit(seconds)
+            return whole
+
+        try:
+            whole = found
+            if isinstance(found, StreamedMessage | Messages):
+                whole = await self._pool.run(partial(kept, found))
+            return await self._end(commit, None, deliver)
+        except asyncio.CancelledError:
+            if self.state == "open":
+                with suppress(QuireError):  # whatever it is, it was not committed
+                    await self._call(_roll_back_unseen, surely=True, hurry=True)
+            raise
+
     async def rollback(self) -> None:
         await roll_back(self, None)
 
@@ -347,17 +371,20 @@ class AsyncTransaction:
         return late or self.state != "open"
 
     async def _end(
-        self, end: Callable[[Transaction, float | None], None], timeout: Duration | None
-    ) -> None:
+        self,
+        end: Callable[[Transaction, float | None], R],
+        timeout: Duration | None,
+        undo: Callable[[R], object] | None = None,
+    ) -> R:
         """Commit or prepare; one that waits for room leaves threads for those who make it."""
         seconds = None if timeout is None else check_timeout(timeout)
         try:
-            await self._call(lambda inner: end(inner, 0.0))
+            return await self._call(lambda inner: end(inner, 0.0), undo)
         except QueueFull:
             if seconds == 0.0:
                 raise
             async with self._room:
-                await self._call(lambda inner: end(inner, seconds))
+                return await self._call(lambda inner: end(inner, seconds), undo)
 
     async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:
         """A step of a put, which may wait for room: it leaves threads for those who make it."""
@@ -401,6 +428,12 @@ async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | No
     """For what was raised: who is cancelled does not wait for a stopped owner."""
     hurry = _is_cancelled(why)
     await transaction._call(lambda inner: inner.rollback(), surely=True, hurry=hurry)
+
+
+def _roll_back_unseen(inner: Transaction) -> None:
+    """Roll back; what was got last does not count as delivered, as nobody has seen it."""
+    inner.unget()
+    inner.rollback()
 
 
 def _is_there(source: str, where: Where, inner: Transaction) -> bool:

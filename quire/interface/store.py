@@ -292,10 +292,13 @@ class Store(Protocol):
         """Take the next message in a transaction of its own; None if none came.
 
         Waits `timeout` seconds for one (None: for ever). The transaction has committed on return:
-        the message is delivered at most once, and is lost if this process ends before it is done
-        with it. Where that matters, use `consume` or `transaction`. A streamed message comes with
-        its payload in memory, and above 1 GiB not at all (InvalidArgument): get it in a
-        transaction.
+        the message is delivered at most once, and is lost if this process ends, or a signal's
+        handler raises, after the commit and before the caller is done with it. Where that matters,
+        use `consume` or `transaction`. In asyncio one that raises CancelledError has taken nothing;
+        one that is cancelled when its commit has begun returns the message (docs/core.md).
+
+        A streamed message comes with its payload in memory, and above 1 GiB not at all
+        (InvalidArgument): get it in a transaction.
 
         `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
         (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).

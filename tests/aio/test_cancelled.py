@@ -17,6 +17,7 @@ import quire.aio
 from quire.aio import AsyncStore, AsyncTransaction
 from quire.aio.pool import Pool
 from quire.errors import QueueFull
+from quire.interface.sessions.requesting import Replying
 from quire.limits import AIO_THREADS, MESSAGE_OVERHEAD_BYTES
 from tests.aio.test_waiting import SEGMENT_BYTES, in_line, opened, take_one
 from tests.kit.waiting import SECONDS
@@ -316,5 +317,322 @@ def test_cancelled_at_any_moment(
             assert Counter(await left(store, "done")) == expected
             assert await left(store) == []
             assert await store.admin.transactions() == []
+
+    asyncio.run(main())
+
+
+GETS: dict[str, Callable[[AsyncStore], Coroutine[Any, Any, Any]]] = {
+    "get": lambda store: store.get("work", timeout=None),
+    "get where": lambda store: store.get("work", timeout=None, where="JMSPriority >= 0"),
+    "get_many": lambda store: store.get_many("work", 1, timeout=None),
+    "get_many where": lambda store: store.get_many(
+        "work", 1, timeout=None, where="JMSPriority >= 0"
+    ),
+}
+
+
+def payloads_of(found: Any) -> list[bytes]:
+    """The payloads of what a get has returned."""
+    return [found.payload] if isinstance(found, quire.Message) else found.payloads()
+
+
+def hold_commits(store: AsyncStore, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Let the commits of the store's transactions return only when the gate is opened."""
+    begin, gates = store._inner.transaction, Gate(len, "__call__")
+
+    def transaction(*args: Any, **options: Any) -> Any:
+        inner = begin(*args, **options)
+        commit = inner.commit
+
+        def commit_and_wait(*seconds: Any) -> None:
+            commit(*seconds)
+            gates([])
+
+        return Replaced(inner, "commit", commit_and_wait)
+
+    monkeypatch.setattr(store._inner, "transaction", transaction)
+    return gates
+
+
+class Replaced:
+    """An object with another method in the place of one."""
+
+    def __init__(self, target: Any, method: str, replacement: Callable[..., Any]) -> None:
+        self._target = target
+        self._method = method
+        self._replacement = replacement
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replacement if name == self._method else getattr(self._target, name)
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_a_time_limit_while_a_get_commits(
+    store_path: str, role: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The get returns its message: neither is it lost nor does the time limit strike later."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put("work", b"x")
+            gate = hold_commits(store, monkeypatch)
+            limit = asyncio.timeout(None)
+
+            async def get() -> Any:
+                async with limit:
+                    return await GETS[call](store)
+
+            async def get_and_go_on() -> list[bytes]:
+                found = await get()
+                await asyncio.sleep(0.01)  # where a cancellation that is left over would strike
+                return payloads_of(found)
+
+            task = asyncio.create_task(get_and_go_on())
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            limit.reschedule(0.0)
+            await asyncio.sleep(0.01)
+            gate.open.set()
+            assert await task == [b"x"]
+            assert limit.expired()
+            monkeypatch.undo()
+            assert await left(store) == []
+
+    asyncio.run(main())
+
+
+def test_a_time_limit_around_more_than_the_get(
+    store_path: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It strikes at what is waited for next, and is a TimeoutError."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put("work", b"x")
+            gate = hold_commits(store, monkeypatch)
+            found: list[bytes] = []
+            limit = asyncio.timeout(None)
+
+            async def work() -> None:
+                async with limit:
+                    found.extend(payloads_of(await store.get("work", timeout=None)))
+                    await asyncio.sleep(SECONDS)
+
+            task = asyncio.create_task(work())
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            limit.reschedule(0.0)
+            await asyncio.sleep(0.01)
+            gate.open.set()
+            with pytest.raises(TimeoutError):
+                await task
+            assert found == [b"x"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_a_task_of_a_get_alone(
+    store_path: str, role: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled while the get commits it has the message as its result, as `wait_for` needs it."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put("work", b"x")
+            gate = hold_commits(store, monkeypatch)
+            task = asyncio.create_task(GETS[call](store))
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            task.cancel()
+            await asyncio.sleep(0)
+            gate.open.set()
+            assert payloads_of(await task) == [b"x"]
+            monkeypatch.undo()
+            assert await left(store) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_a_task_that_is_cancelled_while_its_get_commits(
+    store_path: str, role: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its message, and is cancelled where it waits next; what it handles is not lost."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put("work", b"x")
+            gate = hold_commits(store, monkeypatch)
+            found: list[bytes] = []
+
+            async def work() -> None:
+                while True:
+                    found.extend(payloads_of(await GETS[call](store)))
+
+            task = asyncio.create_task(work())
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            gate.open.set()
+            done, _ = await asyncio.wait([task], timeout=SECONDS)
+            assert done
+            assert task.cancelled()
+            assert found == [b"x"]
+            monkeypatch.undo()
+            assert await left(store) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_a_get_that_is_cancelled_before_its_commit(
+    store_path: str, role: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken nothing: the message is there at its place, and does not count as delivered."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put_many("work", [b"1", b"2"])
+            tasks: list[asyncio.Task[Any]] = []
+
+            async def cancelled(*_: Any) -> None:
+                tasks[0].cancel()
+                await asyncio.sleep(0)
+
+            monkeypatch.setattr(AsyncTransaction, "_end", cancelled)
+            tasks.append(asyncio.create_task(GETS[call](store)))
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            monkeypatch.undo()
+            assert await store.admin.transactions() == []
+            message = await store.get("work")
+            assert message is not None
+            assert (message.payload, message.delivery_count) == (b"1", 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_gets_with_a_time_out_in_a_loop(store_path: str, role: str, call: str) -> None:
+    """Each message is got once, wherever the time-outs strike."""
+    count = 30
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            found: list[bytes] = []
+
+            async def put() -> None:
+                for n in range(count):
+                    await store.put("work", b"%d" % n)
+
+            putting = asyncio.create_task(put())
+            limits = itertools.cycle(n / 2000 for n in range(13))
+            async with asyncio.timeout(SECONDS):
+                while len(found) < count and not (
+                    putting.done() and not (await store.queue("work")).messages
+                ):
+                    with suppress(TimeoutError):
+                        found += payloads_of(
+                            await asyncio.wait_for(GETS[call](store), next(limits))
+                        )
+            await putting
+            assert found == [b"%d" % n for n in range(count)]
+
+    asyncio.run(main())
+
+
+def test_requests_with_a_time_out(store_path: str, role: str) -> None:
+    """A reply is returned, or it is in the queue for replies still."""
+    count = 20
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            answered: list[bytes] = []
+
+            async def answer() -> None:
+                async with store.consume("work") as requests:
+                    async for request in requests:
+                        to, number = str(request.reply_to), str(request.correlation_id)
+                        payload = request.payload
+                        await requests.transaction.put(to, payload, correlation_id=number)
+                        answered.append(payload)
+
+            answering = asyncio.create_task(answer())
+            found: list[bytes] = []
+            for n in range(count):
+                with suppress(TimeoutError):
+                    asking = store.request("work", b"%d" % n)
+                    found.append((await asyncio.wait_for(asking, 0.004 + n / 10_000)).payload)
+            while (await store.queue("work")).messages:
+                await asyncio.sleep(0.01)
+            answering.cancel()
+            await asyncio.wait([answering])
+            there = await left(store, "quire.replies")
+            assert sorted(found + there) == sorted(answered)
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_cancelled_as_it_takes_its_reply(
+    store_path: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It returns the reply."""
+    gate, take = Gate(len, "__call__"), Replying.take
+
+    def take_and_wait(replying: Replying, seconds: float) -> quire.Message | None:
+        reply = take(replying, seconds)
+        if reply is not None:
+            gate([])
+        return reply
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            asking = asyncio.create_task(store.request("work", b"x"))
+            async with store.transaction() as txn:
+                request = await txn.get("work", timeout=None)
+                assert request is not None
+                number = str(request.correlation_id)
+                await txn.put(str(request.reply_to), b"y", correlation_id=number)
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            asking.cancel()
+            await asyncio.sleep(0)
+            gate.open.set()
+            assert (await asking).payload == b"y"
+
+    monkeypatch.setattr(Replying, "take", take_and_wait)
+    asyncio.run(main())
+
+
+def test_a_session_that_is_cancelled_as_it_takes_its_reply(
+    store_path: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It returns the reply."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            session = await store.session("client")
+            number = await session.put("work", b"x")
+            async with store.transaction() as txn:
+                request = await txn.get("work", timeout=None)
+                assert request is not None
+                correlated = str(request.correlation_id)
+                await txn.put(str(request.reply_to), b"y", correlation_id=correlated)
+            gate = hold_commits(store, monkeypatch)
+            taking = asyncio.create_task(session.take(number, SECONDS))
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            taking.cancel()
+            await asyncio.sleep(0)
+            gate.open.set()
+            reply = await taking
+            assert reply is not None
+            assert reply.payload == b"y"
 
     asyncio.run(main())
