@@ -17,6 +17,9 @@ SITE := $(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . build/si
 	{ rm -rf build/site; exit 1; }
 
 SEED ?=
+# The same commit gives the same result, and another one draws other forms and cases. Only the long
+# runs of one kind (crash, recovery, fuzz, faults) draw a seed of their own.
+COMMIT_SEED = $(or $(SEED),$(shell $(PYTHON) -m scripts.commit_seed))
 ROUNDS ?= 500
 ARGS ?=
 
@@ -27,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-newest test-portable check format docs reference crash recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-long test-newest test-portable check format docs reference crash recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,16 +53,17 @@ java:
 demo: $(STAMP) java ## Replay a year of flights through queues and Spark, with a crash (ARGS="--rows 5000")
 	$(BIN)/python -m demo $(ARGS)
 
-# SEED is fixed here so that the same commit gives the same result; the long runs draw their own.
-test: SEED := $(or $(SEED),1)
-test: $(if $(ARGS),check,$(STAMP)) ## Run the checks and all tests but the slow ones (ARGS="-k name")
-	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
+test: $(if $(ARGS),check,$(STAMP)) ## Run the checks and all tests but the long ones (ARGS="-k name" SEED=commit's)
+	$(BIN)/python $(if $(ARGS),-m pytest -m "not long" $(ARGS),-m scripts.test_all) --seed $(COMMIT_SEED)
+
+test-long: $(STAMP) ## Run what `make test` leaves out: an hour (ARGS="--list" ARGS="--part demo")
+	$(BIN)/python -m scripts.test_all --long --seed $(COMMIT_SEED) $(ARGS)
 
 test-newest: $(STAMP) ## Run a slice of the tests in the newest Python of this machine (ARGS="--python /path")
-	$(BIN)/python scripts/test_newest.py --seed $(or $(SEED),1) $(ARGS)
+	$(BIN)/python scripts/test_newest.py --seed $(COMMIT_SEED) $(ARGS)
 
-test-portable: $(STAMP) ## Run all tests but the slow ones with the forms of calls that macOS has (ARGS="-k name")
-	QUIRE_PORTABLE=1 $(BIN)/python -m pytest -m "not slow" --seed $(or $(SEED),1) $(ARGS)
+test-portable: $(STAMP) ## Run all tests but the long ones with the forms of calls that macOS has (ARGS="-k name")
+	QUIRE_PORTABLE=1 $(BIN)/python -m pytest -m "not long" --seed $(COMMIT_SEED) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
 	$(BIN)/ruff format --check .
@@ -82,16 +86,16 @@ reference: $(STAMP) ## Build the pages and the reference of the interface: build
 	$(SITE)
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
-	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m pytest -m crash --forms all --cases all --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 recovery: $(STAMP) ## Play a client's recovery with kill -9 at every step (SEED=random)
 	$(BIN)/python -m pytest tests/crash/test_client_recovery.py -s $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(STAMP) ## Run the fuzzers and the model tests for long (ROUNDS=500 SEED=random)
-	$(BIN)/python -m pytest -m fuzz --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m pytest -m fuzz --forms all --cases all --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 faults: $(STAMP) ## Put faults into the engine; its tests must catch each (ARGS="--only 3,17")
-	$(BIN)/python scripts/seeded_faults.py $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m scripts.seeded_faults $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(STAMP) ## Run the benchmarks; figures go to bench/results/ (ARGS="--help" shows the choices)
 	$(BIN)/python -m bench $(ARGS)

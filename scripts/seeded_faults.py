@@ -24,6 +24,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from scripts.test_parts import IN_ALL
+
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 600  # a fault may let a test wait for ever: that is caught, too
 
@@ -345,7 +347,7 @@ def passes(place: Path, tests: str, seed: str) -> bool:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     try:
         done = subprocess.run(
-            [*command, "-m", "not slow", "--seed", seed, *shlex.split(tests)],
+            [*command, "-m", "not long", *IN_ALL, "--seed", seed, *shlex.split(tests)],
             cwd=place,
             env=environment | {"PYTHONPATH": str(place)},
             stdout=subprocess.DEVNULL,

@@ -1,10 +1,10 @@
-"""Run the checks and all tests but the slow ones, in parts, all at the same time.
+"""Run the checks and the tests in parts, each part a process; with --long what takes long.
 
-Each part is a process. One of the parts after another would leave processors idle for most of the
-time. What a part says stands in `build/tests` while it runs, and is shown when it has ended; what
-has failed in any of them is shown once more at the end. A part that has not ended after
-`--minutes` is ended, and fails. So does one with a test that takes a quarter of an hour, and shows
-where each of its threads is.
+The parts of `make test` run all at the same time: one after another would leave processors idle for
+most of the time. Those of `make test-long` run `--at-once` at a time. The output of a part stands
+in `build/tests` while it runs, and is shown when it has ended; what has failed in any of them is
+shown again at the end. A part that has not ended after `--minutes` is ended, and fails. So is one
+with a test that takes a quarter of an hour, which shows where each of its threads is.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
 of the time of a small test is the file system's. Those of the engine and its parts are on the disk.
@@ -23,44 +23,34 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from scripts.commit_seed import commit_seed
+from scripts.test_parts import FIRST, LONG, QUICK, TestsOfPart
+
 ROOT = Path(__file__).resolve().parents[1]
 SAID = ROOT / "build" / "tests"
-# Where a test hangs is told long before its part is ended.
+# Where a test hangs is shown long before its part is ended.
 HANGS = ["-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true"]
-PYTEST = ["-m", "pytest", "--durations=10", *HANGS]
-# What waits for other processes most of the time.
-PROCESSES = ["tests/remote", "tests/aio"]
-# What holds for every form of a store.
-FORMS = ["tests/behaviour"]
-# All at once also on two processors: much of a part's time is waiting, for the disk and for other
-# processes. Spark alone has two threads of its own.
-PARTS = {
-    "Spark": ["tests", "-m", "not slow and spark"],
-    "several processes": [*PROCESSES, "-m", "not slow and not spark"],
-    "every form of a store": [*FORMS, "-m", "not slow and not spark"],
-    "the engine's power failures and faults": ["tests/engine", "-m", "not slow and crash"],
-    "the engine": ["tests/engine", "-m", "not slow and not crash"],
-    "all else": [
-        "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES + FORMS),
-        "-m", "not slow and not spark"
-    ],
-}  # fmt: skip
-# It waits most, one test after another: the others take what it leaves of the processors.
-FIRST = "Spark"
-# Of these the stores are on the disk.
-ON_DISK = {"the engine's power failures and faults", "the engine", "all else"}
+PYTEST = [sys.executable, "-u", "-m", "pytest", "--durations=10", *HANGS]
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 6 << 30  # the stores of a test that needs most, times the parts, and to spare
 
 
-def commands(seed: str, memory: str | None) -> dict[str, list[str]]:
-    """What each part runs; `memory`: a directory there."""
-    newest = [sys.executable, "scripts/test_newest.py", "--seed", seed]
-    found = {"the checks": ["make", "--no-print-directory", "check"], "the newest Python": newest}
-    for name, arguments in PARTS.items():
-        found[name] = [sys.executable, "-u", *PYTEST, *arguments, "--seed", seed]
-        if memory is not None and name not in ON_DISK:
-            found[name].append(f"--basetemp={memory}/{name.replace(' ', '-')}")
+def test_command(name: str, part: TestsOfPart, seed: str, memory: str | None) -> list[str]:
+    """Return the command of a part; `memory`: a directory there."""
+    command = [*PYTEST, *part.arguments(), "--seed", seed]
+    if memory is not None and not part.on_disk:
+        command.append(f"--basetemp={memory}/{name}")
+    return command
+
+
+def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
+    """Return the command of each part by its name."""
+    parts = LONG if long else QUICK
+    found = {name: test_command(name, part, seed, memory) for name, part in parts.items()}
+    if long:
+        found["newest"] = [sys.executable, "scripts/test_newest.py", "--seed", seed]
+    else:
+        found = {"checks": ["make", "--no-print-directory", "check"], **found}
     return {
         name: command if name == FIRST else ["nice", "-n", "5", *command]
         for name, command in found.items()
@@ -74,7 +64,7 @@ def run(
     began = time.monotonic()
     # What pytest has made of a module serves the other parts, and what a test starts.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    said = SAID / f"{name.replace(' ', '-')}.txt"
+    said = SAID / f"{name}.txt"
     with said.open("wb") as output, subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -98,27 +88,42 @@ def end(parts: list[subprocess.Popen[bytes]]) -> None:
 def main() -> int:
     """The exit status: 0 if all parts passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", default="1", help="where all randomness starts")
+    parser.add_argument("--long", action="store_true", help="the parts of `make test-long`")
+    parser.add_argument("--part", action="append", help="only this part (may be repeated)")
+    parser.add_argument("--list", action="store_true", help="list the parts, run nothing")
+    parser.add_argument("--seed", help="where all randomness starts (default: the commit's)")
     parser.add_argument("--minutes", type=float, default=60, help="after which a part is ended")
-    asked = parser.parse_args()
+    parser.add_argument("--at-once", type=int, help="how many parts run at a time")
+    options = parser.parse_args()
+    seed = options.seed or str(commit_seed())
+    names = list(commands(options.long, seed, None))
+    if options.list:
+        print("\n".join(names))
+        return 0
+    if unknown := sorted(set(options.part or []) - set(names)):
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(names)}")
+    print(f"Seed {seed}; SEED={seed} runs the same again", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts end with this, too
     SAID.mkdir(parents=True, exist_ok=True)
     memory = None
     if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
         memory = tempfile.mkdtemp(prefix="quire-tests-", dir=IN_MEMORY)
+    parts = commands(options.long, seed, memory)
+    parts = {name: parts[name] for name in options.part or names}
+    at_once = options.at_once or ((os.cpu_count() or 1) if options.long else len(parts))
     try:
-        return run_all(commands(asked.seed, memory), asked.minutes)
+        return run_all(parts, options.minutes, at_once)
     finally:
         if memory is not None:
             shutil.rmtree(memory, ignore_errors=True)
 
 
-def run_all(parts: dict[str, list[str]], minutes: float) -> int:
-    """All at once; 0 if they passed."""
+def run_all(parts: dict[str, list[str]], minutes: float, at_once: int) -> int:
+    """Run so many at a time; 0 if all passed."""
     failed = 0
     failures: list[str] = []
     started: list[subprocess.Popen[bytes]] = []
-    with ThreadPoolExecutor(len(parts)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         running = {
             pool.submit(run, name, command, minutes, started): name
             for name, command in parts.items()
@@ -133,6 +138,8 @@ def run_all(parts: dict[str, list[str]], minutes: float) -> int:
                 lines = said.decode(errors="replace").splitlines()
                 failures += [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         except KeyboardInterrupt:
+            for future in running:
+                future.cancel()
             end(started)
             raise
     if failures:

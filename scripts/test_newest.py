@@ -88,7 +88,7 @@ def main() -> int:
     command = [installed(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
     command += [
         "-m",
-        "not slow and not spark and not crash",
+        "not long and not spark and not crash",
         "-k",
         "not joined",
         "--seed",

@@ -2,6 +2,10 @@
 
     --seed N     where all randomness starts; drawn if not given, and printed
     --rounds N   how often a crash or fuzz test repeats its experiment (default 25)
+    --forms F    the forms of a store that a test over several of them runs in: embedded and one
+                 that the seed draws (drawn, the default), every one (all), or the one of this name
+    --cases C    of a test with the mark `cases(n)` one case in n, which the seed draws (drawn, the
+                 default), or every one (all)
 
 A test takes the fixture `rng` (its own generator, from the seed and the test's name) and `rounds`.
 """
@@ -27,6 +31,7 @@ from hypothesis import HealthCheck, settings
 
 from quire.env.os_platform import PORTABLE
 from quire.testing import TALLY
+from tests.kit.drawn_items import FORMS, left_out
 from tests.kit.limits import Limits, limited
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register --seed and --rounds."""
+    """Register --seed, --rounds, --forms and --cases."""
     group = parser.getgroup("quire")
     group.addoption("--seed", type=int, default=None, help="where all randomness starts")
     group.addoption(
@@ -50,6 +55,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=DEFAULT_ROUNDS,
         help=f"repetitions of each crash or fuzz experiment (default {DEFAULT_ROUNDS})",
+    )
+    group.addoption(
+        "--forms",
+        choices=["drawn", "all", *FORMS],
+        default="drawn",
+        help="forms of a store: embedded and one that the seed draws (default), all, or this one",
+    )
+    group.addoption(
+        "--cases",
+        choices=["drawn", "all"],
+        default="drawn",
+        help="cases of a sweep: those that the seed draws (default), or all",
     )
 
 
@@ -79,7 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def repeat_with(config: pytest.Config) -> str:
     """The options that run the same experiments again."""
-    return f"--seed {config.stash[SEED]} --rounds {config.getoption('--rounds')}"
+    options = " ".join(f"--{name} '{config.getoption(name)}'" for name in ("forms", "cases"))
+    return f"--seed {config.stash[SEED]} --rounds {config.getoption('--rounds')} {options}"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -106,8 +124,14 @@ def pytest_terminal_summary(
     terminalreporter.write_line(f"memory at most: {here} MiB here, {child} MiB in a child")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse wrong promise numbers, and allow for what PySpark leaves open."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the seed does not draw, and refuse wrong promise numbers.
+
+    And allow for what PySpark leaves open.
+    """
+    out = left_out(config, items, config.stash[SEED])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]
     for item in items:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):

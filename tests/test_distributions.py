@@ -102,7 +102,7 @@ with quire.open(sys.argv[2]) as store:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("form", [wheel_of, sdist_of, archive_of])
 def test_it_is_installed_from(
     form: Callable[[Path, Path], Path], source_copy: Path, tmp_path: Path

@@ -89,7 +89,7 @@ def test_marks_are_found_wherever_pytest_takes_them(tmp_path: Path) -> None:
     """Marks on functions, on classes, on modules, and for Hypothesis' state machines."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text(
-        "pytestmark = [pytest.mark.slow, pytest.mark.promise(1)]\n"
+        "pytestmark = [pytest.mark.long, pytest.mark.promise(1)]\n"
         "@pytest.mark.promise(2, 3)\n"
         "def test_f(): ...\n"
         "@pytest.mark.promise(4)\n"

@@ -1,6 +1,7 @@
 """The forms of a store: embedded, joined and elected, and twice through the API for asyncio.
 
-What a test of this folder shows with the fixture `store` holds for each of them.
+What a test of this folder shows with the fixture `store` holds for each of them. A run has it
+embedded and in one more form, which its seed draws (`tests/kit/drawn_items.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from quire.remote import RemoteStore
 from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.kit.children import join
+from tests.kit.drawn_items import FORMS as NAMES
 
 AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
@@ -89,7 +91,7 @@ def elected(owner: Store) -> Iterator[ElectedStore]:
         yield store
 
 
-# How a store is had. Each gives one over a store that this process owns and serves.
+# Each gives a store object over a store that this process owns and serves.
 FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
     "embedded": nullcontext,
     "joined": lambda owner: join(owner.path),
@@ -97,6 +99,7 @@ FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
     "asyncio": owned_behind_loop,
     "asyncio joined": lambda owner: joined_behind_loop(owner.path),
 }
+assert tuple(FORMS) == NAMES
 # For `pytest.mark.parametrize("store", ..., indirect=True)`, where something holds for these only.
 JOINED = ["joined", "elected", "asyncio joined"]
 WITH_CALLBACKS = ["embedded", "joined", "elected"]

@@ -630,7 +630,7 @@ with quire.open(sys.argv[1]) as store:
 MOST_MB = 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("mib", [2048])
 def test_promise_9_two_gibibytes_in_twenty_megabytes(store_path: str, mib: int) -> None:

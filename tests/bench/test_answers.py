@@ -15,7 +15,7 @@ SLOW = ("Quire, three processes", "NATS", "Redis lists, appendfsync always", "Ra
 
 
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)]
+    "name", [*QUICK, *(pytest.param(one, marks=pytest.mark.long) for one in SLOW)]
 )
 def test_a_side_is_answered(tmp_path: Path, name: str) -> None:
     """As many times as there were requests, and its processes have worked for that."""
@@ -35,7 +35,7 @@ def test_a_side_is_answered(tmp_path: Path, name: str) -> None:
     "name",
     [
         BY_HAND,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in pool.SIDES if one != BY_HAND),
+        *(pytest.param(one, marks=pytest.mark.long) for one in pool.SIDES if one != BY_HAND),
     ],
 )
 def test_a_pool_does_each_job_once(tmp_path: Path, name: str) -> None:
@@ -54,7 +54,7 @@ def test_a_pool_does_each_job_once(tmp_path: Path, name: str) -> None:
     assert len(turns.rates) == len(turns.processor) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_workers_job_is_begun_again(tmp_path: Path) -> None:
     """By Quire's idle worker at once; in SQLite's table not before the claim is over."""
     found = {}

@@ -168,7 +168,7 @@ def test_consumers_that_die_at_their_steps(shop: Shop, rng: random.Random) -> No
     kill_inbox(shop, rng, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(1, 2)
 @pytest.mark.parametrize("side", ["outbox", "inbox"])
 def test_a_hundred_that_die_at_their_steps(shop: Shop, rng: random.Random, side: str) -> None:
@@ -224,7 +224,7 @@ def test_an_owner_that_is_killed_under_a_relay(shop: Shop, rng: random.Random) -
     kill_owners(shop, rng, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(1)
 def test_thirty_owners_that_are_killed(shop: Shop, rng: random.Random) -> None:
     """The same for longer."""

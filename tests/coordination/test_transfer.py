@@ -147,7 +147,7 @@ def test_promise_1_2_a_coordinator_killed_at_any_moment(bank: Bank, rng: random.
 
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
-@pytest.mark.slow
+@pytest.mark.long
 def test_promise_1_2_fifty_kills_at_any_moment(bank: Bank, rng: random.Random) -> None:
     """The same for longer."""
     killing_at_any_moment(bank, 50, rng)
@@ -184,7 +184,7 @@ def test_a_postgresql_that_crashes_at_a_step(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_postgresql_that_crashes_at_every_step(
     bank: Bank, cluster: Cluster, rng: random.Random
 ) -> None:
@@ -225,7 +225,7 @@ def test_a_store_s_owner_that_dies_at_a_step(bank: Bank, rng: random.Random) -> 
     with_a_dying_owner(bank, ["queue prepared", rng.choice(STEPS)], rng)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_s_owner_that_dies_at_every_step(bank: Bank, rng: random.Random) -> None:
     """The same at each of them."""
     with_a_dying_owner(bank, list(STEPS), rng)

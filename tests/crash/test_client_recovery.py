@@ -155,7 +155,7 @@ def test_what_was_begun_put_answered_and_taken_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.long
 def test_fifty_rounds_of_recovery(tmp_path: Path, rng: random.Random) -> None:
     """Every state is met, and told right."""
     told = play(tmp_path, rng, 56)

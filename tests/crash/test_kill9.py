@@ -60,7 +60,7 @@ def test_five_kills_lose_nothing_and_leave_nothing_half(
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_kills_lose_nothing_and_leave_nothing_half(
     store_path: str, rng: random.Random
 ) -> None:

@@ -90,7 +90,7 @@ def test_a_lost_lock_loses_nothing(store_path: str, rng: random.Random) -> None:
 @pytest.mark.promise(1)
 @pytest.mark.promise(11)
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_lost_locks_lose_nothing(store_path: str, rng: random.Random) -> None:
     """Every put that has returned is there, once and in its order, whoever owned when."""
     lose_locks(store_path, MANY, rng)

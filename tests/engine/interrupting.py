@@ -22,7 +22,7 @@ from quire.interface.store import Store
 from quire.interface.transaction import Transaction
 from tests.kit.waiting import SECONDS
 
-FEW = 40  # signals for each call, and 1,000 with -m slow
+FEW = 40  # signals for each call, and 1,000 with -m long
 
 
 class Alarm(BaseException):

@@ -294,7 +294,7 @@ def test_memory_is_flat_while_messages_go_through(store_path: str) -> None:
     assert max(later) < 1.05 * first, (first, later)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(9)
 @pytest.mark.parametrize(("role", "growth"), [("one_after_another", 1.05), ("backlog", 1.25)])
 def test_memory_is_flat_in_the_long_run(store_path: str, role: str, growth: float) -> None:

@@ -89,7 +89,7 @@ def test_promise_2_whatever_the_limits_are_transactions_do_the_same() -> None:
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
 @pytest.mark.fuzz
-@pytest.mark.slow
+@pytest.mark.long
 def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
     rng: Random, rounds: int
 ) -> None:

@@ -356,7 +356,7 @@ def test_what_is_prepared_is_in_flight_after_a_restart() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "many"),
-    [(1, 20_000), (5, 20_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow), (20, 20_000)],
+    [(1, 20_000), (5, 20_000), pytest.param(20, 1_000_000, marks=pytest.mark.long), (20, 20_000)],
 )
 def test_a_million_delay_three_by_what_is_in_flight(workers: int, many: int) -> None:
     """However many wait before them."""

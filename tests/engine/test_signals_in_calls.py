@@ -15,7 +15,7 @@ pytestmark = SHOWN
 
 
 @pytest.mark.promise(2)
-@pytest.mark.parametrize("rounds", [FEW, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [FEW, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", NAMES)
 def test_promise_2_signals_that_raise_at_random_moments(
     store_path: str, rng: Random, name: str, rounds: int

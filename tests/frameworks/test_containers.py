@@ -124,7 +124,7 @@ for opening in range(2):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mount", "before"),
     [

@@ -108,7 +108,7 @@ def owner_of(folder: Path) -> int:
         pytest.param(
             "Flask behind gunicorn",
             [*GUNICORN, "--preload"],
-            marks=pytest.mark.slow,  # the test below has a worker of such a server, too
+            marks=pytest.mark.long,  # the test below has a worker of such a server, too
             id="gunicorn-preload",
         ),
     ],

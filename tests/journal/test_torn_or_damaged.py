@@ -90,7 +90,7 @@ def test_a_scan_tells_it_as_a_recovery(size: int, place: int) -> None:
         assert [each.damage for each in told] == [False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("bits", ["a bit", "a byte"])

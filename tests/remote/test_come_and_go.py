@@ -164,7 +164,7 @@ def test_processes_come_and_go(
 
 
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(1, 2, 12)
 def test_a_thousand_rounds_of_processes_that_come_and_go(
     store_path: str, tmp_path: Path, rng: random.Random, rounds: int

@@ -256,7 +256,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(2)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("round_number", range(20))

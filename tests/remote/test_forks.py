@@ -123,7 +123,7 @@ print(put[2], flush=True)
 
 
 @pytest.mark.promise(12)
-@pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_fork_in_fork_in_fork_under_load(store_path: str, rounds: int) -> None:
     """Lines of forks, daemons, forks that become programs, and those of `multiprocessing`.
 

@@ -121,7 +121,7 @@ def kill_again_and_again(path: str, logs: Path, rng: random.Random) -> StoreCont
 @pytest.mark.promise(11)
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "round_number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
+    "round_number", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 20))]
 )
 def test_nothing_is_lost_nothing_comes_twice_and_all_is_told(
     store_path: str, tmp_path: Path, rng: random.Random, round_number: int

@@ -18,7 +18,7 @@ from tests.kit.actors import actor
 from tests.kit.children import child
 from tests.kit.waiting import eventually
 
-ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
+ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.long)]
 
 pytestmark = SHOWN
 

@@ -1,6 +1,6 @@
 """A signal at the moments of calls that make several steps: each is whole, or was not made.
 
-In a store that this process owns, and in a joined one. Some moments are drawn; with `-m slow`
+In a store that this process owns, and in a joined one. Some moments are drawn; with `-m long`
 each has its turn.
 """
 
@@ -24,7 +24,7 @@ from quire.interface.transaction import Transaction
 from tests.kit.moments import Alarm, alarmed, at_moment, some_moments
 from tests.kit.waiting import SECONDS, eventually
 
-MOMENTS = [4, pytest.param(0, marks=pytest.mark.slow)]  # of each call; 0: all
+MOMENTS = [4, pytest.param(0, marks=pytest.mark.long)]  # of each call; 0: all
 
 pytestmark = [
     pytest.mark.promise(2),

@@ -197,7 +197,7 @@ def test_no_limit_is_exceeded_over_the_owners_death(store_path: str, tmp_path: P
     Run(store_path, tmp_path, 3, [1.5, 1.5]).check()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rates_are_reached_beside_that(store_path: str, tmp_path: Path) -> None:
     """0.95 of each, from the first start of an owner to its end; over three owners."""
     run = Run(store_path, tmp_path, 4, [12.0, 12.0, 12.0])

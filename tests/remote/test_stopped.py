@@ -265,7 +265,7 @@ def goes_on(owner: Actor, store: Store) -> None:
 
 
 @pytest.mark.promise(12)
-@pytest.mark.parametrize("seconds", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(60.0, marks=pytest.mark.long)])
 def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> None:
     """All of them at once; then the owner goes on, and so does the store object."""
     begun = [store.transaction() for _ in TRANSACTION]

@@ -205,7 +205,7 @@ spark.stop()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_every_executor_is_tried_at_the_start(tmp_path: Path, is_hidden: bool) -> None:

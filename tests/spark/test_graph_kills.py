@@ -168,7 +168,7 @@ def game_elsewhere(store_path: str, tmp_path: Path, control: Path) -> Iterator[R
     connection.forget(store_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_killed_between_planning_and_commit(
     game: Rounds, kills: int, rng: random.Random
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_driver_killed_between_planning_and_commit(
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_killed_between_commit_and_the_next_batch(
     game: Rounds, kills: int, rng: random.Random
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_driver_killed_between_commit_and_the_next_batch(
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random) -> None:
     """The driver's Python outlives it; its steps end, and it fails."""
     for _ in range(kills):
@@ -221,7 +221,7 @@ def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
     """A JVM of its own, in the middle of a task: another one starts and tries the task again."""
     for number in range(kills):
@@ -245,7 +245,7 @@ def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
     game.end_staying()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_slow_task_is_begun_again_elsewhere(game: Rounds, kills: int, tmp_path: Path) -> None:
     """By speculation: both attempts come to their end at about the same time, and one counts."""
     (game.control / "stay").touch()
@@ -261,7 +261,7 @@ def test_a_slow_task_is_begun_again_elsewhere(game: Rounds, kills: int, tmp_path
         game.end_staying()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_whole_graph_killed_at_any_moment(
     game_elsewhere: RoundsElsewhere, kills: int, rng: random.Random
 ) -> None:
@@ -279,7 +279,7 @@ def test_a_whole_graph_killed_at_any_moment(
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_whole_graph_killed_while_it_is_paused(
     game_elsewhere: RoundsElsewhere, kills: int
 ) -> None:

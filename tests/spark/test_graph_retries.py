@@ -56,7 +56,7 @@ def test_a_task_that_is_tried_again(
     assert exact == (files is SteeredFiles)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.parametrize("files", [SteeredFiles])
 def test_a_stage_that_is_run_again(

@@ -113,7 +113,7 @@ def numbers_of(store: Any, queue: str) -> int:
     return int(store.queue(queue).end_position)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_ends_a_command_that_drains(program: Any, store: Any, tmp_path: Path) -> None:
     """Though there is more to read, which a step holds up."""
     store.put("in", b"hold")

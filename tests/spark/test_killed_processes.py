@@ -65,7 +65,7 @@ class Driver:
         return code
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["quire_steered", "quire_forgetful"])
 def test_a_jvm_killed_between_the_two_commits(
     store: Any, tmp_path: Path, control: Path, format: str

@@ -92,7 +92,7 @@ def game(store: Any, tmp_path: Path, control: Path) -> Iterator[Rounds]:
         made.driver.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_killed_between_planning_and_commit(game: Rounds, kills: int) -> None:
     """The driver, its JVM and its workers: the micro-batch is in the offset log and not done."""
     for _ in range(kills):
@@ -108,7 +108,7 @@ def test_a_driver_killed_between_planning_and_commit(game: Rounds, kills: int) -
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_killed_between_commit_and_the_next_batch(
     game: Rounds, kills: int, rng: random.Random
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_driver_killed_between_commit_and_the_next_batch(
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random) -> None:
     """The driver's Python outlives it, and fails."""
     for _ in range(kills):
@@ -143,7 +143,7 @@ def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random
     game.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
     """A JVM of its own, in the middle of a task: another one starts and tries the task again."""
     for _ in range(kills):

@@ -54,7 +54,7 @@ def check_exact(store: Any, rows: int, share: float) -> None:
     [
         (2_000, 0.001),
         (120, 0.1),
-        *(pytest.param(100_000, share, marks=pytest.mark.slow) for share in (0.0001, 0.01, 0.1)),
+        *(pytest.param(100_000, share, marks=pytest.mark.long) for share in (0.0001, 0.01, 0.1)),
     ],
 )
 def test_a_share_that_goes_on(
@@ -69,7 +69,7 @@ def test_a_share_that_goes_on(
     assert "QueryContextLogger" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("rows", [120, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [120, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_broken_function_pauses(spark: SparkSession, store: Any, rows: int) -> None:
     """By default: nothing of the batch is put, and the status tells what it fails with."""
     graph = filled(spark, store, rows, 0.9, poison_time="10 min")  # in one go, on a slow machine
@@ -90,7 +90,7 @@ def test_a_broken_function_pauses(spark: SparkSession, store: Any, rows: int) ->
     assert "now: paused (the function is broken: it fails with 10.1%" in graph.explain()
 
 
-@pytest.mark.parametrize("rows", [120, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [120, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_broken_function_that_is_to_go_on(spark: SparkSession, store: Any, rows: int) -> None:
     """With a share of 1.0 all that fails is a dead letter."""
     graph = filled(spark, store, rows, 0.9, poison_share=1.0)

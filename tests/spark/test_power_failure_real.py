@@ -82,7 +82,7 @@ def delete_cut_off(checkpoint: Path, whole: Path) -> bool:
     return deleted
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_promise_1_2_power_failures_of_a_real_checkpoint(
     spark: SparkSession,
     store: Any,
