@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
 
+from .delivery_counts import DeliveryCounts
 from .delivery_table import Event
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CommitOrder:
         return not self._done.contains(position) and not self.held_in(position, position + 1)
 
     def take(
-        self, limit: int, attempts: Attempts, taker: object, end: int
+        self, limit: int, attempts: DeliveryCounts, taker: object, end: int
     ) -> tuple[int, int] | None:
         """The next run of at most `limit` positions below `end` that were delivered equally often.
 
@@ -94,7 +94,7 @@ class CommitOrder:
             return pop_equal(self.returned, limit, attempts)
         return self._take_new(limit, attempts, end)
 
-    def _take_new(self, limit: int, attempts: Attempts, end: int) -> tuple[int, int] | None:
+    def _take_new(self, limit: int, attempts: DeliveryCounts, end: int) -> tuple[int, int] | None:
         start = self.cursor
         if self._done.reaches(start):
             start = self._done.first_gap(start)
@@ -116,7 +116,7 @@ class CommitOrder:
         runs: int,
         end: int,
         among: Iterable[tuple[int, int]] | None,
-        attempts: Attempts,
+        attempts: DeliveryCounts,
     ) -> None:
         """Add what nobody holds: see `Subscription.take_waiting`."""
         sets = (self.returned, self._spent, self.rejected)
@@ -235,7 +235,7 @@ class CommitOrder:
         return False
 
 
-def pop_equal(held: IntervalSet, limit: int, attempts: Attempts) -> tuple[int, int] | None:
+def pop_equal(held: IntervalSet, limit: int, attempts: DeliveryCounts) -> tuple[int, int] | None:
     """The first positions of a set that have been delivered equally often, at most so many."""
     run = held.pop_first(limit)
     if run is None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from quire.definitions.retry import retry_seconds
-from quire.engine.state.attempts import Attempts
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.intervals import IntervalSet
 
 from .commit_order import CommitOrder
+from .delivery_counts import DeliveryCounts
 from .selection import Selection
 
 Policy = Mapping[str, Any] | float
@@ -23,7 +23,7 @@ class FailingReader(Protocol):
     queue_id: int
     subscription_id: int
     done: IntervalSet
-    attempts: Attempts
+    attempts: DeliveryCounts
     order: CommitOrder | Selection
     most: int
 

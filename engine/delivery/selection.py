@@ -37,11 +37,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from quire.definitions.order import BUILT_IN, COMMIT, by_sequence
-from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
 from quire.libraries import np
 from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TAKEN_BYTES, TIMED_BYTES
 
+from .delivery_counts import DeliveryCounts
 from .delivery_table import WAYS, DeliveryState, Event
 from .ordered_groups import Groups
 from .pace_keeping import GroupPaces
@@ -409,7 +409,7 @@ class Selection:
     # Taking and giving back
 
     def take(
-        self, limit: int, attempts: Attempts, taker: object = None, end: int = POSITIONS
+        self, limit: int, attempts: DeliveryCounts, taker: object = None, end: int = POSITIONS
     ) -> tuple[int, int] | None:
         """The next run of at most `limit` positions that were delivered equally often (SL1).
 

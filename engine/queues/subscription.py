@@ -14,8 +14,9 @@
   but that transaction's are in flight: so once it is moved, none are.
 - U7: where what has failed is to come later, or the queue has `retry`, the record of the failure
   carries the count and the time, as it was drawn; so both survive the process. A failure anywhere
-  else is counted in memory. Within a process the wait is counted by the monotonic clock (SL9).
-  What stands in `later` may be elsewhere by then, as with a selection's indexes (SL2).
+  else is counted in memory (`delivery_counts`). Within a process the wait is counted by the
+  monotonic clock (SL9). What stands in `later` may be elsewhere by then, as with a selection's
+  indexes (SL2).
 - What was read is known by the journal alone; the cursor, what is in flight and what was returned
   are gone with the process, and every position not in `done` is delivered again, but for what
   prepared transactions have got: that stays in flight; and for what comes later (U7).
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.definitions.order import COMMIT
 from quire.definitions.properties import Properties
 from quire.engine.delivery.commit_order import CommitOrder, pop_equal
+from quire.engine.delivery.delivery_counts import DeliveryCounts
 from quire.engine.delivery.delivery_table import DeliveryState, Event
 from quire.engine.delivery.failed_positions import Policy, failures_of
 from quire.engine.delivery.pace_keeping import SubscriptionPace, paced
@@ -56,11 +58,11 @@ class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "_env", "_is_grouped", "_missed", "_numbers", "_ranked_by", "_rule", "attempts", "awaited",
-        "commit_order", "delivered", "done", "durable", "exclusive", "holder", "indexing",
-        "is_guarded", "is_plain", "later", "most", "name", "order", "pace", "queue_id",
-        "read_structure", "reasons", "removed", "retry", "seeker", "spent", "subscription_id",
-        "wanted", "where",
+        "_env", "_is_grouped", "_missed", "_numbers", "_ranked_by", "_recorded", "_rule",
+        "attempts", "awaited", "commit_order", "delivered", "done", "durable", "exclusive",
+        "holder", "indexing", "is_guarded", "is_plain", "later", "most", "name", "order", "pace",
+        "queue_id", "read_structure", "reasons", "removed", "retry", "seeker", "spent",
+        "subscription_id", "wanted", "where",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +70,8 @@ class Subscription:
     ) -> None:
         self._env, self.queue_id, self.name = env, queue_id, durable.name
         self.subscription_id = durable.subscription_id
-        self.done, self.attempts, self._numbers = durable.done, durable.attempts, durable.numbers
+        self.done, self._recorded, self._numbers = durable.done, durable.attempts, durable.numbers
+        self.attempts = DeliveryCounts(durable.attempts)
         self.spent = IntervalSet()
         self.commit_order = CommitOrder(self.done, self.spent)
         self.order: CommitOrder | Selection = self.commit_order
@@ -147,7 +150,8 @@ class Subscription:
 
     def _tell_plain(self) -> None:
         has_rules = self.is_selected or self.most or self.pace is not None
-        self.is_plain = not (has_rules or self.later or self.is_guarded or self.awaited)
+        counted = self.attempts.memory.starts
+        self.is_plain = not (has_rules or self.later or self.is_guarded or self.awaited or counted)
 
     @property
     def is_selected(self) -> bool:
@@ -199,6 +203,7 @@ class Subscription:
         """It is at another place, and nothing is in flight (U6)."""
         self.delivered = 0
         self.reasons.clear()
+        self.attempts.moved(self.done)
         self.read_structure.reset()
         self.resume([])
 
@@ -238,7 +243,7 @@ class Subscription:
         An interrupt finds it taken or not: by `take` one may come in between.
         """
         order = self.commit_order
-        if order.returned.total or self.attempts.starts or not self.is_plain:
+        if order.returned.total or self._recorded.starts or not self.is_plain:
             return BY_RULE
         start = order.cursor
         if self.done.reaches(start):
@@ -417,6 +422,9 @@ class Subscription:
         if self.reasons:
             for position in held_between(self.reasons, start, end):
                 del self.reasons[position]
+        if self.attempts.memory.starts:
+            self.attempts.read(start, end)
+            self._tell_plain()
         return is_any
 
     def give_back(self, start: int, end: int, *, counted: bool, noted: bool = False) -> None:
@@ -431,7 +439,8 @@ class Subscription:
                 self._fail(lo, hi)
                 continue
             if counted:
-                self.attempts.fail_in_memory(lo, hi, noted=bool(self.most))
+                self.is_plain = False
+                self.attempts.fail(lo, hi, noted=bool(self.most))
             self._put_back(lo, hi, Event.GIVE_BACK)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 

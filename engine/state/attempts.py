@@ -95,15 +95,7 @@ class Attempts:
 
     def fail(self, start: int, end: int, due_us: int, *, noted: bool) -> None:
         """A delivery has failed, and comes again at `due_us`. `noted`: it is counted already."""
-        self._count(start, end, not noted, int(noted), due_us)
-
-    def fail_in_memory(self, start: int, end: int, *, noted: bool) -> None:
-        """A delivery has failed and no record tells of it: what the record before said stays."""
-        self._count(start, end, not noted, int(noted), None)
-
-    def without_failures(self) -> list[AttemptRow]:
-        """The runs, but for how often each failed: of that no record may tell."""
-        return Attempts((lo, hi, n, 0, due) for lo, hi, n, _, due in self.rows() if n or due).rows()
+        self._count(start, end, int(not noted), int(noted), due_us)
 
     def forget_failures(self) -> None:
         """None has failed, and none comes later."""

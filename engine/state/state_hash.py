@@ -56,7 +56,7 @@ OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
     },
 }
 OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
-    "attempts": lambda subscription: subscription.attempts.without_failures(),
+    "attempts": lambda subscription: subscription.attempts.rows(),
     "done": lambda subscription: subscription.done.to_list(),
     "numbers": lambda subscription: list(subscription.numbers.items()),
 }

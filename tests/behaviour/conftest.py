@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.behaviour.forms import AnyStore, clock, elected, joined, owner, store
+from tests.kit.folded_state import stores_are_folded
 
-__all__ = ["clock", "elected", "joined", "owner", "store"]
+__all__ = ["clock", "elected", "joined", "owner", "store", "stores_are_folded"]
 
 
 @pytest.fixture

@@ -42,6 +42,30 @@ def test_deliveries_are_counted(store: AnyStore, work: str) -> None:
     assert message.delivery_count == 2
 
 
+def test_what_is_rolled_back_leaves_the_state_as_it_was(store: AnyStore) -> None:
+    """The counts of a queue that notes no deliveries are no part of what `verify` hashes."""
+    store.create_queue("plain", kind="work")
+    store.create_queue("other", kind="work")
+    store.put_many("plain", [b"0", b"1", b"2"])
+
+    def state() -> tuple[Any, ...]:
+        report = store.admin.verify()
+        return report.checked["number"], report.checked["state_hash"]
+
+    before = state()
+    with store.transaction() as txn:
+        txn.get_many("plain", 2)
+        txn.rollback()
+    with store.transaction() as txn:
+        message = txn.get("plain")
+        assert message is not None
+        assert message.delivery_count == 2
+        txn.reject(message)
+        assert txn.move("plain", "other") == 3
+        txn.rollback()
+    assert state() == before
+
+
 def test_what_is_given_back_untouched_does_not_count(store: AnyStore, work: str) -> None:
     """However often; one by one and in batches, also the last delivery that a message has."""
     store.put_many(work, [b"0", b"1"])

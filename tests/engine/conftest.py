@@ -10,6 +10,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
 from tests.engine.workload import new_machine
+from tests.kit.folded_state import stores_are_folded
+
+__all__ = ["stores_are_folded"]
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 20,

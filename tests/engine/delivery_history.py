@@ -411,7 +411,7 @@ class History:
             self.adopt(source, model, is_over)
 
     def adopt(self, source: str, model: Model, is_over: list[bool]) -> None:
-        """What was counted in memory may be known still, from a checkpoint.
+        """What was counted in memory is not known any more.
 
         And what was over as it was rolled back may have gone before the store was closed.
         """
@@ -421,8 +421,7 @@ class History:
                 model.leave(place)
             attempts = subscription.attempts.of(place.position)
             failures = subscription.attempts.failures(place.position)
-            assert place.sure_attempts <= attempts <= place.attempts, place
-            assert place.sure_failures <= failures <= place.failures, place
+            assert (attempts, failures) == (place.sure_attempts, place.sure_failures), place
             place.attempts, place.failures = attempts, failures
 
     def step(self) -> Callable[[], None]:

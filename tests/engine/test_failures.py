@@ -106,7 +106,10 @@ def test_failures_are_the_same_after_a_restart(checkpoint: bool, way: str) -> No
     make(env)
     store = open_store(env)
     work(store, [])
-    tried = {name: inside(store, name).attempts.rows() for name in ("plain", "retried", "counted")}
+    tried = {
+        name: inside(store, name).attempts.durable.rows()
+        for name in ("plain", "retried", "counted")
+    }
     assert tried["counted"][0][2:4] == (1, 1)
     assert tried["retried"][0][2:4] == (1, 0)
     assert all(rows[0][4] > env.now_us() + 29 * SECOND for rows in tried.values())
@@ -118,7 +121,7 @@ def test_failures_are_the_same_after_a_restart(checkpoint: bool, way: str) -> No
         env = env.kill()
     store.abandon("the machine of before")
     store = open_store(env)
-    assert {name: inside(store, name).attempts.rows() for name in tried} == tried
+    assert {name: inside(store, name).attempts.durable.rows() for name in tried} == tried
     for name in tried:
         assert store.get(name) is None
     store.put("plain", b"others go on")

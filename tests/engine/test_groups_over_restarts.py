@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.delivery.delivery_counts import DeliveryCounts
 from quire.engine.delivery.ordered_groups import Groups, group_number
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.state.attempts import Attempts
@@ -237,7 +238,7 @@ def test_memory_of_groups(kind: str) -> None:
     zeros = np.zeros(count, np.int64)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    done, attempts = IntervalSet(), Attempts()
+    done, attempts = IntervalSet(), DeliveryCounts(Attempts())
     selection = Selection(IntervalSet(), 0, is_grouped=True)
     selection.learn(0, SelectionHeaders(zeros, groups=numbers), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before

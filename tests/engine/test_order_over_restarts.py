@@ -21,6 +21,7 @@ import quire
 from quire.definitions.order import AttributeOrder, Order, SequenceOrder
 from quire.engine import EmbeddedStore as Store
 from quire.engine.delivery import ready_positions
+from quire.engine.delivery.delivery_counts import DeliveryCounts
 from quire.engine.delivery.ready_positions import Line
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, Sequences, _split, link_of
@@ -118,7 +119,7 @@ def test_memory_of_orders(kind: str) -> None:
     times = np.full(count, 7) if "sequence" in full else None
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    done, attempts = IntervalSet(), Attempts()
+    done, attempts = IntervalSet(), DeliveryCounts(Attempts())
     selection = Selection(IntervalSet(), 0, order=full)
     selection.learn(0, SelectionHeaders(ranks, times=times), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before

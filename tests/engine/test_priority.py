@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.delivery.delivery_counts import DeliveryCounts
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.state.attempts import Attempts
 from quire.errors import StoreCorrupt
@@ -250,7 +251,7 @@ def test_memory_of_waiting_messages() -> None:
     count = 100_000
     selection = Selection(IntervalSet(), 0)
     ranks = np.random.default_rng(1).integers(0, 10, count)
-    done, attempts = IntervalSet(), Attempts()
+    done, attempts = IntervalSet(), DeliveryCounts(Attempts())
     selection.learn(0, SelectionHeaders(ranks), done, 0, 0)
     assert count * 9 <= selection.memory_bytes < count * 10
     taken = [selection.take(1, attempts) for _ in range(count)]

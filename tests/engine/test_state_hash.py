@@ -21,6 +21,7 @@ from quire.journal import KIND_GENERATION, Geometry, JournalFinding, scan
 from quire.testing import SimEnv
 from tests.engine.alone import Alone
 from tests.engine.workload import PATH, new_machine
+from tests.kit.folded_state import check_folded
 
 GEOMETRIES: list[dict[str, Any]] = [
     {"page_size": 4096, "data_files": 1},
@@ -181,6 +182,47 @@ def test_promise_8_state_and_number_are_of_the_records_alone(
         number, after = told(store)
         assert number == live[0] + 1
         assert after != live[1]
+
+
+@pytest.mark.promise(8)
+def test_promise_8_what_no_record_tells_is_not_in_the_state(seed: int) -> None:
+    """Gets, rejects and moves that are rolled back: at one record number the state has one hash,
+    before, after, from a checkpoint and opened again; and it is the fold of the files.
+    """
+    rng = random.Random(seed)
+    for run in range(6):
+        env = new_machine(seed + run)
+        hashes: dict[int, str] = {}
+        store = Store.open(PATH, env=env, background=False)
+        tried: dict[str, Any] = {"max_deliveries": 9, "dead_letter": "plain"}
+        queues = {"plain": {}, "tried": tried, "later": {"retry": {"delay": 5.0}}}
+        for name, options in queues.items():
+            store.create_queue(name, kind="work", **options)
+            store.put_many(name, [b"%d" % n for n in range(9)])
+        for _ in range(25):
+            name = rng.choice(list(queues))
+            with store.transaction() as txn:
+                messages = txn.get_many(name, rng.randrange(1, 4))
+                if messages and rng.random() < 0.3:
+                    txn.reject(messages[0], "no", delay=rng.choice([None, 1.0, 9.0]))
+                if rng.random() < 0.3:
+                    txn.move(name, "plain", rng.randrange(1, 4))
+                if rng.random() < 0.8:
+                    txn.rollback()
+            if rng.random() < 0.15:
+                store.admin.checkpoint()
+            if rng.random() < 0.15:
+                if rng.random() < 0.5:
+                    store.close()
+                else:
+                    env = env.kill()
+                    store.abandon("its process was killed")
+                store = Store.open(PATH, env=env, background=False)
+            number, state = told(store)
+            assert hashes.setdefault(number, state) == state
+            assert check_folded(store)
+        store.close()
+        assert len(hashes) > 10
 
 
 @pytest.mark.promise(8)

@@ -30,6 +30,7 @@ from quire.errors import (
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv
+from tests.kit.folded_state import check_folded
 
 PATH = "/disk/store"
 KEYS = ("alpha", "beta")
@@ -452,6 +453,8 @@ def check_store(
     more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids, **options)
     going_on = Oracle(True, model.copy(), None, oracle.ids, set(oracle.adopted))
     store = more.run(env, store, going_on)
+    if seed % 4 == 0:
+        check_folded(store)
     if seed % 2:
         store.admin.checkpoint()
     again = env.crash(outcome="lost", seed=seed)

@@ -469,7 +469,7 @@ def test_failures_of_a_released_format(tmp_path: Path) -> None:
     for _ in range(2):
         with Store.open(str(tmp_path / "store"), background=False) as store:
             queues = {name: store._context.state.queue(name) for name in ("failed", "tried")}
-            tried = {n: q.subscription(None).attempts.rows() for n, q in queues.items()}
+            tried = {n: q.subscription(None).attempts.durable.rows() for n, q in queues.items()}
             assert [row[:4] for row in tried["tried"]] == [(0, 2, 1, 1), (2, 4, 1, 1)]
             assert tried["failed"][0][:4] == (0, 2, 1, 0)
             assert all(row[4] > 0 for rows in tried.values() for row in rows)

@@ -1,0 +1,68 @@
+"""How often the messages of a subscription were delivered and failed, as its readers know it.
+
+- What records tell is in `durable`, which the fold alone changes; what no record tells is in
+  `memory`, which ends with the process. So nothing of it is in a checkpoint, or in the state's
+  hash. The numbers that readers see are the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from quire.engine.state.attempts import Attempts
+
+
+class DeliveryCounts:
+    """The deliveries of a subscription's messages that are not read. The queue's lock covers it."""
+
+    __slots__ = ("durable", "memory")
+
+    def __init__(self, durable: Attempts) -> None:
+        self.durable = durable
+        self.memory = Attempts()
+
+    def __bool__(self) -> bool:
+        return bool(self.durable.starts or self.memory.starts)
+
+    def of(self, position: int) -> int:
+        """How often the position was given back (or noted, where deliveries are)."""
+        return self.durable.of(position) + self.memory.of(position)
+
+    def failures(self, position: int) -> int:
+        """How often it failed, where deliveries are noted."""
+        return self.durable.failures(position) + self.memory.failures(position)
+
+    def due_us(self, position: int) -> int:
+        """When it comes again, as the record of its latest failure says; 0: at once."""
+        return self.durable.due_us(position)
+
+    def hidden(self, now_us: int) -> list[tuple[int, int, int]]:
+        """The runs of what has failed and comes later than now, and when."""
+        return self.durable.hidden(now_us)
+
+    def equal(self, start: int, end: int) -> int:
+        """Where the first positions of [start, end) with equal counts end."""
+        end = self.durable.equal(start, end)
+        return self.memory.equal(start, end) if self.memory.starts else end
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """[start, end) in runs with equal counts."""
+        while start < end:
+            stop = self.equal(start, end)
+            yield start, stop
+            start = stop
+
+    def fail(self, start: int, end: int, *, noted: bool) -> None:
+        """A delivery has failed, and no record tells of it. `noted`: it is counted already."""
+        self.memory.fail(start, end, 0, noted=noted)
+
+    def read(self, start: int, end: int) -> None:
+        """[start, end) is read."""
+        self.memory.forget(start, end)
+
+    def moved(self, done: Iterable[tuple[int, int]]) -> None:
+        """The subscription is at another place: nothing has failed, and this is read."""
+        self.memory.forget_failures()
+        if self.memory.starts:
+            for start, end in done:
+                self.memory.forget(start, end)
