@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -99,9 +99,14 @@ Pass = tuple[Queue, Subscription, int, int]  # [start, end) counts as read
 class Got(Protocol):
     """What a transaction has got."""
 
-    taken: list[TakenRow]
     moved: MovedMarks | None  # what of it is moved
-    removed: Sequence[tuple[Subscription, int]]  # what of it is delivered to nobody
+
+    @property
+    def removed(self) -> Collection[tuple[Subscription, int]]:
+        """Those of it that are delivered to nobody."""
+
+    def rows(self) -> list[TakenRow]:
+        """All of it, in runs of positions."""
 
 
 class Additions:
@@ -115,7 +120,7 @@ class Additions:
     def reports(self, delivery: Delivery, got: Got) -> list[AskedReport]:
         """Those on deliveries; each message's once, however often this is called (AR4)."""
         found: list[AskedReport] = []
-        for _, _, start, end, queue, subscription, _, _ in got.taken:
+        for _, _, start, end, queue, subscription, _, _ in got.rows():
             with suppress(StoreCorrupt):  # nobody knows who had asked for one
                 for first, part in delivery.parts(queue, start, end):
                     for row, report in _deliveries_in(queue.name, part):

@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import Subscription
 
-from .removals import part_of, without
+from .taken_positions import TakenPositions
 
 
 class KeptMessages:
     """See the module. The transaction's lock covers it; other threads look at `has`."""
 
-    __slots__ = ("_taken", "rows")
+    __slots__ = ("_leaving", "_positions", "_taken")
 
     def __init__(self) -> None:
-        self.rows: list[TakenRow] = []
+        self._positions = TakenPositions()
+        self._leaving: list[TakenRow] = []  # what is being given back
         self._taken: set[tuple[Subscription, int]] = set()  # what has gone from here since
 
     def keep(
@@ -30,25 +31,24 @@ class KeptMessages:
         """These are in flight for that; what was kept before is so once."""
         for lo, hi, *_ in runs:
             self._taken.discard((subscription, lo))
-            own = queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, None, 0
-            self.rows.append(own)
+            self._positions.add(queue, subscription, lo, hi)
 
     def keeps(self, subscription: Subscription, position: int) -> bool:
         """Whether it is kept."""
-        return any(row[5] is subscription and row[2] <= position < row[3] for row in self.rows)
+        return self._positions.has(subscription, position)
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it is kept, or was, and has gone to what its transaction has got."""
         return (subscription, position) in self._taken or self.keeps(subscription, position)
 
+    def rows(self) -> list[TakenRow]:
+        """What is kept, in runs."""
+        return self._positions.rows()
+
     def take(self, subscription: Subscription, position: int) -> None:
         """Its transaction takes it (KP1)."""
-        for index, row in enumerate(self.rows):
-            if row[5] is subscription and row[2] <= position < row[3]:
-                rest = [part_of(row, lo, hi) for lo, hi in without(position, [(row[2], row[3])])]
-                self._taken.add((subscription, position))
-                self.rows[index : index + 1] = rest
-                return
+        if self._positions.remove(subscription, position, position + 1):
+            self._taken.add((subscription, position))
 
     def take_back(
         self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int]]
@@ -64,10 +64,14 @@ class KeptMessages:
 
     def let_go(self, subscription: Subscription | None = None) -> None:
         """All of it, or what is of this one, is there again."""
-        for index in reversed(range(len(self.rows))):
-            _, _, lo, hi, queue, own, _, _ = self.rows[index]
-            if subscription is None or own is subscription:
-                with queue.lock:
-                    own.give_back(lo, hi, counted=False)
-                    del self.rows[index]  # no call in between
-                    queue.wake()
+        rows = self._positions.rows()
+        staying = [row for row in rows if subscription is not None and row[5] is not subscription]
+        leaving = [row for row in rows if subscription is None or row[5] is subscription]
+        positions, leaving = TakenPositions(staying), self._leaving + leaving
+        self._positions, self._leaving = positions, leaving  # no call in between
+        while leaving:
+            _, _, lo, hi, queue, own, _, _ = leaving[-1]
+            with queue.lock:
+                own.give_back(lo, hi, counted=False)
+                del leaving[-1]  # no call in between
+                queue.wake()

@@ -8,24 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from quire.engine.queues.subscription import Subscription
 from quire.errors import InvalidArgument
 from quire.libraries import np
 from quire.messages.message import Message
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-class GotPart(NamedTuple):
-    """Messages that were got one after another."""
-
-    queue: str
-    subscription: Subscription
-    position: int  # of the first
-    ids: Sequence[int] | NDArray[np.int64]  # ascending
+from .taken_positions import GotPart
 
 
 class MovedMarks:
@@ -35,11 +24,13 @@ class MovedMarks:
         self._moved: dict[Subscription, set[int]] = {}
         self._latest: list[tuple[Subscription, int]] = []
 
-    def mark(self, got: Iterable[GotPart], queues: set[str], messages: Sequence[Message]) -> None:
+    def mark(self, got: Sequence[GotPart], messages: Sequence[Message]) -> None:
         """These are moved. Raises InvalidArgument with nothing marked (MM1).
 
-        `queues`: of all that was got; a message of another one is of a queue that was renamed.
+        `got`: of these messages' queues. One of a queue with another name is of one that was
+        renamed.
         """
+        queues = {part.queue.name for part in got}
         left = {(m.queue if m.queue in queues else "", m.id): m for m in messages}
         wanted = np.unique(np.array([m.id for m in messages], np.int64))
         found: list[tuple[Subscription, int]] = []
@@ -50,7 +41,7 @@ class MovedMarks:
                 place, message_id = (part.subscription, part.position + row), int(part.ids[row])
                 if self.has(*place):
                     moved.add(message_id)
-                elif any(left.pop((name, message_id), None) for name in (part.queue, "")):
+                elif any(left.pop((name, message_id), None) for name in (part.queue.name, "")):
                     found.append(place)
         for message in left.values():
             raise _refused(message, is_moved=message.id in moved)

@@ -6,18 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, cast
 
 from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.finding import moved_marks, removals
+from quire.engine.finding import moved_marks, taken_positions
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
 from quire.engine.finding.kept_messages import KeptMessages
 from quire.engine.finding.queue_view import QueueView
+from quire.engine.finding.taken_positions import GotPart, TakenPositions
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading import position_search
@@ -30,15 +30,12 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.state.sections.moves import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.libraries import np
 from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.messages.message import Message, plain_message
 
 from .context import Context
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from quire.batches.delivered_messages import Messages
     from quire.engine.finding.choice import Choice
 
@@ -47,6 +44,7 @@ TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
 Runs = Sequence[tuple[int, int]]  # of positions
 Browsed = tuple[Queue, Subscription | None]
+GotRuns = tuple[Queue, Subscription, list[tuple[int, int]]]  # what a call took
 Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
@@ -54,13 +52,14 @@ class Gets:
     """See the module."""
 
     __slots__ = (
-        "_batch", "_block", "_context", "_is_counted", "adds", "has_more", "kept", "moved",
-        "removed", "seeks", "taken", "views",
+        "_batch", "_block", "_context", "_is_counted", "_uncounted", "adds", "has_more",
+        "kept", "moved", "removed", "seeks", "spread", "taken", "views",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.taken: list[TakenRow] = []
+        self.taken: list[TakenRow] = []  # in the order of the calls, but for what is spread
+        self.spread: TakenPositions | None = None  # what of it single messages are taken out of
         self.adds: Additions | None = None
         # What it moves: where to, and whether all from there on has to be there still.
         self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
@@ -70,9 +69,10 @@ class Gets:
         self.views: dict[Browsed, QueueView] = {}
         self._block: BlockCursor | None = None
         self._is_counted = True  # what is given back was delivered once
-        self.removed: Sequence[tuple[Subscription, int]] = ()  # but for these positions
-        # The positions of the latest batch, and where what is taken ended then.
-        self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
+        self.removed: Set[tuple[Subscription, int]] = frozenset()  # but for these positions
+        self._uncounted: list[TakenRow] = []  # those, while they are given back
+        # The latest batch, and where what is taken ended then.
+        self._batch: tuple[GotRuns, tuple[int, int]] | None = None
 
     def one(self, source: str) -> Message | None:
         """The next message, if there is one: at its first delivery.
@@ -190,10 +190,13 @@ class Gets:
         for part in parts:
             if part.block.columns & REPORTING == REPORTING:
                 self._look_asked(part.block)
+        if len(self.taken) >= RUNS_JOINED:
+            self._spread_out()  # `has` goes through few rows
         for lo, hi, _ in runs:
             self._note(queue, subscription, lo, hi, None, 0)
         if runs:
-            self._batch = [run[:2] for run in runs], (len(self.taken), runs[-1][1])
+            got = queue, subscription, [run[:2] for run in runs]
+            self._batch = got, (len(self.taken), runs[-1][1])
         return parts
 
     def take_back(
@@ -207,10 +210,15 @@ class Gets:
 
         `noted`: where deliveries are noted, these were.
         """
-        removals.drop_last(self.taken, subscription, runs)
-        left = removals.but_for(self.removed, subscription, runs)
-        is_counted = noted and self._is_counted and len(left) == len(self.removed)
-        self.removed = left
+        taken_positions.drop_last(self.taken, subscription, runs)
+        is_counted = noted and self._is_counted
+        if self.spread is not None:
+            for lo, hi in runs:
+                self.spread.remove(subscription, lo, hi)
+        if self.removed:
+            undone = {(subscription, position) for lo, hi in runs for position in range(lo, hi)}
+            is_counted = is_counted and self.removed.isdisjoint(undone)
+            self.removed -= undone
         if is_counted:  # first: what has its last delivery has it again
             self._context.delivery.note_untouched(queue, subscription, runs)
         if self.kept is not None:
@@ -219,20 +227,45 @@ class Gets:
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
-        if self.taken:
-            _, _, _, _, queue, subscription, _, _ = self.taken[-1]
-            latest = self._latest()
+        latest = self._latest()
+        if latest is not None:
+            queue, subscription, runs = latest
             if self.moved is not None:
-                self.moved.check(subscription, [p for lo, hi in latest for p in range(lo, hi)])
-            self.take_back(queue, subscription, latest)
+                self.moved.check(subscription, [p for lo, hi in runs for p in range(lo, hi)])
+            self.take_back(queue, subscription, runs)
         self._batch = None
 
-    def _latest(self) -> list[tuple[int, int]]:
-        """What the latest call took, of what is left of it. Something is taken."""
-        end = self.taken[-1][3]
-        if self._batch is not None and self._batch[1] == (len(self.taken), end):
-            return self._batch[0]
-        return [(end - 1, end)]  # one message, as whatever is taken moves the end
+    def _latest(self) -> GotRuns | None:
+        """What the latest call took, of what is left of it."""
+        mark = self._mark()
+        if self._batch is not None and self._batch[1] == mark:
+            queue, subscription, runs = self._batch[0]
+            if not self.taken and self.spread is not None:
+                runs = self.spread.overlapping(subscription, runs)
+            return queue, subscription, runs
+        if not self.taken:
+            return None
+        _, _, _, end, queue, subscription, _, _ = self.taken[-1]
+        return queue, subscription, [(end - 1, end)]  # one message: whatever is taken moves the end
+
+    def _mark(self) -> tuple[int, int]:
+        return (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
+
+    def _spread_out(self) -> TakenPositions:
+        """All that was taken, by its positions, so that one of many is found without a search."""
+        spread = self.spread or TakenPositions()
+        if self.taken:
+            latest = self._latest()
+            for _, _, lo, hi, queue, subscription, _, _ in self.taken:
+                spread.add(queue, subscription, lo, hi)
+            self._batch = None if latest is None else (latest, (0, 0))
+        self.spread, self.taken = spread, []  # no call in between
+        return spread
+
+    def rows(self) -> list[TakenRow]:
+        """All that was taken; other threads may ask."""
+        spread = self.spread
+        return list(self.taken) if spread is None else [*spread.rows(), *self.taken]
 
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
@@ -391,26 +424,15 @@ class Gets:
         self, message: Message, reason: str, delay: float | Retry | None
     ) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
-        renamed = all(taken[4].name != message.queue for taken in self.taken)
-        for index, taken in enumerate(self.taken):
-            _, _, lo, hi, queue, subscription, _, _ = taken
-            is_its = renamed or queue.name == message.queue
-            position = self._position(taken, message.id) if is_its else -1
-            if position >= 0:
-                if self.moved is not None:
-                    self.moved.check(subscription, [position])
-                latest = self._latest()
-                if self.taken[-1][5] is subscription:
-                    latest = removals.without(position, latest)
-                self.taken[index : index + 1] = [
-                    removals.part_of(taken, start, end)
-                    for start, end in removals.without(position, [(lo, hi)])
-                ]
-                ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
-                self._batch = latest, ends
-                self.keeping().forget(subscription, position)
-                self._context.delivery.reject(queue, subscription, position, reason, delay)
-                return queue, subscription
+        for queue, subscription, position, ids in self._got(message):
+            if message.id not in ids:
+                continue
+            if self.moved is not None:
+                self.moved.check(subscription, [position])
+            self._spread_out().remove(subscription, position, position + 1)
+            self.keeping().forget(subscription, position)
+            self._context.delivery.reject(queue, subscription, position, reason, delay)
+            return queue, subscription
         raise InvalidArgument(
             f"message {message.id} of queue {message.queue!r} is none that this transaction has "
             "got: reject what it got, once"
@@ -418,31 +440,14 @@ class Gets:
 
     def mark_moved(self, messages: Sequence[Message]) -> None:
         """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
-        if self.moved is None:
-            self.moved = moved_marks.MovedMarks()
-        got = (
-            moved_marks.GotPart(own[4].name, own[5], start, ids)
-            for own in self.taken
-            for start, ids in self._ids(own)
-        )
-        self.moved.mark(got, {own[4].name for own in self.taken}, messages)
+        self.moved = self.moved or moved_marks.MovedMarks()
+        if messages:
+            self.moved.mark(self._got(*messages), messages)
 
-    def _position(self, taken: TakenRow, message_id: int) -> int:
-        """Where a message is among what was taken; -1: it is not."""
-        for start, ids in self._ids(taken):
-            if ids[0] <= message_id <= ids[-1]:
-                found = int(np.searchsorted(ids, message_id))
-                return start + found if ids[found] == message_id else -1
-        return -1
-
-    def _ids(self, taken: TakenRow) -> Iterator[tuple[int, Sequence[int] | NDArray[np.int64]]]:
-        """The ids of what was taken, ascending, and the position where each part begins."""
-        _, _, lo, hi, queue, _, record, epoch = taken
-        if record is not None and epoch == queue.epoch:
-            yield lo, [record[1]]
-            return
-        for start, part in self._context.delivery.parts(queue, lo, hi):
-            yield start, part.block.ids(part.first_id, part.start, part.stop)
+    def _got(self, *messages: Message) -> list[GotPart]:
+        """What it has got of the messages' queues, from the first of them to the last."""
+        context = self._context
+        return self._spread_out().got(context.delivery, context.state.names, messages)
 
     def _note(
         self,
@@ -499,22 +504,15 @@ class Gets:
 
         By priority they come in any order.
         """
-        if len(self.taken) < RUNS_JOINED and not self.seeks:
-            return self.taken
-        joined: list[TakenRow] = []
-        for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
-            if taken[5] in self.seeks:
-                continue  # where it goes to says what it has read
-            last = joined[-1] if joined else None
-            if last and last[5] is taken[5] and last[3] == taken[2]:
-                joined[-1] = removals.part_of(last, last[2], taken[3])
-            else:
-                joined.append(taken)
-        return joined
+        taken = self.taken if self.spread is None else self._spread_out().rows()
+        if len(taken) < RUNS_JOINED and not self.seeks:
+            return taken
+        # Where one of them goes to, if it is moved, says what it has read.
+        return taken_positions.joined([row for row in taken if row[5] not in self.seeks])
 
     def held_of(self, subscription: Subscription) -> int:
         """How many messages of the subscription it has got, or keeps."""
-        rows = [*self.taken, *(() if self.kept is None else self.kept.rows)]
+        rows = [*self.rows(), *(() if self.kept is None else self.kept.rows())]
         return sum(own[3] - own[2] for own in rows if own[5] is subscription)
 
     def moves(self) -> MovesSection:
@@ -548,14 +546,19 @@ class Gets:
 
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is read with the commit, and delivered to nobody."""
+        if len(self.taken) >= RUNS_JOINED:
+            self._spread_out()  # `has` goes through few rows
+        if not isinstance(self.removed, set):
+            self.removed = set()
         for lo, hi, _ in runs:
-            self.removed = [*self.removed, (subscription, lo)]
+            self.removed.add((subscription, lo))
             self._note(queue, subscription, lo, hi, None, 0)
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it has got the message, or keeps it; asked by other threads."""
-        rows = list(self.taken)
+        rows, spread = list(self.taken), self.spread
         is_got = any(row[5] is subscription and row[2] <= position < row[3] for row in rows)
+        is_got = is_got or (spread is not None and spread.has(subscription, position))
         return is_got or (self.kept is not None and self.kept.has(subscription, position))
 
     def let_go(self) -> None:
@@ -571,30 +574,26 @@ class Gets:
     @property
     def messages(self) -> int:
         """How many messages are in flight."""
-        return sum(taken[3] - taken[2] for taken in list(self.taken))
+        return sum(taken[3] - taken[2] for taken in self.rows())
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where they are from, by name."""
-        names = sorted({(own[4].name, own[5].name) for own in list(self.taken)})
+        names = sorted({(own[4].name, own[5].name) for own in self.rows()})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
+        if self.spread is not None:
+            rows = self._spread_out().rows()
+            self.taken, self.spread = rows, None  # no call in between
         if self.removed:
-            removals.bring_back(self.taken, self.removed)
-        taken, counted = self.taken, self._is_counted
-        noted = self._context.delivery.fail(taken) if counted and removals.has_retry(taken) else ()
-        while taken:
-            _, _, lo, hi, queue, subscription, _, _ = taken[-1]
-            with queue.lock:
-                try:
-                    subscription.give_back(lo, hi, counted=counted, noted=subscription in noted)
-                except BaseException:
-                    subscription.go_on_giving_back(lo, hi)
-                    del taken[-1]
-                    raise
-                del taken[-1]  # no call in between: an interrupt comes before or after both
-                queue.wake()
+            rest, uncounted = taken_positions.cut_out(self.taken, self.removed)
+            self.taken, self._uncounted, self.removed = rest, uncounted, frozenset()  # no call
+        counted = self._is_counted
+        has_retry = counted and taken_positions.has_retry(self.taken)
+        noted = self._context.delivery.fail(self.taken) if has_retry else set()
+        taken_positions.give_back_rows(self._uncounted, set(), counted=False)
+        taken_positions.give_back_rows(self.taken, noted, counted=counted)
         if self.has_more:
             self.let_go()

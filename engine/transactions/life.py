@@ -279,7 +279,7 @@ class TransactionLife:
         ):  # as most are: there is nothing else to let go of
             self._state = _COMMITTED
             if gets is not None:
-                gets.taken = []
+                gets.taken, gets.spread = [], None
             self._context.registry.open.pop(self.id, None)
         else:
             self._end(_COMMITTED)
@@ -380,7 +380,7 @@ class TransactionLife:
         if puts is not None and not puts.is_light:
             puts.close()
         if gets is not None:
-            gets.taken = []
+            gets.taken, gets.spread = [], None
             if gets.has_more:
                 gets.let_go()
         self._context.registry.open.pop(self.id, None)

@@ -129,7 +129,7 @@ class DeadLetters:
             for message, reason in letters:
                 put_letter(txn, str(target), message, subscription.name, reason, now_us)
             if count and not letters:
-                runs = txn.getting(lambda gets: [(row[2], row[3]) for row in gets.taken])
+                runs = txn.getting(lambda gets: [(row[2], row[3]) for row in gets.rows()])
                 report_all(self._context, txn, queue, runs, EXPIRED)
             txn.commit()
         return count > 0

@@ -326,3 +326,31 @@ def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
             txn.reject(message, "bad")
     assert store.admin.redrive("dead", lambda letter: letter.payload == b"1") == 1
     assert [m.payload for m in got(store, "dead")] == [b"0"]
+
+
+@pytest.mark.parametrize("order", ["commit", "priority"])
+def test_single_messages_of_a_batch_are_rejected(store: AnyStore, order: str) -> None:
+    """In any order, between other gets: each is there again, the rest is read with the commit."""
+    store.create_queue("q", order=order)
+    ids = store.put_many("q", [b"%d" % n for n in range(200)])
+    with store.transaction() as txn:
+        batch = list(txn.get_many("q", 200))
+        for message in batch[150:0:-2]:
+            txn.reject(message)
+        with pytest.raises(InvalidArgument, match="is none that this transaction has got"):
+            txn.reject(batch[150])
+        again = txn.get("q")
+        assert again is not None
+        assert again.id == batch[2].id
+        txn.reject(again)
+        txn.unget()  # what was rejected is not given back twice
+        assert [each.id for each in txn.get_many("q", 3)] == [batch[n].id for n in (2, 4, 6)]
+        txn.rollback()
+    with store.transaction() as txn:
+        batch = list(txn.get_many("q", 200))
+        assert [each.id for each in batch] == list(ids)
+        for message in (batch[7], batch[199], batch[0], batch[8]):
+            txn.reject(message)
+    left = list(store.get_many("q", 200))
+    assert [each.id for each in left] == [ids[n] for n in (0, 7, 8, 199)]
+    assert store.get("q") is None
