@@ -32,7 +32,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from quire.callbacks import check_function
-from quire.calls.deprecated import with_old_names
 from quire.libraries import pa
 from quire.moments import Duration
 
@@ -64,7 +63,6 @@ def connect(store: Store) -> Connection:
     return Connection(store)
 
 
-@with_old_names({"record": "enter"})
 class Connection:
     """A store as a connection with the transaction calls of PEP 249, the two-phase ones included.
 

@@ -19,7 +19,6 @@ from quire.arguments import (
     check_transaction,
 )
 from quire.batches import delivered_messages
-from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
@@ -64,7 +63,6 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     # Queues
 
-    @with_old_options
     @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)

@@ -104,9 +104,7 @@ def is_value(named: Any) -> bool:
 def leave_out(
     _app: Sphinx, what: str, _name: str, member: Any, _skip: bool, _options: Any
 ) -> bool | None:
-    """Classes that are listed by themselves, where a class has them as fields; and old names."""
-    if isinstance(member, property) and member.fget.__module__ == "quire.calls.deprecated":
-        return True
+    """Classes that are listed by themselves, where a class has them as fields."""
     return True if what == "class" and isinstance(member, type) else None
 
 

@@ -15,7 +15,6 @@ from quire import aio, engine, errors, remote
 from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
-from quire.calls.deprecated import STORE, TRANSACTION
 from quire.engine.namespaces.embedded import EMBEDDED
 from quire.interface.integration import TransactionIntegration
 from quire.remote.client.namespaces import MADE
@@ -172,8 +171,7 @@ def test_a_row_is_in_every_form(row: CallRow) -> None:
 @pytest.mark.parametrize(("kind", "made"), ASYNC)
 def test_the_api_for_asyncio_is_the_interface(kind: type, made: type) -> None:
     """Each method is a coroutine with the same arguments and text, but for what begins a block."""
-    old = {**STORE, **TRANSACTION} if kind in (quire.Store, quire.Transaction) else {}
-    own = members(made).keys() - old.keys()
+    own = members(made).keys()
     assert members(kind).keys() - {"when_ready", "stop"} == own
     for name in own:
         value, expected = vars(made)[name], members(kind)[name]

@@ -15,7 +15,6 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
 )
-from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import look, nested
 from quire.definitions.queue_types import type_named
@@ -45,7 +44,6 @@ _LISTED: Final = [name for name in TYPES if name != STATE]
 class EmbeddedAdmin(EmbeddedNamespace, AdminCalls):
     """Of an `EmbeddedStore`."""
 
-    @with_old_options
     @open_call
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         state = self._state()

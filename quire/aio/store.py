@@ -17,7 +17,6 @@ from quire.arguments import (
     check_wait,
 )
 from quire.batches.delivered_messages import Messages
-from quire.calls.deprecated import STORE, with_old_names
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import StoreClosed
@@ -54,7 +53,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-@with_old_names(STORE)
 @documented_by(Store)
 class AsyncStore:
     """`Store` for asyncio. Made by `quire.aio.open`, and used in the event loop where it was made.

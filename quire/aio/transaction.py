@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar, Unpack
 
 from quire.arguments import Bytes, check_max_messages, check_sources, check_timeout, check_wait
 from quire.batches.delivered_messages import Messages
-from quire.calls.deprecated import TRANSACTION, with_old_names
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import LockTimeout, QueueFull, QuireError
@@ -38,7 +37,6 @@ from .waiting_lines import Lines
 R = TypeVar("R")
 
 
-@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class AsyncTransaction:
     """`Transaction` for asyncio. Made by `AsyncStore.transaction`; its calls are made in turn.

@@ -128,13 +128,11 @@ def value(text: str) -> Any:
 
 def properties(given: Iterable[str]) -> dict[str, Any]:
     """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument."""
-    from quire.calls.deprecated import with_order  # loaded by the few commands that make queues
-
     found = {}
     for name, text in pairs(given):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
         found[name] = _size_of(text) if is_bytes and _size_of(text) is not None else value(text)
-    return check_changes(with_order(found))
+    return check_changes(found)
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

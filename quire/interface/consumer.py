@@ -37,7 +37,6 @@ from quire.arguments import (
     check_wait,
 )
 from quire.batches.delivered_messages import Messages
-from quire.calls.deprecated import with_ack
 from quire.calls.errand import Errand
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
@@ -95,7 +94,7 @@ class ConsumerOptions(NamedTuple):
     ) -> Self:
         """Raises InvalidArgument."""
         number, chosen = check_max_messages(max_messages), check_selecting(where)
-        seconds, how = check_wait(timeout), check_ack(with_ack(ack))
+        seconds, how = check_wait(timeout), check_ack(ack)
         check = check_sources if chosen is None else check_source  # of one, to look at all
         return cls(check(source), number, number == 1, seconds, how, where=chosen)
 

@@ -36,7 +36,6 @@ from quire.arguments import (
 from quire.batches import delivered_messages
 from quire.batches.moved_messages import Moving, messages_given, move, put_again
 from quire.calls.call_table import step
-from quire.calls.deprecated import STORE, TRANSACTION, with_old_names, with_old_options
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.definitions import existing_queue
@@ -112,7 +111,6 @@ class Namespaces(NamedTuple):
     integration: Callable[[Any], Integration]
 
 
-@with_old_names(STORE)
 @documented_by(Store)
 class SingleCalls:
     """For a class that has the other methods of `Store`.
@@ -155,7 +153,6 @@ class SingleCalls:
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
 
-    @with_old_options
     def create_queue(
         self: Store,
         name: str,
@@ -487,7 +484,6 @@ class Rescheduling(Store, Protocol):
     ) -> Streaming: ...
 
 
-@with_old_names(TRANSACTION)
 @documented_by(Transaction)
 class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from quire.calls.call_table import CallRow, Makes, by_row, filled
-from quire.calls.deprecated import with_old_options
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
@@ -65,7 +64,7 @@ class Made(Namespace):
 class MadeAdmin(Made, AdminCalls):
     """See `Admin`."""
 
-    create_queues = with_old_options(by_row(Admin.create_queues, "admin"))
+    create_queues = by_row(Admin.create_queues, "admin")
 
 
 @filled(Cron, "cron")
@@ -137,7 +136,7 @@ class MadeStore(SingleCalls):
 
     _namespaces = MADE
 
-    alter_queue = with_old_options(by_row(Store.alter_queue))
+    alter_queue = by_row(Store.alter_queue)
     drop_queue = by_row(Store.drop_queue)
     queues = by_row(Store.queues)
     subscriptions = by_row(Store.subscriptions)

@@ -15,7 +15,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
-from quire.calls.deprecated import with_old_options
 from quire.definitions.row_schema import check_schema
 from quire.env import OsEnv, check_file_system
 from quire.errors import InvalidArgument, StoreNotFound
@@ -112,7 +111,6 @@ class Graph:
         self.queues: dict[str, GraphQueue] = {}
         self.steps: dict[str, Step] = {}
 
-    @with_old_options
     def queue(self, name: str, *, capacity: int | str | None = None, **options: Any) -> None:
         """Say how a queue is, which `start` makes where it is not there.
 

@@ -60,28 +60,6 @@ def test_priority_is_an_order(store: AnyStore) -> None:
         assert store.queue("q") == info
 
 
-def test_its_old_name_is_told(store: AnyStore) -> None:
-    """`priority=True`, wherever options of a queue are given; what contradicts is refused."""
-    untyped: Any = store
-    told = r"use order='priority'"
-    with pytest.warns(DeprecationWarning, match=told):
-        assert untyped.create_queue("q", priority=True).order == "priority"
-    with pytest.warns(DeprecationWarning, match=told):
-        assert untyped.alter_queue("q", priority=False).order == "commit"
-    with pytest.warns(DeprecationWarning, match=told):
-        [made] = untyped.admin.create_queues([{"name": "r", "priority": True}])
-    assert made.order == "priority"
-    with pytest.warns(DeprecationWarning, match=told):
-        assert made.priority
-    for wrong in ({"order": "commit", "priority": True}, {"order": "priority", "priority": False}):
-        with (
-            pytest.warns(DeprecationWarning, match=told),
-            pytest.raises(InvalidArgument, match="contradict"),
-        ):
-            untyped.alter_queue("r", **wrong)
-    assert store.queue("r").order == "priority"
-
-
 WRONG: list[dict[str, Any]] = [
     {"order": ""},
     {"order": "a b"},
