@@ -1,4 +1,4 @@
-"""The format of a large transaction's file, versions 1 to 3. Little endian.
+"""The format of a large transaction's file, version 1. Little endian.
 
 The file `<id as 16 hex digits>.ltds` holds one transaction's messages for one queue. It is written
 once, from its beginning to its end, and never changed after. A file without a valid trailer was not
@@ -13,9 +13,10 @@ finished, and holds nothing.
     offset size field                           offset size field
     0      8    checksum of [8, 4096)           0      8    checksum of [8, 4096)
     8      8    magic, "QLTDSHDR"               8      8    magic, "QLTDSEND"
-    16     2    version, 1 to 3                 16     2    version, 1 to 3
+    16     2    version, 1                      16     2    version, 1
     18     2    codec                           18     2    codec
-    20     4    reserved, 0                     20     4    reserved, 0
+    20     2    content                         20     2    content
+    22     2    reserved, 0                     22     2    reserved, 0
     24     8    id                              24     8    id
     32     8    store id                        32     8    store id
     40     4056 reserved, 0                     40     8    count of blocks
@@ -26,26 +27,27 @@ finished, and holds nothing.
                                                 80     8    checksum of the directory
                                                 88     4008 reserved, 0
 
-    directory entry of version 1 (32 bytes)     directory entry of 2 and 3 (40 bytes)
-    offset size field                           offset size field
-    0      8    place of the block              0      8    place of the block
-    8      8    index of its first message      8      8    index of its first message
-    16     4    length of the block             16     4    length of the block, as stored
-    20     4    count of its messages           20     4    count of its messages
-    24     8    checksum of the block           24     8    checksum of the stored bytes
-                                                32     4    length of the block, decompressed
-                                                36     4    reserved, 0
+    directory entry (40 bytes)
+    offset size field
+    0      8    place of the block
+    8      8    index of its first message
+    16     4    length of the block, as stored
+    20     4    count of its messages
+    24     8    checksum
+    32     4    length of the block, decompressed
+    36     4    reserved, 0
 
-The codec is 0 (none) in files of version 1, and 1 (zstd) or 2 (lz4, its block format) in those of
-version 2. There each block is compressed by itself, so that any of them can be read without the
-others; where both lengths are the same the block is stored as it is. A stored page becomes 1 MiB at
-most: a block that would be more is stored as it is, so that what a reader allocates for a block is
-bounded by what lies on the disk.
+The codec is 0 (none), 1 (zstd) or 2 (lz4, its block format). With a codec each block is compressed
+by itself, so that any of them can be read without the others; where both lengths are the same the
+block is stored as it is. A stored page becomes 1 MiB at most: a block that would be more is stored
+as it is, so that what a reader allocates for a block is bounded by what lies on the disk.
 
-A file of version 3 holds one streamed message: the chunks of its payload, and behind them the block
-of the message, which names the file. A chunk is bytes of the payload and nothing else; its entry has
-0 as its count of messages. All have the same length but the last, which may be shorter. The codec is
-0, 1 or 2.
+The content is 0 (messages) or 1 (one streamed message): the chunks of its payload, and behind them
+the block of the message, which names the file. A chunk is bytes of the payload and nothing else; its
+entry has 0 as its count of messages. Chunks have the same length but the last, which may be shorter.
+
+The checksum of an entry is that of the stored bytes; in a file of messages without a codec it is the
+block's own, which is in its first bytes and covers the others.
 
 A file of the same form, written by a Spark task, may hold messages for many queues. Which blocks are
 whose stands in the task's message to its commit, which puts the blocks; such a file is never the
@@ -66,14 +68,12 @@ from functools import cache
 from quire.libraries import np
 
 PAGE_BYTES = 4096
-PLAIN_VERSION = 1
-COMPRESSED_VERSION = 2
-STREAMED_VERSION = 3
+VERSION = 1
 HEADER_MAGIC = b"QLTDSHDR"
 TRAILER_MAGIC = b"QLTDSEND"
 
-HEADER = struct.Struct("<Q8sHH4xQQ4056x")
-TRAILER = struct.Struct("<Q8sHH4xQQQQQQQQ4008x")
+HEADER = struct.Struct("<Q8sHHH2xQQ4056x")
+TRAILER = struct.Struct("<Q8sHHH2xQQQQQQQQ4008x")
 CHECKSUM = struct.Struct("<Q")
 CHECKSUM_BYTES = 8
 
@@ -83,8 +83,9 @@ _FIELDS = [
     ("length", "<u4"),
     ("count", "<u4"),
     ("checksum", "<u8"),
+    ("plain_length", "<u4"),
+    ("reserved", "<u4"),
 ]
-_COMPRESSED_FIELDS = [*_FIELDS, ("plain_length", "<u4"), ("reserved", "<u4")]
 
 # What a stored page may become, decompressed.
 PLAIN_BYTES_PER_PAGE = 1 << 20
@@ -102,18 +103,18 @@ class Compression(IntEnum):
     LZ4 = 2
 
 
-def version_of(codec: Compression, *, streamed: bool = False) -> int:
-    """The version of a file: the oldest that can hold it, so that older releases read it too."""
-    if streamed:
-        return STREAMED_VERSION
-    return COMPRESSED_VERSION if codec else PLAIN_VERSION
+class Content(IntEnum):
+    """The content of a file."""
+
+    MESSAGES = 0
+    STREAM = 1
 
 
 @cache
-def entry_of(version: int) -> np.dtype[np.void]:
+def entry_type() -> np.dtype[np.void]:
     """The directory's entries."""
-    entry = np.dtype(_FIELDS if version == PLAIN_VERSION else _COMPRESSED_FIELDS)
-    assert entry.itemsize == (32 if version == PLAIN_VERSION else 40)
+    entry = np.dtype(_FIELDS)
+    assert entry.itemsize == 40
     return entry
 
 

@@ -26,14 +26,13 @@ from .format import (
     HEADER_MAGIC,
     PAGE_BYTES,
     PLAIN_BYTES_PER_PAGE,
-    PLAIN_VERSION,
-    STREAMED_VERSION,
     TRAILER,
     TRAILER_MAGIC,
+    VERSION,
     Compression,
-    entry_of,
+    Content,
+    entry_type,
     paged,
-    version_of,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class LtdsReader:
     def checked(self, count: int, checksum: int = 0) -> LtdsReader:
         """Itself, if it is what a record names; else it is closed. Raises StoreCorrupt.
 
-        `checksum`: of its trailer; 0: of an earlier release, which did not name it.
+        `checksum`: of its trailer; 0: it is not known.
         """
         if self.count != count:
             text = f"holds {self.count} messages, its record says {count}"
@@ -117,17 +116,16 @@ class LtdsReader:
 
         `parse`: by `open_block` some of it later. Raises StoreCorrupt.
         """
-        offset, first_index, length, count, expected, *compressed = self._entries[number].item()
+        offset, first_index, _, count, expected, plain_length, _ = self._entries[number].item()
         where = f"{self.path}: block {number} at {offset}"
-        if compressed:
-            length = compressed[0]
+        if not self._blocks_have_own:
             stored = self._plain(number, stored)
         block = parse(stored, where)
-        if (block.count, block.length) != (count, length) or (
-            self.version == PLAIN_VERSION and block.checksum != expected
+        if (block.count, block.length) != (count, plain_length) or (
+            self._blocks_have_own and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
-        if self.version == STREAMED_VERSION or isinstance(block, StreamedBlock):
+        if self.content == Content.STREAM or isinstance(block, StreamedBlock):
             self._check_streamed(block, where)
         return block, first_index
 
@@ -145,7 +143,7 @@ class LtdsReader:
         return plain
 
     def _plain(self, number: int, stored: memoryview) -> memoryview:
-        """What `stored` gave of a file of version 2 or 3, verified and decompressed."""
+        """What `stored` gave whose entries have checksums of it, verified and decompressed."""
         entry = self._entries[number]
         where = self._where(number)
         if checksum(stored) != int(entry["checksum"]):
@@ -188,7 +186,7 @@ class LtdsReader:
             index = stop
 
     def _content(self, number: int, stored: memoryview) -> memoryview:
-        if self.version != PLAIN_VERSION:
+        if not self._blocks_have_own:
             return self._plain(number, stored)
         # The directory repeats the block's own, which is in its first bytes.
         expected = int(self._entries[number]["checksum"])
@@ -238,12 +236,14 @@ class LtdsReader:
         self.bytes = self._file.size()
         if self.bytes < 2 * PAGE_BYTES or self.bytes % PAGE_BYTES:
             raise StoreCorrupt(f"{self.path}: not finished ({self.bytes} bytes)")
-        self.version, self.codec, _ = self._page("header", 0, HEADER_MAGIC, HEADER)
-        version, codec, fields = self._page(
+        self.codec, self.content, _ = self._page("header", 0, HEADER_MAGIC, HEADER)
+        codec, content, fields = self._page(
             "trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER
         )
-        if (version, codec) != (self.version, self.codec):
-            raise StoreCorrupt(f"{self.path}: header and trailer name different codecs or versions")
+        if (codec, content) != (self.codec, self.content):
+            raise StoreCorrupt(f"{self.path}: header and trailer name different codecs or contents")
+        # The checksum of an entry is its block's own, which covers the stored bytes.
+        self._blocks_have_own = not (codec or content)
         (
             self.block_count,
             self.count,
@@ -252,7 +252,7 @@ class LtdsReader:
             directory_offset,
             directory_checksum,
         ) = fields
-        layout = entry_of(version)
+        layout = entry_type()
         length = self.block_count * layout.itemsize
         if (
             directory_offset % PAGE_BYTES
@@ -264,7 +264,7 @@ class LtdsReader:
         if len(directory) != length or checksum(directory) != directory_checksum:
             raise StoreCorrupt(f"{self.path}: the directory's checksum does not match its bytes")
         self._entries: NDArray[Any] = np.frombuffer(directory, layout)
-        is_streamed = version == STREAMED_VERSION
+        is_streamed = content == Content.STREAM
         self.chunk_count = self.block_count - 1 if is_streamed else 0
         check_entries(self._entries, self.count, directory_offset, self.path, self.chunk_count)
         # Of the blocks' first messages, ascending: a get of one message looks there each time.
@@ -272,28 +272,28 @@ class LtdsReader:
 
     def _page(
         self, name: str, offset: int, magic: bytes, layout: Any
-    ) -> tuple[int, Compression, tuple[int, ...]]:
-        """Version, codec, and the page's fields after the store id; all before them is verified."""
+    ) -> tuple[Compression, Content, tuple[int, ...]]:
+        """Codec, content, and the page's fields after the store id; all before them is verified."""
         page = self._file.read(offset, PAGE_BYTES)
         if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:
             raise StoreCorrupt(f"{self.path}: not finished, or damaged: there is no {name}")
-        stored_checksum, _, version, number, ltds_id, store_id, *fields = layout.unpack(page)
+        stored_checksum, _, version, number, content, ltds_id, store_id, *fields = layout.unpack(
+            page
+        )
         if checksum(memoryview(page)[CHECKSUM_BYTES:]) != stored_checksum:
             raise StoreCorrupt(f"{self.path}: the {name}'s checksum does not match its bytes")
-        if not 0 < version <= STREAMED_VERSION:
+        if version != VERSION or content not in set(Content):
             raise StoreVersion(
-                f"{self.path}: the {name} has version {version}; this release reads 1 to "
-                f"{STREAMED_VERSION}: use a newer one"
+                f"{self.path}: the {name} has version {version}, content {content}; this release "
+                f"reads version {VERSION}, contents 0 to {max(Content)}: use a newer one"
             )
         codec = codec_numbered(number, self.path)
-        if version not in (version_of(codec), STREAMED_VERSION):
-            raise StoreCorrupt(f"{self.path}: the {name} has version {version}, codec {number}")
         if (ltds_id, store_id) != (self.id, self._store_id):
             raise StoreCorrupt(
                 f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
             )
         self.checksum = stored_checksum
-        return version, codec, tuple(fields)
+        return codec, Content(content), tuple(fields)
 
 
 def check_entries(
@@ -319,8 +319,7 @@ def check_entries(
         or firsts[-1] != count
     ):
         raise StoreCorrupt(f"{path}: the directory contradicts itself")
-    if "plain_length" in (entries.dtype.names or ()):
-        _check_plain_lengths(entries, path)
+    _check_plain_lengths(entries, path)
 
 
 def _check_plain_lengths(entries: NDArray[Any], path: str) -> None:

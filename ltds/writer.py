@@ -40,17 +40,21 @@ from .format import (
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
-    PLAIN_VERSION,
     TRAILER,
     TRAILER_MAGIC,
+    VERSION,
     Compression,
-    entry_of,
+    Content,
+    entry_type,
     paged,
-    version_of,
 )
 
 if TYPE_CHECKING:
     from quire.rows.row_builder import RowBuilder
+
+
+# The columns of the directory that are noted for each block.
+_WRITTEN = ("offset", "first_index", "length", "count", "checksum", "plain_length")
 
 
 class LtdsInfo(Struct, frozen=True):
@@ -100,7 +104,7 @@ class LtdsWriter:
         self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(6))
         self.id = ltds_id
         self.codec = codec
-        self.version = version_of(codec, streamed=streamed)
+        self.content = Content.STREAM if streamed else Content.MESSAGES
         self.count = 0
         self.charge_bytes = 0
         self.payload_bytes = 0
@@ -175,8 +179,9 @@ class LtdsWriter:
         trailer = TRAILER.pack(
             0,
             TRAILER_MAGIC,
-            self.version,
+            VERSION,
             self.codec,
+            self.content,
             self.id,
             self._store_id,
             len(self._entries[0]),
@@ -230,7 +235,9 @@ class LtdsWriter:
             self._path, create=True, exclusive=True, direct=True
         )
         self._created = True
-        page = HEADER.pack(0, HEADER_MAGIC, self.version, self.codec, self.id, self._store_id)
+        page = HEADER.pack(
+            0, HEADER_MAGIC, VERSION, self.codec, self.content, self.id, self._store_id
+        )
         self._put(0, seal(page))
         return file
 
@@ -268,9 +275,8 @@ class LtdsWriter:
             self._synced_end = written
 
     def _note(self, offset: int, stored: bytes | bytearray, block: EncodedBlock) -> None:
-        # In files of version 1 the entry repeats the block's own checksum.
-        is_plain = self.version == PLAIN_VERSION
-        stored_checksum = CHECKSUM.unpack_from(block.data)[0] if is_plain else checksum(stored)
+        has_own = not (self.codec or self.content)  # each block, and the entry repeats it
+        stored_checksum = CHECKSUM.unpack_from(block.data)[0] if has_own else checksum(stored)
         row = (
             offset, self.count, len(stored), block.count, stored_checksum, len(block.data),
         )  # fmt: skip
@@ -281,9 +287,8 @@ class LtdsWriter:
         self.payload_bytes += block.payload_bytes
 
     def _directory_bytes(self) -> bytes:
-        entries = np.zeros(len(self._entries[0]), entry_of(self.version))
-        # The plain length comes last, and entries of version 1 do not have it.
-        for name, column in zip(entries.dtype.names or (), self._entries, strict=False):
+        entries = np.zeros(len(self._entries[0]), entry_type())
+        for name, column in zip(_WRITTEN, self._entries, strict=True):
             entries[name] = column
         return entries.tobytes()
 

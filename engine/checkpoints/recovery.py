@@ -73,7 +73,7 @@ def restore(checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], St
     try:
         state = state_on(read_spaces(checkpoint))
         load(checkpoint, state.fold, state)
-        released = checkpoint.document.get("released", ())
+        released = checkpoint.document["released"]
         state.places.remember_released(int(name, 16) for name in released)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
@@ -89,7 +89,7 @@ def replay(
 
     No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
-    number = int(checkpoint.document.get("number", 0))
+    number = int(checkpoint.document["number"])
     reports: list[RecoveryReport] = []
 
     def apply(record: Record) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 from binascii import a2b_base64, b2a_base64
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
 
 from quire.engine.layout import Layout
 from quire.engine.live_state.live_state import State
+from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
@@ -26,12 +27,12 @@ from quire.engine.records.checkpoint_file import (
     write_checkpoint,
 )
 from quire.engine.records.packed_records import PackedRecords
-from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.state.attempts import AttemptRow, Attempts
 from quire.engine.state.catalog import (
     QUEUE,
     SUBSCRIPTION,
     add_queue,
+    check_fields,
     index_catalog,
     queue_config,
     subscription_form,
@@ -44,13 +45,12 @@ from quire.engine.state.durable_state import (
     DurableSubscription,
     Effects,
     PageEntry,
-    QueueConfig,
 )
-from quire.engine.state.fold import Fold, prepared_before, prepared_in
-from quire.engine.state.older_records import PREPARED_STATE
+from quire.engine.state.fold import Fold, prepared_in
 from quire.engine.state.requests import Known, Requests
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
+from quire.errors import StoreVersion
 from quire.intervals import IntervalSet
 
 from .space_maps import SpaceSnapshot, spaces_document
@@ -60,8 +60,17 @@ _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
 
 _TAIL_ROW = struct.Struct(f"<{format.RECORD_BYTES // 8}q")  # a record, as numbers
 
-# What a queue is made with, but for its number.
-_CONFIG = QueueConfig.__struct_fields__[1:]
+# What is described of a store, of a queue and of a subscription: see `format`. A name that is not
+# here is a newer release's.
+_STORE_NAMES: Final = frozenset({
+    *_COUNTERS, *FIXED, "created_us", "restart_lsn", "number", "ledger", "released", "catalog",
+    "ltds", "queues", "held", "spaces",
+})  # fmt: skip
+_QUEUE_NAMES: Final = frozenset({
+    "queue_id", "end_position", "used", "released", "directory", "subscriptions", "tail",
+    "requests",
+})  # fmt: skip
+_SUBSCRIPTION_NAMES: Final = frozenset({"subscription_id", "done", "attempts", "numbers"})
 
 
 class QueueSnapshot(Struct):
@@ -170,10 +179,8 @@ class SubscriptionRow(NamedTuple):
             "subscription_id": self.subscription_id,
             "done": None if self.done is None else numbers.add(self.done.to_list()),
         }
-        if any(row[3:] != (0, 0) for row in self.attempts):
-            document["tried"] = numbers.add(self.attempts)
-        else:
-            document["given_back"] = numbers.add([row[:3] for row in self.attempts])
+        if self.attempts:
+            document["attempts"] = numbers.add(self.attempts)
         if self.heard:
             document["numbers"] = numbers.add(self.heard)
         return document
@@ -251,48 +258,39 @@ def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
     Raises KeyError, TypeError, ValueError or StoreCorrupt where it contradicts itself.
     """
     document, state = checkpoint.document, fold.state
+    _check_names(document, _STORE_NAMES, checkpoint.path)
     state.ledger |= {str(key): int(version) for key, version in document["ledger"].items()}
     state.ltds |= {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
-    for name, key, version, body in document.get("catalog", ()):
-        if name == PREPARED_STATE:
-            continue
+    for name, key, version, body in document["catalog"]:
         type_named(name, checkpoint.path)
+        check_fields(name, body, checkpoint.path)
         state.catalog[name][int(key)] = CatalogEntry(int(version), body)
     for entry in document["queues"]:
-        if "catalog" not in document:
-            _define(state, entry)
         _load_queue(checkpoint, state, effects, entry)
     index_catalog(state, effects)
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
-    for held in _prepared(document, checkpoint.path):
+    for text in document.get("held", ()):
+        held = prepared_in(memoryview(a2b_base64(text)), checkpoint.path)
         fold.prepare(held, checkpoint.path, counted=True)
     for counter in _COUNTERS:
         setattr(state, counter, int(document[counter]))
 
 
-def _prepared(document: dict[str, Any], where: str) -> list[PrepareRecord]:
-    """The transactions that are prepared. Raises KeyError, TypeError, ValueError, StoreCorrupt."""
-    if "prepared" in document:
-        return prepared_before(document, where)
-    texts = document.get("held", ())
-    return [prepared_in(memoryview(a2b_base64(text)), where) for text in texts]
-
-
-def _define(state: DurableState, entry: dict[str, Any]) -> None:
-    """The catalog's entries of a queue in a checkpoint that has no catalog (before version 3)."""
-    queue_id = int(entry["queue_id"])
-    body = {name: entry[name] for name in _CONFIG if name in entry}
-    state.catalog[QUEUE][queue_id] = CatalogEntry(1, body)
-    for saved in entry["subscriptions"]:
-        if saved["done"] is not None:
-            body = {"queue_id": queue_id, "name": saved["name"], "start": 0}
-            state.catalog[SUBSCRIPTION][int(saved["subscription_id"])] = CatalogEntry(1, body)
+def _check_names(document: dict[str, Any], known: frozenset[str], where: str) -> None:
+    """Raise StoreVersion for what only a newer release knows."""
+    if not document.keys() <= known:
+        unknown = ", ".join(sorted(map(repr, document.keys() - known)))
+        raise StoreVersion(
+            f"{where}: a checkpoint with {unknown}, which this release does not know: use a newer "
+            "one"
+        )
 
 
 def _load_queue(
     checkpoint: Checkpoint, state: DurableState, effects: Effects, entry: dict[str, Any]
 ) -> None:
+    _check_names(entry, _QUEUE_NAMES, checkpoint.path)
     queue_id = int(entry["queue_id"])
     config = queue_config(queue_id, state.catalog[QUEUE][queue_id].body)
     queue = DurableQueue(config, state.ltds)
@@ -308,6 +306,7 @@ def _load_queue(
         known = checkpoint.rows(entry["requests"]["rows"], 2)
         queue.requests = Requests(zip(ids, known, strict=True))
     for saved in entry["subscriptions"]:
+        _check_names(saved, _SUBSCRIPTION_NAMES, checkpoint.path)
         subscription_id = int(saved["subscription_id"])
         if saved["done"] is None:
             subscription = queue.subscriptions[subscription_id]
@@ -316,11 +315,7 @@ def _load_queue(
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
             form = subscription_form(body)
             subscription = queue.join(subscription_id, str(body["name"]), done, form)
-        if "tried" in saved:
-            tried = checkpoint.rows(saved["tried"], 5)
-        else:
-            given_back = checkpoint.rows(saved.get("given_back", [0, 0]), 3)
-            tried = [(*row, 0, 0) for row in given_back]
-        subscription.attempts = Attempts(tried)
+        attempts = checkpoint.rows(saved.get("attempts", [0, 0]), 5)
+        subscription.attempts = Attempts(attempts)
         subscription.numbers.update(checkpoint.rows(saved.get("numbers", [0, 0]), 2))
     add_queue(state, effects, queue, int(entry["used"]))

@@ -1,8 +1,7 @@
 """The free-space maps of all data files as a checkpoint holds them.
 
 In the document, `"spaces"` has an object for each file: `total_pages`, and `extents`, which names a
-slice of the numbers: rows (first page, pages) of the file's free pages. Checkpoints written before
-there could be several files have the two keys in the document itself.
+slice of the numbers: rows (first page, pages) of the file's free pages.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def read_spaces(checkpoint: Checkpoint) -> list[FreeSpace]:
     document = checkpoint.document
     return [
         FreeSpace.from_extents(entry["total_pages"], checkpoint.rows(entry["extents"], 2))
-        for entry in document.get("spaces", [document])
+        for entry in document["spaces"]
     ]
 
 

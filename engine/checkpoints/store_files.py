@@ -272,7 +272,7 @@ def _make_anew(env: Env, directory: str) -> None:
 def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int) -> Opened:
     env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
-    document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
+    document = checkpoint.document
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
     check_fixed({name: getattr(asked.options, name) for name in asked.given}, settings)
     fixed: dict[str, Any] = {name: settings[name] for name in FIXED}

@@ -23,6 +23,7 @@ from quire.definitions.queue_types import type_named
 from quire.definitions.row_schema import check_grows
 from quire.engine.live_state.live_state import State
 from quire.engine.queues.queue import Queue
+from quire.engine.records.format import CATALOG
 from quire.engine.state.catalog import (
     ALIAS,
     LAST_START_NUMBER,
@@ -33,7 +34,6 @@ from quire.engine.state.catalog import (
     SUBSCRIPTION,
     CatalogChange,
     pack,
-    record_kind,
 )
 from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
@@ -87,7 +87,7 @@ class Definition(Struct, eq=False):
         recorded, temporary = self._apart()
         pack(self.state.temporary, temporary)  # raises where there are too many
         body = pack(self.state.durable, recorded)
-        self.record = pack_record(record_kind(recorded), 0, body)
+        self.record = pack_record(CATALOG, 0, body)
         if padded_bytes(self.record) > self.most_bytes:
             raise InvalidArgument(
                 f"{len(recorded)} definitions take {len(self.record)} bytes in the journal, where "

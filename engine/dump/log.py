@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
     def name(self) -> str:
         kind = self.record.kind
         for section in self.said.sections if isinstance(self.said, CommitRecord) else ():
-            if kind == format.COMMIT_MORE and section.record_name:
+            if kind == format.COMMIT and section.record_name:
                 return str(section.record_name)
         return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 

@@ -31,7 +31,6 @@ from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
 from .checkpoint_spares import let_go, spares
-from .later_fields import says_more
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -127,17 +126,6 @@ def write_checkpoint(
 
     Raises DiskFull with nothing changed, StoreFailed or OSError when it may be there or not.
     """
-    has_tails = any("tail" in queue for queue in document["queues"])
-    version = format.VERSION_OF_FULL_DISK if has_tails else format.CHECKPOINT_VERSION
-    if any("requests" in queue for queue in document["queues"]):
-        version = format.VERSION_OF_REQUESTS
-    if "held" in document:
-        version = format.VERSION_OF_HELD
-    subscriptions = [each for queue in document["queues"] for each in queue["subscriptions"]]
-    if any("tried" in each or "numbers" in each for each in subscriptions):
-        version = format.VERSION_OF_FAILURES
-    if any(says_more(name, body) for name, _, _, body in document["catalog"]):
-        version = format.VERSION_OF_CATALOG_MORE
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
@@ -145,7 +133,7 @@ def write_checkpoint(
     header = format.CHECKPOINT_HEADER.pack(
         0,
         format.CHECKPOINT_MAGIC,
-        version,
+        format.CHECKPOINT_VERSION,
         0,
         store_id,
         lsn,
@@ -207,9 +195,6 @@ def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> b
     there = spares(env, directory)
     if not there or there[-1][0] < len(data):
         return False
-    (version,) = struct.unpack_from("<H", data, 12)
-    struct.pack_into("<H", data, 12, max(version, format.VERSION_OF_FULL_DISK))
-    struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     env.rename(there[-1][1], path)
     with closing(env.open_file(path)) as file:
         file.write(0, data)
@@ -230,14 +215,13 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     )
     if magic != format.CHECKPOINT_MAGIC:
         raise StoreCorrupt(f"{path}: not a checkpoint; restore the store from a copy")
-    if version >= format.VERSION_OF_FULL_DISK:
-        data = data[:length]  # the rest is kept back for the next one
+    data = data[:length]  # the rest is kept back for the next one
     if length != len(data) or checksum(data[8:]) != digest:
         raise StoreCorrupt(f"{path}: checksum differs; restore the store from a copy")
-    if version not in format.CHECKPOINT_VERSIONS:
+    if version != format.CHECKPOINT_VERSION:
         raise StoreVersion(
-            f"{path}: format version {version}, this release reads up to "
-            f"{format.CHECKPOINT_VERSIONS[-1]}: use a newer release"
+            f"{path}: format version {version}, this release reads "
+            f"{format.CHECKPOINT_VERSION}: use a newer release"
         )
     if at != lsn or size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")

@@ -215,7 +215,7 @@ def pack_light(
         pieces.append(keys)
     pieces[0] = _pack_head(
         offset,
-        commit_kind(entries) if entries else format.COMMIT,
+        format.COMMIT,
         0,
         transaction_id,
         0,
@@ -327,10 +327,10 @@ def pack(
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
     tail = pack_tail(places, mark) if places else b""
-    kind = commit_kind(entries) if entries else format.COMMIT
+    flags = (format.SECTIONS if more else 0) | (format.TAIL if tail else 0)
     head[0] = _pack_head(
-        offset + len(tail), format.COMMIT_MORE if more else kind, format.TAIL if tail else 0,
-        transaction_id, 0, 0, parts, len(reads), len(entries), messages,
+        offset + len(tail), format.COMMIT, flags, transaction_id, 0, 0, parts, len(reads),
+        len(entries), messages,
     )  # fmt: skip
     is_joined = offset <= JOINED_RECORD_BYTES and not more
     first = len(head) + 2 * len(blocks) if is_joined else 2 + parts + len(reads)
@@ -355,12 +355,6 @@ def _packed_entries(entries: Sequence[LedgerEntry]) -> bytes:
 def entry_bytes(key: str) -> int:
     """What an entry takes in a record."""
     return format.ENTRY.size + _up(len(key.encode()))
-
-
-def commit_kind(entries: Sequence[LedgerEntry]) -> int:
-    """Of the record of a transaction with these."""
-    has_requests = any(entry.queue_id for entry in entries)
-    return format.COMMIT_ONCE if has_requests else format.COMMIT
 
 
 def attached_bytes(groups: Iterable[tuple[object, Sequence[EncodedBlock | Part]]]) -> int:

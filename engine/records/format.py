@@ -5,11 +5,11 @@ them; record pages and checkpoints carry a checksum of their own. A reader refus
 know (`StoreVersion`) and bytes that contradict this description (`StoreCorrupt`).
 
 Journal record kinds (the u16 `kind` of the journal's record header; its u64 `sequence` is the
-transaction id, 0 for the others; bit 0 of its u16 `flags` says that the record has a local tail, the others
-are 0)
+transaction id, 0 for the others; bit 0 of its u16 `flags` says that the record has a local tail, bit 1 that it
+has sections, the others are 0)
 
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
-    9 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
+    2 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
                            subscription_id (0: none built in), data_file (0 if it is missing; modulo the
                            number of files that are there), and those
@@ -33,33 +33,6 @@ are 0)
                            since_us (only due times after it count); numbered with queues and aliases. The
                            version of the ledger key "quire.schedule:" with its number is the last due time
                            for which it has put a message; it stays when the entry goes
-    16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
-    18 COMMIT_MORE         as COMMIT, with further sections: they say what else a transaction is or does
-    20 CATALOG_MORE        as CATALOG, where an entry says what earlier releases would pass over, and then
-                           deliver what nobody asked for: `where` of a subscription
-
-  Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
-
-    2 CREATE_QUEUE         JSON object: queue_id, name, kind, capacity, max_messages, created_us, subscription_id,
-                           data_file (0 if it is missing)
-    3 DROP_QUEUE           JSON object: queue_id
-    4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
-    5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
-
-  Written by earlier releases in the stead of COMMIT_MORE
-
-    6 PREPARE              one transaction, prepared: durable and undecided
-    7 COMMIT_PREPARED      a prepared transaction is committed
-    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
-    10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
-    17 PREPARE_ONCE        as PREPARE, of a transaction that has put with request ids
-    19 PREPARE_MORE        as PREPARE, with further sections
-
-  and in the group of the record before it
-
-    11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
-    9 CATALOG              entries of type "state" behind a COMMIT, of type "prepared_state" behind a PREPARE:
-                           xid, sets (rows: number, name, key, value or null)
 
 COMMIT body
 
@@ -71,11 +44,10 @@ COMMIT body
     24      u32   entries        number of ledger entries
     28      u32   messages       number of messages in all parts
     32      parts * 48 bytes     one block, or one large transaction's file, of one queue each, in queue order:
-            u64   address        inline: bytes from the record's start; data: byte offset in the data file
-                                 (file number in the top 16 bits), or where the record has a local tail the
+            u64   address        inline: bytes from the record's start; data: the
                                  offset in the transaction's attachment; ltds: the file's id
             u64   charge         bytes that count against the queue's capacity
-            u64   checksum       the block's checksum; for ltds that of the file's trailer (0 in earlier releases)
+            u64   checksum       the block's checksum; for ltds that of the file's trailer
             u32   queue_id
             u32   length         bytes of the block; 0 for ltds
             u32   count          messages
@@ -87,9 +59,10 @@ COMMIT body
     then    entries              u16 key length, u16 reserved, u32 queue_id, i64 version, key in UTF-8, to 8 bytes
                                  queue_id 0: of the ledger; else the key is the request id of a message of
                                  the queue, the version its place among those of the transaction there
+    then    the sections, where the record has them
     then    the inline blocks, each at a multiple of 8 bytes from the record's start
 
-COMMIT_MORE body: a COMMIT body, with the further sections between the entries and the inline blocks
+Sections of a COMMIT: they say what else a transaction is or does
 
     offset  type  field
     0       u32   sections       number of sections, at least 1, no kind twice
@@ -100,13 +73,12 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
 
     1 MOVES                16 bytes for each subscription that is moved: u32 queue_id, u32 subscription_id, u64
                            position: what is kept from there on is unread afterwards, and all before it is read
-    2 VALUES               values of states. u64 0 (in PREPARE_MORE a number); then for each: u64 number of its
+    2 VALUES               values of states. u64 0; then for each: u64 number of its
                            entry in the catalog, 0 where one is deleted that was not there; u16 length of its name,
                            u16 of its key, u32 of its value and 1 more, 0 where it is deleted; name and key in UTF-8;
                            the value
     3 ATTACHMENT           the blocks of the parts that are data, back to back in the order of parts, each to a
-                           multiple of 8 bytes: u64 random id of it, u64 bytes. There where there are such parts, in
-                           records of earlier releases never
+                           multiple of 8 bytes: u64 random id of it, u64 bytes. There where there are such parts
     4 HELD                 the transaction is prepared: durable, and nothing of it takes effect before it is decided.
                            u16 length of its xid; u16 0; u32 taken: so many of the reads, the first ones, are
                            messages in flight; the xid in UTF-8. No part is inline, time_us is when it was prepared
@@ -124,48 +96,13 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
     9 UNTOUCHED            deliveries that were noted and did not happen: given back as if they had not been asked
                            for. 24 bytes for each run of positions, as for DELIVERIES: delivered once less
 
-Local tail: the end of a COMMIT_MORE record with an ATTACHMENT. What is before it is the shared part: the same
+Local tail: the end of a COMMIT record with an ATTACHMENT. What is before it is the shared part: the same
 bytes on every machine, once length and flags in the header are those without it
 
             u64   place          for each part that is data, in order: byte offset in the data file (file number
                                  in the top 16 bits)
     then    u32   count          number of places, at least 1
             u32   mark           the low 32 bits of the generation of the journal's group; 0 in checkpoints
-
-HANDED_OUT body
-
-    offset  type  field
-    0       u32   runs           number of runs of positions, at least 1
-    4       u32   reserved
-    8       runs * 24 bytes      u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
-
-SOUGHT body
-
-    offset  type  field
-    0       u32   seeks          number of subscriptions, at least 1
-    4       u32   reserved
-    8       seeks * 16 bytes     u32 queue_id, u32 subscription_id, u64 position: what is kept from there on
-                                 is unread afterwards, and all before it is read
-
-PREPARE body
-
-    offset  type  field
-    0       u16   xid length     bytes
-    2       u16   reserved
-    4       u32   taken          so many of the reads, the first ones, are messages in flight
-    8       xid in UTF-8, to 8 bytes
-    then    a COMMIT body, in PREPARE_MORE a COMMIT_MORE body, without inline parts: first_id 0, time_us when it
-            was prepared
-
-COMMIT_PREPARED and ROLLBACK_PREPARED body
-
-    offset  type  field
-    0       u64   first_id       id of the transaction's first message; 0 in ROLLBACK_PREPARED
-    8       i64   time_us        of the decision, microseconds since the epoch
-    16      u32   messages       number of messages in all parts of the PREPARE record
-    20      u16   xid length     bytes
-    22      u16   reserved
-    24      xid in UTF-8, to 8 bytes
 
 Record page (one page of the data file; header 64 bytes, then records of 64 bytes)
 
@@ -178,30 +115,24 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     offset  type  field
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
-    12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
-                                 longer than its length says; 5 as 4, and queues may have "requests"; 6 as 5, and
-                                 there may be "held"; 7 as 6, and subscriptions may have "tried" and "numbers";
-                                 8 as 7, and entries of subscriptions may have "where"; 2 has
-                                 no "catalog"; 1 neither that nor prepared transactions, of one data file
+    12      u16   version        1
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
-    32      u64   length         of the whole file
+    32      u64   length         of what is said here; the file may be longer
     40      u64   json_length
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
     64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
-            "number" (0 if it is missing) counts the records up to there, without the journal's own.
+            "number" counts the records up to there, without the journal's own. A name that is not described here
+            is refused (`StoreVersion`), in the document and in the objects of it.
             "catalog" has a row for each entry: [type, number, version, entry], as in CATALOG records.
-            If it is missing, an object of "queues" has its queue's entry itself, and one of the queue's
-            "subscriptions" the name. Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)
+            "ltds" names the queue of each large transaction's file. "released"
             lists the files of other processes that commits held and that may still have their names, so
             that none is adopted twice. "held" (none if it is missing) lists the records of the prepared
-            transactions that are not decided, in base64, with their headers; before version 6 "prepared" lists
-            the bodies of their PREPARE records;
-            "data_files" is their number (1 if it is missing), "spaces" has for each "total_pages" and
-            "extents", the free pages: rows (first page, pages). If it is missing, the document itself
-            has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"
+            transactions that are not decided, in base64, with their headers.
+            "data_files" is their number, "spaces" has for each "total_pages" and
+            "extents", the free pages: rows (first page, pages). A queue's "directory"
             has a row for each record page (position, end, page, records), whose page number is an
             address divided by the page size, and so names the file in the same way. Its "tail" (none
             if it is missing) lists the records behind these that are in no record page, as the disk
@@ -210,8 +141,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             LSN, which is kept for it. Its "requests" (none if it is missing) are the request ids of its
             puts, the oldest first, both as numbers: "ids", in UTF-8, each with a newline behind it, together
             filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time). What came of the
-            deliveries of a subscription is in "given_back", rows (start, end, how often given back); or where any
-            has failed in "tried", rows (start, end, how often given back, how often failed, due_us). Its "numbers" (none if it is missing) are rows
+            deliveries of a subscription is in "attempts" (none if it is missing), rows (start, end, how often given
+            back, how often failed, due_us). Its "numbers" (none if it is missing) are rows
             (sender, next), as in NUMBERS, who was heard last at the end
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
@@ -230,47 +161,8 @@ from quire.libraries import np
 VERSION: Final = 1
 
 COMMIT: Final = 1
-CREATE_QUEUE: Final = 2
-DROP_QUEUE: Final = 3
-SUBSCRIBE: Final = 4
-UNSUBSCRIBE: Final = 5
-PREPARE: Final = 6
-COMMIT_PREPARED: Final = 7
-ROLLBACK_PREPARED: Final = 8
-CATALOG: Final = 9
-HANDED_OUT: Final = 10
-SOUGHT: Final = 11
-COMMIT_ONCE: Final = 16
-PREPARE_ONCE: Final = 17
-COMMIT_MORE: Final = 18
-PREPARE_MORE: Final = 19
-CATALOG_MORE: Final = 20
-CATALOGS: Final = (CATALOG, CATALOG_MORE)
-DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
-KIND_NAMES: Final = {
-    0: "GENERATION",  # the journal's own
-    COMMIT: "COMMIT",
-    CREATE_QUEUE: "CREATE_QUEUE",
-    DROP_QUEUE: "DROP_QUEUE",
-    SUBSCRIBE: "SUBSCRIBE",
-    UNSUBSCRIBE: "UNSUBSCRIBE",
-    PREPARE: "PREPARE",
-    COMMIT_PREPARED: "COMMIT_PREPARED",
-    ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
-    CATALOG: "CATALOG",
-    HANDED_OUT: "HANDED_OUT",
-    SOUGHT: "SOUGHT",
-    COMMIT_ONCE: "COMMIT_ONCE",
-    PREPARE_ONCE: "PREPARE_ONCE",
-    COMMIT_MORE: "COMMIT_MORE",
-    PREPARE_MORE: "PREPARE_MORE",
-    CATALOG_MORE: "CATALOG_MORE",
-}
-
-PREPARES: Final = (PREPARE, PREPARE_ONCE, PREPARE_MORE)  # of earlier releases
-
-LATER_FIELDS: Final = {"subscription": ("where",)}
-"""By the type of a catalog entry, what a release that does not know it must not pass over."""
+CATALOG: Final = 2
+KIND_NAMES: Final = {0: "GENERATION", COMMIT: "COMMIT", CATALOG: "CATALOG"}  # 0: the journal's own
 
 NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
 
@@ -284,7 +176,8 @@ FAILURES: Final = 7
 NUMBERS: Final = 8
 UNTOUCHED: Final = 9
 
-TAIL: Final = 1  # of a record's flags
+TAIL: Final = 1  # bits of a COMMIT record's flags
+SECTIONS: Final = 2
 
 INLINE: Final = 0
 DATA: Final = 1
@@ -300,7 +193,7 @@ FAILURE: Final = struct.Struct("<IIQQq")
 SENDER: Final = struct.Struct("<IIQQ")
 ENTRY: Final = struct.Struct("<HHIq")
 SEEK: Final = struct.Struct("<IIQ")
-SECTIONS_HEADER: Final = struct.Struct("<II")  # of HANDED_OUT and SOUGHT too
+SECTIONS_HEADER: Final = struct.Struct("<II")
 SECTION: Final = struct.Struct("<HHI")
 VALUES_HEADER: Final = struct.Struct("<Q")
 VALUE: Final = struct.Struct("<QHHI")
@@ -308,9 +201,8 @@ NUMBER: Final = struct.Struct("<Q")
 ATTACHMENT_BODY: Final = struct.Struct("<QQ")
 PLACE: Final = struct.Struct("<Q")
 TAIL_END: Final = struct.Struct("<II")
-PREPARE_HEADER: Final = struct.Struct("<HHI")  # of HELD too
+HELD_HEADER: Final = struct.Struct("<HHI")
 DECIDES_HEADER: Final = struct.Struct("<IHBB")
-DECISION_HEADER: Final = struct.Struct("<QqIHH")
 
 PAGE_MAGIC: Final = int.from_bytes(b"QREC", "little")
 PAGE_HEADER: Final = struct.Struct("<QIHHIIQQ24x")
@@ -331,13 +223,7 @@ _RECORD_FIELDS: Final = [
 PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up to the kind
 RECORD_BYTES: Final = PACKED_RECORD.size
 
-CHECKPOINT_VERSION: Final = 3
-VERSION_OF_FULL_DISK: Final = 4
-VERSION_OF_REQUESTS: Final = 5
-VERSION_OF_HELD: Final = 6
-VERSION_OF_FAILURES: Final = 7
-VERSION_OF_CATALOG_MORE: Final = 8
-CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7, 8)  # that can be read
+CHECKPOINT_VERSION: Final = 1
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 
@@ -349,8 +235,7 @@ assert ENTRY.size == 16
 assert SEEK.size == 16
 assert SECTIONS_HEADER.size == SECTION.size == 8
 assert VALUE.size == 16
-assert PREPARE_HEADER.size == DECIDES_HEADER.size == 8
-assert DECISION_HEADER.size == 24
+assert HELD_HEADER.size == DECIDES_HEADER.size == 8
 assert PAGE_HEADER.size == 64
 assert RECORD_BYTES == 64
 assert CHECKPOINT_HEADER.size == 64

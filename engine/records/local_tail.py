@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import pack, unpack_from
-from typing import Final
 
-from quire.errors import StoreCorrupt, StoreVersion
+from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
-
-_KINDS: Final = (format.COMMIT, format.COMMIT_ONCE, format.COMMIT_MORE)
 
 
 def pack_tail(places: Sequence[int], mark: int) -> bytes:
@@ -53,17 +50,9 @@ def split(body: memoryview, where: str, mark: int | None) -> tuple[memoryview, t
 
 
 def shared(record: bytes | bytearray) -> bytes:
-    """The shared part of a whole record: a record without a tail, which says so.
-
-    Raises StoreVersion for a record of an earlier release that has places in its parts.
-    """
+    """The shared part of a whole record: a record without a tail, which says so."""
     length, kind, flags, sequence = RECORD_HEADER.unpack_from(record)
     if not flags & format.TAIL:
-        if kind in format.PREPARES or (kind in _KINDS and _has_data(record)):
-            raise StoreVersion(
-                f"a record of kind {kind} names places on this machine's disk, as earlier "
-                "releases wrote it: it has no shared part"
-            )
         return bytes(record)
     body, places = split(memoryview(record)[RECORD_HEADER_BYTES:], "the record", None)
     length -= tail_bytes(len(places))
@@ -78,11 +67,3 @@ def placed(record: bytes | bytearray, places: Sequence[int], mark: int) -> bytes
     length += tail_bytes(len(places))
     header = RECORD_HEADER.pack(length, kind, flags | format.TAIL, sequence)
     return header + record[RECORD_HEADER_BYTES:] + pack_tail(places, mark)
-
-
-def _has_data(record: bytes | bytearray) -> bool:
-    """Whether a part is a block on pages."""
-    body = memoryview(record)[RECORD_HEADER_BYTES:]
-    parts = format.COMMIT_HEADER.unpack_from(body)[2]
-    rows = body[format.COMMIT_HEADER.size :][: parts * format.PART.size]
-    return any(row[6] == format.DATA for row in format.PART.iter_unpack(rows))

@@ -19,7 +19,7 @@ class PrepareRecord(NamedTuple):
     reads: Sequence[Read]
     entries: Sequence[LedgerEntry]
     sets: Sequence[ValueSet] = ()  # of states
-    attachment: int = 0  # the id of its blocks on pages; 0: none, or an earlier release's
+    attachment: int = 0  # the id of its blocks on pages; 0: it has none
 
     @property
     def messages(self) -> int:

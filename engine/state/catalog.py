@@ -14,10 +14,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.definitions.properties import read_properties
-from quire.engine.records import format
+from quire.definitions.properties import Properties, read_properties
 from quire.engine.records.format import NO_ENTRY
-from quire.engine.records.later_fields import says_more
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.limits import (
     MAX_ALIASES,
@@ -67,6 +65,7 @@ class CatalogChange(NamedTuple):
 class EntryType(Struct, frozen=True):
     """What an entry of the type does; both raise KeyError, TypeError or ValueError to refuse it."""
 
+    fields: frozenset[str]  # that a body may have; another one is a newer release's
     most: int  # entries of the type in a store
     most_bytes: int  # of a change, as the record has it
     put: Callable[[DurableState, Effects, int, Body, str], None]
@@ -77,6 +76,8 @@ def change(state: DurableState, effects: Effects, made: CatalogChange, where: st
     """Apply one. Raises StoreVersion; KeyError, TypeError or ValueError for a contradiction."""
     name, key, body = made
     kind, entries = type_named(name, where), state.catalog[name]
+    if body is not None:
+        check_fields(name, body, where)
     if body is None:
         kind.delete(state, effects, key)
         entries.pop(key, None)
@@ -95,6 +96,16 @@ def type_named(name: str, where: str) -> EntryType:
             "newer one"
         )
     return kind
+
+
+def check_fields(name: str, body: Body, where: str) -> None:
+    """Raise StoreVersion for a field of a newer release: passing over it would not obey it."""
+    if not body.keys() <= TYPES[name].fields:
+        unknown = ", ".join(sorted(map(repr, body.keys() - TYPES[name].fields)))
+        raise StoreVersion(
+            f"{where}: a catalog entry of type {name!r} with {unknown}, which this release does "
+            "not know: use a newer one"
+        )
 
 
 def pack(state: DurableState, changes: Sequence[CatalogChange]) -> bytes:
@@ -119,26 +130,13 @@ def pack(state: DurableState, changes: Sequence[CatalogChange]) -> bytes:
     return f"[{','.join(texts)}]".encode()
 
 
-def record_kind(changes: Sequence[CatalogChange]) -> int:
-    """Of the record with these changes: earlier releases refuse what they would not obey."""
-    is_more = any(made.body is not None and says_more(made.type, made.body) for made in changes)
-    return format.CATALOG_MORE if is_more else format.CATALOG
-
-
-def unpack(kind: int, body: bytes, where: str) -> list[CatalogChange]:
-    """Read a CATALOG record, or one of the kinds that earlier releases had. Raises StoreCorrupt."""
+def unpack(body: bytes, where: str) -> list[CatalogChange]:
+    """Read a CATALOG record. Raises StoreCorrupt."""
     try:
-        said = json.loads(body)
-        if kind in format.CATALOGS:
-            changes = [CatalogChange(str(name), int(key), own) for name, key, own in said]
-        else:
-            name = QUEUE if kind in (format.CREATE_QUEUE, format.DROP_QUEUE) else SUBSCRIPTION
-            key = int(said.pop(f"{name}_id"))
-            is_put = kind in (format.CREATE_QUEUE, format.SUBSCRIBE)
-            changes = [CatalogChange(name, key, said if is_put else None)]
+        changes = [CatalogChange(str(name), int(key), own) for name, key, own in json.loads(body)]
         if all(own is None or isinstance(own, dict) for _, _, own in changes):
             return changes
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise StoreCorrupt(f"{where}: unreadable definition ({error!r})") from error
     raise StoreCorrupt(f"{where}: unreadable definition")
 
@@ -154,7 +152,7 @@ def queue_config(key: int, body: Body) -> QueueConfig:
         max_messages=None if most is None else int(most),
         created_us=int(body["created_us"]),
         subscription_id=int(body["subscription_id"]),
-        data_file=int(body.get("data_file", 0)),  # once there was no more than one
+        data_file=int(body["data_file"]),
         properties=read_properties(body),
         is_volatile=bool(body.get("volatile", False)),
     )
@@ -306,13 +304,35 @@ def _delete(state: DurableState, effects: Effects, key: int) -> None:
     """Nothing but the entry goes. What a schedule has put, the ledger keeps."""
 
 
+_QUEUE_FIELDS: Final = frozenset({
+    "name", "kind", "capacity", "max_messages", "created_us", "subscription_id", "data_file",
+    "volatile", "dropped", *Properties._fields,
+})  # fmt: skip
+_SCHEDULE_FIELDS: Final = frozenset({
+    "name", "queue_id", "cron", "timezone", "missed", "paused", "payload", "created_us",
+    "since_us", "priority", "group", "sender", "correlation_id", "reply_to", "content_type",
+    "ttl", "delay", "attributes", "group_key",
+})  # fmt: skip
+
 TYPES: Final = {
-    QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
+    QUEUE: EntryType(_QUEUE_FIELDS, MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
-        MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_ENTRY_BYTES, _put_subscription, _delete_subscription
+        frozenset({"queue_id", "name", "start", "exclusive", "durable", "where", "keeper"}),
+        MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_ENTRY_BYTES, _put_subscription, _delete_subscription,
     ),
-    ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
-    STORE: EntryType(2, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete),
-    STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
-    SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete),
-}
+    ALIAS: EntryType(
+        frozenset({"name", "queue_id"}),
+        MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias,
+    ),
+    STORE: EntryType(
+        frozenset({"puts", "gets", "opening", "last_start_us"}),
+        2, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete,
+    ),
+    STATE: EntryType(
+        frozenset({"name", "key", "value"}),
+        MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state,
+    ),
+    SCHEDULE: EntryType(
+        _SCHEDULE_FIELDS, MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete
+    ),
+}  # fmt: skip

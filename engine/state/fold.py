@@ -14,9 +14,7 @@ store (`Effects`). What is in memory only is folded by a second one.
 from __future__ import annotations
 
 import struct
-from binascii import a2b_base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
@@ -44,7 +42,6 @@ from .durable_state import (
     QueueConfig,
     RowsByQueue,
 )
-from .older_records import OLDER, PREPARED_STATE, with_values
 from .sections.attachment import Attachment
 from .sections.held import Held
 from .sections.kinds import read_sections
@@ -52,13 +49,6 @@ from .sections.section import Row, Stamp, Verdict
 from .sections.values import Values
 
 Said = CommitRecord | list[CatalogChange] | None
-
-
-_READERS: Final[Mapping[int, Callable[[memoryview, str], CommitRecord]]] = {
-    format.COMMIT: unpack,
-    format.COMMIT_ONCE: unpack,
-    **OLDER,
-}
 
 
 def decode(
@@ -69,31 +59,26 @@ def decode(
     `flags`: of its header. `mark`: of the group that it is in; None: it is in none. Raises
     StoreCorrupt, StoreVersion.
     """
-    if flags & ~format.TAIL:
+    if flags & ~(format.TAIL | format.SECTIONS):
         raise StoreVersion(f"{where}: a record with flags {flags:#x}: use a newer release")
-    if flags and kind != format.COMMIT_MORE:
-        raise StoreCorrupt(f"{where}: a record of kind {kind} with a local tail")
-    if kind in format.CATALOGS or kind in format.DEFINITIONS:
-        return catalog.unpack(kind, bytes(body), where)
-    try:
-        if kind == format.COMMIT_MORE:
-            return _unpack_more(body, where, flags, mark)
-        reader = _READERS.get(kind)
-        return None if reader is None else reader(body, where)
-    except (ValueError, OverflowError, struct.error) as error:
-        raise StoreCorrupt(f"{where}: unreadable record of kind {kind} ({error})") from error
+    if kind == format.COMMIT:
+        try:
+            return _commit(body, where, flags, mark)
+        except (ValueError, OverflowError, struct.error) as error:
+            raise StoreCorrupt(f"{where}: unreadable record of kind {kind} ({error})") from error
+    if flags:
+        raise StoreCorrupt(f"{where}: a record of kind {kind} with sections or a local tail")
+    return catalog.unpack(bytes(body), where) if kind == format.CATALOG else None
 
 
-def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> CommitRecord:
+def _commit(body: memoryview, where: str, flags: int, mark: int | None) -> CommitRecord:
     places: Sequence[int] = ()
     if flags & format.TAIL:
         body, places = split(body, where, mark)
-    record = unpack(body, where, read_sections, places)
+    record = unpack(body, where, read_sections if flags & format.SECTIONS else None, places)
     attachment: Attachment | None = record.section(format.ATTACHMENT)
     attached = 0 if attachment is None else attachment.attachment_bytes
-    if (attached or places) and not attached == attached_bytes([(None, record.parts)]) > 0 < len(
-        places
-    ):
+    if attached != attached_bytes([(None, record.parts)]) or bool(attached) != bool(places):
         raise StoreCorrupt(
             f"{where}: an attachment of {attached} bytes, and {len(places)} places of its blocks: "
             "a record without its local tail is another machine's"
@@ -111,26 +96,7 @@ def decode_record(record: Record, where: str) -> Said:
 def prepared_in(record: memoryview, where: str) -> PrepareRecord:
     """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
     _, kind, flags, _ = RECORD_HEADER.unpack_from(record)
-    return _prepared(kind, record[RECORD_HEADER_BYTES:], where, flags)
-
-
-def prepared_before(document: Mapping[str, Any], where: str) -> list[PrepareRecord]:
-    """What is prepared, in a checkpoint up to version 5.
-
-    Raises KeyError, TypeError, ValueError, StoreCorrupt.
-    """
-    found: dict[str, PrepareRecord] = {}
-    for text in document["prepared"]:
-        record = _prepared(format.PREPARE, memoryview(a2b_base64(text)), where)
-        found[record.xid] = record
-    for name, _, _, body in document.get("catalog", ()):
-        if name == PREPARED_STATE:
-            found[body["xid"]] = with_values(found, body)
-    return list(found.values())
-
-
-def _prepared(kind: int, body: memoryview, where: str, flags: int = 0) -> PrepareRecord:
-    said = decode(kind, body, where, flags)
+    said = decode(kind, record[RECORD_HEADER_BYTES:], where, flags)
     held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
     if held is None or not isinstance(said, CommitRecord):
         raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")
@@ -294,11 +260,6 @@ class Fold:
         """Entries of the catalog are put and deleted."""
         for made in changes:
             try:
-                if made.type == PREPARED_STATE:
-                    record = with_values(self.state.prepared, made.body or {})
-                    self.state.prepared[record.xid] = record
-                    self.state.values.hold(record.xid, record.sets)
-                    continue
                 change(self.state, self._effects, made, where)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 self._effects.fault(where, f"contradictory ({error!r})")

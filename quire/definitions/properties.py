@@ -351,8 +351,6 @@ def priority_of_puts(order: object, default_priority: int) -> int:
 def read_properties(body: Mapping[str, Any]) -> Properties:
     """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
     given = {name: body[name] for name in Properties._fields if name in body}
-    if body.get("priority"):  # as stores said it before
-        given["order"] = PRIORITY
     try:
         return Properties(**check_properties(given)) if given else DEFAULT
     except InvalidArgument as error:

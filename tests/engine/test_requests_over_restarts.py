@@ -283,7 +283,7 @@ def test_dump_tells_it(env: SimEnv, once: Store) -> None:
     items = [*dump(PATH, env=env), *dump(PATH, journal=True, env=env)]
     text = "\n".join(line for item in items for line in in_words(item))
     assert ", 2 request ids" in text
-    assert "COMMIT_ONCE" in text
+    assert "COMMIT" in text
     assert "entry: key 'a', version 1, queue #1 'once'" in text
     once.close()
 

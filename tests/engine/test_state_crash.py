@@ -186,7 +186,7 @@ def test_keys_do_not_rewrite_each_other() -> None:
         with store.transaction() as txn:
             txn.set_value("step", "key 7", bytes(90))
         records = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
-        assert records[-1]["name"] == "COMMIT_MORE"
+        assert records[-1]["name"] == "COMMIT"
         assert records[-1]["bytes"] < 300
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.errors import DiskFull, StoreVersion, TransactionError, TransactionTimeout
+from quire.errors import DiskFull, TransactionError, TransactionTimeout
 from quire.limits import LTDS_WRITERS
 from quire.ltds import LtdsReader, list_ids
+from quire.ltds.format import Content
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.kit.limits import Limits
@@ -155,7 +156,7 @@ def test_it_is_compressed_like_large_transactions() -> None:
         (ltds_id,) = list_ids(env, f"{PATH}/ltds")
         with LtdsReader(env, f"{PATH}/ltds", ltds_id, store.integration.store_id) as reader:
             assert reader.chunk_count == 20
-            assert reader.version == 3
+            assert reader.content == Content.STREAM
         payload_reader = store.browse("films")[0].open()
         payload_reader.seek(11 * CHUNK + 1)
         assert payload_reader.read(5) == b"ahaha"
@@ -230,17 +231,6 @@ def test_several_threads_put_and_read_streams(store_path: str) -> None:
         assert sorted(found) == list(range(count * threads))
         assert store.admin.verify().ok
         assert store.queue("films").used_bytes == 0
-
-
-def test_an_earlier_release_says_that_it_cannot_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows files of large transactions up to version 2."""
-    env = new_machine(4)
-    with open_store(env) as store:
-        store.admin.create_queues(QUEUES)
-        store.put_stream("films", film(1))
-    monkeypatch.setattr("quire.ltds.reader.STREAMED_VERSION", 2)
-    with open_store(env) as store, pytest.raises(StoreVersion, match="version 3"):
-        store.browse("films")
 
 
 def test_nothing_is_put_between_the_chunks_of_a_stream() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
-from quire.engine.records.commit_record import CommitRecord
 from quire.engine.state.durable_state import (
     SHARED,
     DurableQueue,
@@ -288,20 +287,14 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
 
 
 def test_the_section_is_read_as_it_was_written() -> None:
-    """And garbage is refused; so it is with the record that earlier releases wrote for it."""
+    """And garbage is refused."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
     pieces = pack_sections([MovesSection({}, Fold(DurableState(), Alone(print)), seeks, set())])
     assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
-    before = bytes((2, 0, 0, 0, 0, 0, 0, 0)) + b"".join(format.SEEK.pack(*seek) for seek in seeks)
-    moves = CommitRecord(0, 0, (), (), (), (Moves(seeks),))
-    assert decode(format.SOUGHT, memoryview(before), "here") == moves
-    for wrong in (b"", before[:-1], bytes(8), b"\xff" * 24):
-        with pytest.raises(StoreCorrupt, match="here"):
-            decode(format.SOUGHT, memoryview(wrong), "here")
     good = b"".join(pieces)
     for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):
         with pytest.raises(StoreCorrupt, match="here"):
-            decode(format.COMMIT_MORE, memoryview(bytes(32) + wrong), "here")
+            decode(format.COMMIT, memoryview(bytes(32) + wrong), "here", format.SECTIONS)
     with pytest.raises(StoreVersion, match="here"):
         read_sections(memoryview(good[:8] + b"\xff" * 2 + bytes(40)), "here")
 
@@ -365,7 +358,7 @@ def test_a_dump_tells_of_moves_and_deliveries(seed: int) -> None:
         txn.seek("t/a", 1)
     items = [item for item in dump(PATH, journal=True, env=env) if item.item == "record"]
     names = [as_json(item)["name"] for item in items]
-    assert names[-2:] == ["HANDED_OUT", "COMMIT_MORE"]
+    assert names[-2:] == ["HANDED_OUT", "COMMIT"]
     words = [line for item in items for line in in_words(item)]
     assert any(line.endswith("'q', subscription #4, start 0, end 1") for line in words), words
     assert any(line.endswith("'t', subscription #2 'a', position 1") for line in words), words

@@ -1,26 +1,8 @@
-"""Writes the store whose files `test_formats` keeps: run once for each released format version.
+"""Writes the stores whose files `test_formats` keeps: one archive for each of `KINDS`.
 
-    python tests/formats/make_store.py tests/formats/store-v1.tar.gz
-    python tests/formats/make_store.py tests/formats/store-v1-zstd.tar.gz zstd
-    python tests/formats/make_store.py tests/formats/store-v2-prepared.tar.gz prepared
-    python tests/formats/make_store.py tests/formats/store-v2-files.tar.gz files
-    python tests/formats/make_store.py tests/formats/store-v2-definitions.tar.gz definitions
-    python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
-    python tests/formats/make_store.py tests/formats/store-v3-properties.tar.gz properties
-    python tests/formats/make_store.py tests/formats/store-v3-topics.tar.gz topics
-    python tests/formats/make_store.py tests/formats/store-v3-names.tar.gz names
-    python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
-    python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
-    python tests/formats/make_store.py tests/formats/store-v3-schedules.tar.gz schedules
-    python tests/formats/make_store.py tests/formats/store-v5-policies.tar.gz policies
-    python tests/formats/make_store.py tests/formats/store-v3-rows.tar.gz rows
-    python tests/formats/make_store.py tests/formats/store-v3-streams.tar.gz streams
-    python tests/formats/make_store.py tests/formats/store-v3-states.tar.gz states
-    python tests/formats/make_store.py tests/formats/store-v5-sections.tar.gz sections
-    python tests/formats/make_store.py tests/formats/store-v7-failures.tar.gz failures
-    python tests/formats/make_store.py tests/formats/store-v8-selectors.tar.gz selectors
+    python tests/formats/make_store.py tests/formats [KIND ...]
 
-(`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
+An archive that a release wrote is never written anew: a later layout gets archives of its own.
 
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
@@ -45,7 +27,6 @@ with `files` the queues are in the second and third of three data files; with `d
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
 on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
 of the journal before it, which has less space than its size.
-The number is the checkpoint files' version.
 """
 
 from __future__ import annotations
@@ -249,7 +230,7 @@ def fill_policies(store: Store) -> None:
         "coded": {"order": "golden"},
         "dropping": {"overflow": "drop_oldest"},
         "giving": {"overflow": "dead_letter", "dead_letter": "letters"},
-        "grouped": {"grouped": True, "dedup_count": 2, "ttl": 60.0},
+        "grouped": {"grouped": True, "dedup_count": 2, "ttl": 1e9},
         "grown": {"overflow": "wait", "grow_to": 1 << 20, "max_message_bytes": 1 << 17},
         "ordered": {"order": {"attribute": "due", "numeric": True}},
         "retried": {"retry": retry, "max_deliveries": 3, "dead_letter": "letters"},
@@ -434,7 +415,7 @@ class FullDisk(OsEnv):
         return super().open_file(path, create=create, **options)
 
 
-FILLED: dict[str | None, Callable[[Store], None]] = {
+FILLED: dict[str, Callable[[Store], None]] = {
     "prepared": fill_prepared,
     "definitions": fill_definitions,
     "properties": fill_properties,
@@ -452,7 +433,10 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
 }
 
 
-def main(target: str, kind: str | None = None) -> None:
+KINDS = ("large", "zstd", "lz4", "files", "full", *FILLED)
+
+
+def write(target: str, kind: str) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
     compression = kind if kind in ("zstd", "lz4") else None
     files = 3 if kind == "files" else 1
@@ -486,4 +470,6 @@ def main(target: str, kind: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    folder, *kinds = sys.argv[1:]
+    for each in kinds or KINDS:
+        write(f"{folder}/store-{each}.tar.gz", each)

@@ -13,12 +13,11 @@ from quire.checksum import checksum
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import Compression, LtdsReader, LtdsWriter, codec_named, path_of
 from quire.ltds.format import (
-    COMPRESSED_VERSION,
     HEADER,
     PAGE_BYTES,
     PLAIN_BYTES_PER_PAGE,
     TRAILER,
-    entry_of,
+    entry_type,
 )
 from quire.ltds.writer import seal
 from quire.testing import SimEnv
@@ -59,11 +58,11 @@ def forge_directory(env: SimEnv, **fields: int) -> None:
     """Fields of the first entry changed, under right checksums."""
     whole = env.contents(PATH)
     trailer = list(TRAILER.unpack(whole[-PAGE_BYTES:]))
-    count, place = trailer[6], trailer[10]
-    entries = np.frombuffer(whole, entry_of(COMPRESSED_VERSION), count, place).copy()
+    count, place = trailer[7], trailer[11]
+    entries = np.frombuffer(whole, entry_type(), count, place).copy()
     for name, value in fields.items():
         entries[name][0] = value
-    trailer[11] = checksum(entries.tobytes())
+    trailer[12] = checksum(entries.tobytes())
     file = env.open_file(PATH)
     file.write(place, entries.tobytes())
     file.write(len(whole) - PAGE_BYTES, seal(TRAILER.pack(*trailer)))
@@ -164,13 +163,13 @@ def test_garbage_under_a_right_checksum_is_refused(
 
 def test_unknown_codecs_are_refused_as_such() -> None:
     """A file of a codec that is not known asks for a newer release; a contradiction is damage."""
-    for codec, version, error in (
-        (3, 2, StoreVersion), (65535, 2, StoreVersion), (1, 1, StoreCorrupt), (0, 2, StoreCorrupt),
-        (2, 2, StoreCorrupt),
+    for codec, content, error in (
+        (3, 0, StoreVersion), (65535, 0, StoreVersion), (1, 2, StoreVersion), (1, 1, StoreCorrupt),
+        (0, 0, StoreCorrupt), (2, 0, StoreCorrupt),
     ):  # fmt: skip
         env = written([b"x" * 10_000], Compression.ZSTD)
         page = list(HEADER.unpack(env.contents(PATH)[:PAGE_BYTES]))
-        page[2:4] = version, codec
+        page[3:5] = codec, content
         env.open_file(PATH).write(0, seal(HEADER.pack(*page)))
         with pytest.raises(error, match=PATH):
             read(env)
@@ -184,10 +183,10 @@ def test_names_of_codecs() -> None:
             codec_named(name)
 
 
-def test_files_that_are_not_compressed_stay_of_version_1() -> None:
-    """Releases that know nothing of compression read them."""
-    for codec, version in ((Compression.NONE, 1), (Compression.ZSTD, 2), (Compression.LZ4, 2)):
+def test_the_codec_is_a_field() -> None:
+    """All files have one layout, compressed or not."""
+    for codec in Compression:
         env = written([b"x"], codec)
         for page, layout in ((0, HEADER), (-PAGE_BYTES, TRAILER)):
             whole = env.contents(PATH)[page:]
-            assert layout.unpack(whole[:PAGE_BYTES])[2:4] == (version, codec)
+            assert layout.unpack(whole[:PAGE_BYTES])[2:5] == (1, codec, 0)

@@ -18,7 +18,7 @@ class Attachment(Section, frozen=True):
 
     kind = format.ATTACHMENT
 
-    attachment_id: int  # random; 0: an earlier release prepared it
+    attachment_id: int  # random
     attachment_bytes: int
 
     def pack(self) -> bytes:

@@ -30,12 +30,12 @@ class Held(Section, frozen=True):
 
     def pack(self) -> bytes:
         xid = self.xid.encode()
-        return format.PREPARE_HEADER.pack(len(xid), 0, self.taken) + xid
+        return format.HELD_HEADER.pack(len(xid), 0, self.taken) + xid
 
     @classmethod
     def unpack(cls, body: memoryview) -> Self:
-        length, _, taken = format.PREPARE_HEADER.unpack_from(body)
-        return cls(xid_in(body, format.PREPARE_HEADER.size, length), taken)
+        length, _, taken = format.HELD_HEADER.unpack_from(body)
+        return cls(xid_in(body, format.HELD_HEADER.size, length), taken)
 
     def checked(self, record: CommitRecord) -> CommitRecord:
         """The record that it stands in. Raises ValueError for contradictions."""
