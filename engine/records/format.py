@@ -11,7 +11,7 @@ has sections, the others are 0)
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
     2 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
-                           subscription_id (0: none built in), data_file (0 if it is missing; modulo the
+                           subscription_id (0: none built in), data_file (modulo the
                            number of files that are there), and those
                            properties (`quire.definitions.properties`) that are not as by default; put again with
                            another name, other limits and properties where it was altered. "volatile": true

@@ -209,7 +209,7 @@ def test_a_checkpoint_of_a_newer_release_is_refused(place: str) -> None:
     directory = f"{PATH}/checkpoint"
     read = read_checkpoint(env, directory, list_checkpoints(env, directory)[-1])
     document, numbers = read.document, IntegerRuns()
-    numbers.add(list(read.numbers))
+    numbers.add([number] for number in read.numbers)
     queue = document["queues"][0]
     holder = {
         "document": document,
