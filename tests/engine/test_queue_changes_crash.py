@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire import dump
 from quire.engine import EmbeddedStore as Store
@@ -185,7 +186,7 @@ def test_names_of_one_record() -> None:
 @pytest.mark.promise(9)
 def test_aliases_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of their own; one that is dropped makes room."""
-    monkeypatch.setitem(TYPES, ALIAS, TYPES[ALIAS].__class__(2, 1024, *_effects(ALIAS)))
+    monkeypatch.setitem(TYPES, ALIAS, replace(TYPES[ALIAS], most=2))
     with open_store(new_machine(4)) as store:
         store.create_queue("q", kind="topic")
         store.admin.create_alias("a", "q")
@@ -199,10 +200,6 @@ def test_aliases_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         store.admin.create_alias("c", "q")
         assert numbers != [item.key for item in store.admin.catalog("alias")]  # none comes twice
         assert [item.type for item in store.admin.catalog(STORE)] == []
-
-
-def _effects(name: str) -> tuple[Any, Any]:
-    return TYPES[name].put, TYPES[name].delete
 
 
 def fill(store: Store) -> None:
