@@ -21,6 +21,8 @@
 - A handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and `run`
   raises it: to whoever started the program it does not look like an end that was asked for.
 - WR9: a batch that has failed is taken again one message at a time.
+- WR10: while it runs, handlers of signals that the program has run in the waits of `run` alone: one
+  that raises leaves no thread at work that is not told to end, and no file of it open.
 - A signal handler only sets a flag (see `quire.remote.server.signals`); the thread of `run` reads
   it.
 """
@@ -30,7 +32,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,7 +39,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from quire.arguments import check_timeout
 from quire.callbacks import check_done, check_function, check_takes
 from quire.env import OsEnv
-from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -64,6 +64,8 @@ from .calls.handlers import (
     reason_of,
     shown_as,
 )
+from .calls.uninterrupted import held, waiting
+from .calls.wake_up import Thread, WakeUp
 from .definitions.order import by_sequence
 from .definitions.retry import Retry
 from .definitions.source_pattern import is_pattern
@@ -127,8 +129,6 @@ class Workers:
         self._threads: list[_Worker] = []
         self._end: SignalFlag | None = None
         self._stopped = False
-        # A thread that ends by itself is no second signal, which would end the grace of the others.
-        self._ending = Lock()
 
     def __repr__(self) -> str:
         how = "not running" if self._end is None else f"{len(self._threads)} threads"
@@ -183,12 +183,18 @@ class Workers:
         """Handle messages until SIGTERM, SIGINT or `stop`, then finish what is in work.
 
         Called by the main thread, it takes the two signals as long as it runs; by another one, only
-        `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound,
+        `stop` ends it. A second signal ends the grace, `stop` called again does not. What the
+        handler of another signal raises has the threads end as a signal does, then `run` raises it;
+        it ends the grace, too. Raises QueueNotFound, SubscriptionNotFound,
         InvalidSelector and InvalidArgument before anything is handled, StoreClosed if the store was
         closed, StoreFailed if it has failed and has to be opened again, ConnectionLost if the owner
         that `quire.connect` connected to is gone, and the SystemExit or KeyboardInterrupt of a
         handler.
         """
+        held(self._run)
+
+    def _run(self) -> None:
+        """Run, while handlers of signals run in the waits alone (WR10)."""
         from quire.remote import told_to_end
 
         if self._end is not None or not self._tasks:
@@ -197,7 +203,7 @@ class Workers:
             _check_there(self._store, task)
         with told_to_end() as end:
             self._threads = [
-                _Worker(self._store, task, end, self._ending, self._retry)
+                _Worker(self._store, task, end, self._retry)
                 for task in self._tasks
                 for _ in range(task.concurrency)
             ]
@@ -206,10 +212,12 @@ class Workers:
                 for worker in self._threads:
                     worker.thread.start()
                 if not self._stopped:
-                    end.wait()
+                    waiting(end.wait)
             finally:
-                self._finish(end)
-                self._end, self._stopped = None, False
+                try:
+                    self._finish(end)
+                finally:
+                    self._end, self._stopped = None, False
         for worker in self._threads:
             if worker.ended_by is not None:
                 raise worker.ended_by
@@ -235,16 +243,23 @@ class Workers:
         return [_info(task, self._threads) for task in self._tasks]
 
     def _finish(self, end: SignalFlag) -> None:
-        """WR2 and WR3."""
+        """End the threads, as WR2 and WR3 say; raise what a handler of a signal did (WR10)."""
+        interrupt: BaseException | None = None
+        signals = end.signals
         started = [worker for worker in self._threads if worker.thread.ident is not None]
-        with self._ending:
-            for worker in started:
-                worker.stop()
-            end.clear()
+        for worker in started:
+            worker.stop()
+        end.clear()
         until = _ENV.monotonic() + self._grace
         while any(worker.thread.is_alive() for worker in started):
             left = until - _ENV.monotonic()
-            if left <= 0 or end.wait(min(left, STOP_POLL_SECONDS)):
+            if left <= 0 or end.signals > signals:
+                break
+            try:
+                if waiting(end.wait, min(left, STOP_POLL_SECONDS)):
+                    end.clear()
+            except BaseException as error:  # noqa: BLE001 - raised when all have ended
+                interrupt = error
                 break
         late = [worker for worker in started if worker.thread.is_alive()]
         if late:
@@ -252,6 +267,8 @@ class Workers:
         for worker in started:
             if worker not in late:
                 worker.thread.join()
+        if interrupt is not None:
+            raise interrupt
 
     def _roll_back(self, late: set[str]) -> None:
         for label in late:
@@ -270,9 +287,7 @@ class Workers:
 class _Worker:
     """A thread of a handler."""
 
-    def __init__(
-        self, store: Store, task: HandlerTask, end: SignalFlag, ending: threading.Lock, retry: Retry
-    ) -> None:
+    def __init__(self, store: Store, task: HandlerTask, end: SignalFlag, retry: Retry) -> None:
         self._retry = retry
         self._alone = 0  # so many messages are taken one at a time (WR9)
         self._is_later = False  # what has failed last comes later (WR7)
@@ -282,26 +297,29 @@ class _Worker:
         self.ended_by: BaseException | None = None  # what `run` is to raise
         # By this its transaction is known from others, here and at an owner in another process.
         self.label = f"{task.name} of {task.source}, {os.getpid()}-{_ENV.random_u64():016x}"
-        self.thread = threading.Thread(
-            target=self._run, name=f"quire-worker-{task.source}", daemon=True
-        )
+        self.thread = Thread(target=self._run, name=f"quire-worker-{task.source}")
         self.task = task
         self._store = store
         self._end = end
-        self._ending = ending
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._wake = WakeUp()
         self._messages: Consumer[Any] | None = None
 
     def stop(self) -> None:
         """Take nothing more."""
-        self._stopping.set()
+        self._stopping = True
+        self._wake.set()
         messages = self._messages
         if messages is not None:
             messages.stop()
 
     def _is_stopping(self) -> bool:
         """The flag is set before the thread of `run` has told its workers."""
-        return self._stopping.is_set() or self._end.wait(0.0)
+        if self._stopping:
+            return True
+        with suppress(OSError, ValueError):
+            return self._end.wait(0.0)
+        return True  # it was closed: `run` has returned
 
     def _run(self) -> None:
         try:
@@ -312,13 +330,13 @@ class _Worker:
                 if self.handled > before or self._is_later:
                     pause = FIRST_PAUSE_SECONDS
                 if has_failed and not self._is_later:
-                    self._stopping.wait(pause)
+                    self._wake.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
             self.ended_by = error
         finally:
-            with self._ending:
-                if not self._stopping.is_set():  # the others are not to go on without it
+            if not self._stopping:  # the others are not to go on without it
+                with suppress(OSError):  # `run` has just returned
                     self._end.set()
 
     def _handle_until_a_failure(self) -> bool:

@@ -171,9 +171,14 @@ def _lock_made(node: ast.stmt, makers: set[str]) -> str | None:
     if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):
         return None
     maker = _last_name(node.value.func)
-    if maker not in makers or (maker == "Condition" and node.value.args):
+    if maker not in makers or (maker == "Condition" and not _has_own_lock(node.value)):
         return None
     return _last_name(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def _has_own_lock(condition: ast.Call) -> bool:
+    """Return True if a condition is over a lock that is made for it."""
+    return all(isinstance(given, ast.Call) for given in condition.args)
 
 
 def _last_name(node: ast.expr) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import threading
@@ -18,6 +19,7 @@ import quire
 from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
 from tests.source_tree import ROOT, all_sources
+from tests.test_seam import CallFinder
 from tests.write_watch import WriteWatch
 
 TEXT = (ROOT / "docs" / "locks.md").read_text()
@@ -38,6 +40,20 @@ OWN = [
 ]
 # Of what a store is made of; a server hands its connections from thread to thread.
 PACKAGES = ("quire.engine.", "quire.journal.", "quire.ltds.", "quire.writebuffer.")
+# What waits, or is waited for; and the modules that make it for all others.
+WAITED_BY = frozenset(
+    f"threading.{name}"
+    for name in (
+        "Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore", "Thread",
+        "Timer",
+    )
+) | frozenset(
+    (
+        "_thread.RLock", "_thread.allocate_lock", "queue.LifoQueue", "queue.PriorityQueue",
+        "queue.Queue",
+    )
+)  # fmt: skip
+MAKERS = ("quire/calls/wake_up.py", "quire/env/interpreter.py")
 ROUNDS = 40
 UNLOCKED_ROUNDS = 10  # of a watch that takes more for each step
 
@@ -63,18 +79,76 @@ def test_every_lock_is_listed_once() -> None:
     assert set(names) == locks_in_the_source().keys()
 
 
-def test_no_lock_is_left_taken_by_a_signal() -> None:
-    """Those of `threading` are, in blocks of `with` of Python 3.14: they are hand-overs (GI3)."""
+def made_elsewhere(source: str) -> list[str]:
+    """The lines that make something to wait by, or a thread, other than by the modules for that."""
+    tree = ast.parse(source)
+    names = CallFinder(tree)
     handed = {name.rpartition(".")[2] for name in HAND_OVERS}
-    made = [
-        f"{path}: {line.strip()}"
-        for path in all_sources()
-        for line in (ROOT / path).read_text().splitlines()
-        if re.search(r"\bthreading\.R?Lock\(\)|from threading import .*Lock", line)
-        and "OwnLock(" not in line
-        and re.split(r"\W+", line.partition(" = ")[0])[-1] not in handed
+    meant = {  # hand-overs, and locks of which an `OwnLock` takes care
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Attribute)
+        and node.targets[0].attr in handed
+    } | {
+        argument
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "OwnLock"
+        for argument in node.args
+    }
+    used = [
+        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in meant
     ]
-    assert not made, "make it by quire.env.interpreter: " + ", ".join(made)
+    used += [
+        base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases
+    ]
+    return [
+        f"{node.lineno}: {ast.unparse(node)}" for node in used if names.dotted(node) in WAITED_BY
+    ]
+
+
+def test_only_two_modules_make_what_a_signal_may_leave_locked() -> None:
+    """All else waits by a `WakeUp` or a `Condition`, and locks by a `Lock` that keeps GI3."""
+    found = [
+        f"{path}:{line}"
+        for path in all_sources()
+        if path.as_posix() not in MAKERS
+        for line in made_elsewhere((ROOT / path).read_text())
+    ]
+    assert not found, "make it by quire.calls.wake_up or quire.env.interpreter: " + ", ".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import threading\nready = threading.Event()\n",
+        "import threading as t\nclass A:\n    def __init__(self): self.changed = t.Condition()\n",
+        "from threading import Lock as L\nlock = L()\n",
+        "import threading\nthreading.Thread(target=print).start()\n",
+        "import threading\nclass A(threading.Thread): pass\n",
+        "from threading import Barrier, BoundedSemaphore\nBarrier(2), BoundedSemaphore(2)\n",
+        "import queue\njobs = queue.Queue()\n",
+        "from _thread import allocate_lock\nlock = allocate_lock()\n",
+    ],
+)
+def test_the_look_for_waits_finds_each_kind(source: str) -> None:
+    """The canary: the check above would notice."""
+    assert made_elsewhere(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import threading\ndef take(lock: threading.Lock) -> None: lock.acquire()\n",
+        "import threading\nclass A:\n    def __init__(self): self.gate = threading.Lock()\n",
+        "import threading\nlock = OwnLock(threading.Lock())\n",
+        "import asyncio\nlock, event = asyncio.Lock(), asyncio.Event()\n",
+        "from queue import SimpleQueue\njobs = SimpleQueue()\n",  # one step of the interpreter
+    ],
+)
+def test_the_look_for_waits_lets_others_pass(source: str) -> None:
+    """Hand-overs of the page, locks that an `OwnLock` has, and what other libraries call so."""
+    assert not made_elsewhere(source)
 
 
 def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, cast
 
 from quire.calls.uninterrupted import waiting
+from quire.calls.wake_up import WakeUp
 from quire.definitions.source_pattern import SourcePattern
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -74,12 +74,11 @@ class Turns:
             left = deadline - self._env.monotonic() if timeout > 0 else 0.0
             if found.runs or left <= 0 or not wanted():
                 return found
-            ready = threading.Lock()
-            ready.acquire()
-            withdraw = self.when_ready(source, ready.release)
+            ready = WakeUp()
+            withdraw = self.when_ready(source, ready.set)
             if withdraw is not None:
                 try:  # what is due later, or why it is not wanted, is seen after a while
-                    waiting(ready.acquire, True, min(left, INTERVAL_SECONDS))
+                    waiting(ready.wait, min(left, INTERVAL_SECONDS))
                 finally:
                     withdraw()
 

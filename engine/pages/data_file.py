@@ -44,12 +44,11 @@ import os.path
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from struct import Struct
-from threading import Semaphore
 from typing import Final
 
 from quire.checksum import checksum
 from quire.env import Env, File
-from quire.env.interpreter import Lock, RLock
+from quire.env.interpreter import Lock, RLock, numbers_from
 from quire.errors import (
     DiskFull,
     InvalidArgument,
@@ -327,20 +326,30 @@ class DataFile:
             raise _failed(self.path, self._failure)
 
 
+class _LendingPlace:
+    """One of the places for buffers that are lent; an interrupt frees it, too (GI3)."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+
+
 class _Buffers:
     """Aligned buffers to gather extents in: a bounded number lent, a few kept for the next (D6)."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
         self._lock = Lock()
-        self._free_to_lend = Semaphore(MAX_LENT_BUFFERS)
+        self._places = tuple(_LendingPlace() for _ in range(MAX_LENT_BUFFERS))
+        self._next = numbers_from(0)
         self._idle: list[memoryview] = []
 
     @contextmanager
     def lend(self, size: int) -> Iterator[memoryview]:
         """A buffer of at least `size` bytes, or of `MAX_WRITE_BYTES` if that is less."""
         size = min(max(size, MIN_BUFFER_BYTES), MAX_WRITE_BYTES)
-        with self._free_to_lend:
+        with self._places[self._next() % MAX_LENT_BUFFERS].lock:
             buffer = self._take(size)
             try:
                 yield buffer

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from quire.calls.uninterrupted import as_call
+from quire.calls.wake_up import Thread, WakeUp
 from quire.env.interpreter import Lock
 from quire.errors import DiskFull
 
@@ -29,8 +30,7 @@ class Job:
     def __init__(self, action: Action) -> None:
         self._action: Action | None = action
         self._by: dict[None, int] = {}  # the thread that does it: set once, in one step
-        self._gate = threading.Lock()  # open: it has ended
-        self._gate.acquire()
+        self._gate = WakeUp()  # set: it has ended
         self.ended = False
         self.error: BaseException | None = None
 
@@ -46,7 +46,7 @@ class Job:
         except BaseException as error:  # noqa: BLE001 - raised by `JobGroup.finish` (W3)
             self.error = error
         self.ended = True
-        self._gate.release()
+        self._gate.set()
         return True
 
     def drop(self) -> None:
@@ -60,7 +60,7 @@ class Job:
         while not self.ended:
             try:
                 if not self.run() and not self.ended:
-                    self._gate.acquire()
+                    self._gate.wait()
             except BaseException as error:  # noqa: BLE001 - raised by `JobGroup.finish`
                 interrupt = error
         return interrupt
@@ -96,7 +96,7 @@ class IoWorker:
             if self._thread is None and not self._stopped:
                 # A commit waits for it: what is run in its midst is not to wait for a commit.
                 own = (self._do_jobs,)
-                thread = threading.Thread(target=as_call, args=own, name=self._name, daemon=True)
+                thread = Thread(target=as_call, args=own, name=self._name)
                 thread.start()
                 self._thread = thread
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from quire.calls.uninterrupted import Condition
+from quire.calls.wake_up import Condition
 
 
 class Arrivals:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from quire.calls.uninterrupted import Condition
+from quire.calls.wake_up import Condition
 from quire.definitions.near_names import did_you_mean
 from quire.definitions.properties import DROP_OLDEST
 from quire.engine.pages.block_places import Places

@@ -21,9 +21,9 @@ default:
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
+from quire.calls.wake_up import Condition
 from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
@@ -51,7 +51,7 @@ class Space:
 
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.room: threading.Condition | None = None  # of commits that wait for space
+        self.room: Condition | None = None  # of commits that wait for space
         self.is_unread = False  # nobody reads, and nothing gives way
         self.passes = False  # what is not asked for counts as read
         self.limit(config)

@@ -20,6 +20,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from quire.calls.uninterrupted import as_call, look_around, nested
+from quire.calls.wake_up import Thread
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -76,7 +77,7 @@ class Maintenance:
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
-        self._thread = threading.Thread(target=self._run, name="quire-maintenance", daemon=True)
+        self._thread = Thread(target=self._run, name="quire-maintenance")
         self._thread.start()
 
     def stop(self) -> None:

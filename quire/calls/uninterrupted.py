@@ -477,28 +477,6 @@ class OwnLock:
         self._lock.release()
 
 
-class Condition(threading.Condition):
-    """One whose waits let handlers run, and calls in; its lock is a plain one."""
-
-    _lock: threading.Lock
-    _waiters: Any
-
-    def wait(self, timeout: float | None = None) -> bool:
-        waiter = threading.Lock()
-        waiter.acquire()
-        self._waiters.append(waiter)
-        self._lock.release()
-        got = False
-        try:
-            seconds = -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))
-            got = waiting(waiter.acquire, True, seconds)
-        finally:
-            self._lock.acquire()
-            if not got and waiter in self._waiters:
-                self._waiters.remove(waiter)
-        return got
-
-
 def _in_child(parent: int) -> None:
     """Of another thread's calls nothing is left (UI5)."""
     thread = get_ident()

@@ -17,12 +17,12 @@ That transaction has read the value before, and so does not commit once another 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import check_max_messages, check_timeout
 from quire.callbacks import check_function
+from quire.calls.wake_up import WakeUp
 from quire.env import Env, OsEnv
 from quire.errors import (
     Conflict,
@@ -102,7 +102,7 @@ class Relay:
         self._outbox_id: str | None = None
         self._at_once = self._max_messages  # messages that are tried in one transaction (RL4)
         self._stopped = False
-        self._woken = threading.Event()
+        self._woken = WakeUp()
 
     def step(self) -> int:
         """Move up to `max_messages`; how many were put. 0: nothing waits, or another relay moves.

@@ -38,6 +38,7 @@ from quire.arguments import (
 )
 from quire.batches.delivered_messages import Messages
 from quire.calls.errand import Errand
+from quire.calls.wake_up import WakeUp
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
@@ -163,7 +164,7 @@ class Consumer(Generic[T]):
     def __init__(self, store: Begins, asked: ConsumerOptions) -> None:
         self._store = store
         self._asked = asked
-        self._wake = threading.Event()
+        self._wake = WakeUp()
         self._stopped = False
         self._ended = False
         self._in_vain = 1  # of so many messages is waited for before a look, next time
@@ -285,7 +286,7 @@ class Consumer(Generic[T]):
         try:
             if self._wake.is_set():  # there is something: more may follow
                 self._waits_first = 0
-            self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
+            self._wake.wait(seconds)
         finally:
             withdraw()
             self._wake.clear()

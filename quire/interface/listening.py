@@ -26,7 +26,8 @@ from msgspec.structs import replace
 from quire.arguments import check_flag, check_name, check_source, check_wait, split_source
 from quire.callbacks import check_done, check_function
 from quire.calls.errand import Errand
-from quire.calls.uninterrupted import made
+from quire.calls.uninterrupted import held, made
+from quire.calls.wake_up import Thread, WakeUp
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import (
@@ -327,7 +328,7 @@ class Listener:
         self._store = store if calls is None else None  # a callback keeps no store open
         self._course = course
         self._calls = calls
-        self._wake = threading.Event()
+        self._wake = WakeUp()
         self._closed = False
         self._error: BaseException | None = None
         self._untold: Notice | None = None
@@ -412,10 +413,10 @@ class Listener:
         Of a loop the notice that was yielded last is done with only if the loop has come for the
         next one; a callback that is under way ends.
         """
-        self._closed = True
+        self._closed = True  # its thread looks, should the rest be interrupted
         self._wake.set()
         if self._calls is not None:
-            self._calls.end(self)
+            held(self._calls.end, self)
 
     def __enter__(self) -> Self:
         return self
@@ -433,12 +434,12 @@ class ListenerCallbacks:
     """The listeners of a store object that call back, and the thread that does so (LI3)."""
 
     def __init__(self, store: Tells) -> None:
-        self._wake = threading.Event()
+        self._wake = WakeUp()
         self._store = weakref.ref(store, lambda _, wake=self._wake: wake.set())  # type: ignore[misc]
         self._lock = Lock()
         self._listeners: dict[Listener, _CalledBack] = {}
         self._ready: deque[Listener] = deque()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def add(self, listener: Listener, callback: Callable[[Notice], object]) -> None:
         """From now on it is called."""
@@ -446,7 +447,7 @@ class ListenerCallbacks:
             self._listeners[listener] = _CalledBack(callback)
             self.tell(listener)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="quire-listen", daemon=True)
+                self._thread = Thread(target=self._run, name="quire-listen")
                 self._thread.start()
 
     def tell(self, listener: Listener) -> None:
@@ -479,6 +480,9 @@ class ListenerCallbacks:
                 del store
 
     def _goes_on(self) -> bool:
+        for listener in list(self._listeners):
+            if listener.closed:
+                self.end(listener)
         with self._lock:
             if self._listeners and self._store() is not None:
                 return True

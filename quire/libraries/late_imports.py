@@ -14,10 +14,11 @@
 from __future__ import annotations
 
 import logging  # noqa: F401 - see LD2: of what a fork calls before it, the last registered is first
-import threading
+from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from queue import Empty, SimpleQueue
 from types import ModuleType
 
 from .limits import IMPORT_POLL_SECONDS, IMPORT_WAIT_SECONDS
@@ -32,7 +33,7 @@ class _Importing:
 
     def load(self, name: str) -> ModuleType:
         """The module of that name."""
-        own, one = threading.get_ident(), object()
+        own, one = get_ident(), object()
         is_within = own in list(self._threads.values())  # another import, which a fork waits for
         try:
             while True:
@@ -46,7 +47,7 @@ class _Importing:
 
     def before_fork(self) -> None:
         """Wait until no other thread imports anything, and let none begin."""
-        own = threading.get_ident()
+        own = get_ident()
         self._forks.append(own)
         for _ in range(round(IMPORT_WAIT_SECONDS / IMPORT_POLL_SECONDS)):
             if all(each == own for each in list(self._threads.values())):
@@ -56,12 +57,13 @@ class _Importing:
     def after_fork(self) -> None:
         """In the parent, whose `before_fork` an interrupt may have ended."""
         with suppress(ValueError):
-            self._forks.remove(threading.get_ident())
+            self._forks.remove(get_ident())
 
 
 def _pause() -> None:
     """Of its own, and so with no lock that others take."""
-    threading.Event().wait(IMPORT_POLL_SECONDS)
+    with suppress(Empty):
+        SimpleQueue[None]().get(timeout=IMPORT_POLL_SECONDS)
 
 
 def _at_once(action: Callable[[str], ModuleType], name: str) -> ModuleType:

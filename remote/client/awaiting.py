@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from quire.calls.uninterrupted import OwnLock
+from quire.calls.wake_up import Thread
 from quire.env.interpreter import Lock
 from quire.errors import QuireError, RemoteError
 from quire.remote.limits import MAX_AWAITED
@@ -67,9 +68,7 @@ class Awaiting:
         try:
             with self._sending:
                 if self._reader is None:
-                    self._reader = reader = threading.Thread(
-                        target=self._read, name="quire-await", daemon=True
-                    )
+                    self._reader = reader = Thread(target=self._read, name="quire-await")
                     reader.start()  # which tells all sources
                 elif self._channel is not None:
                     self._tell(self._channel, [source])

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from time import monotonic
 from quire.arguments import Bytes
 from quire.calls.errand import current, doing
 from quire.calls.uninterrupted import waiting
+from quire.calls.wake_up import Thread
 from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, RemoteError
 from quire.limits import ANSWER_SECONDS
@@ -367,9 +367,7 @@ class Channel:
             self._decide(turn, goes_on=False)
         else:
             try:
-                threading.Thread(
-                    target=self._ask, args=(turn,), name="quire-ask", daemon=True
-                ).start()
+                Thread(target=self._ask, args=(turn,), name="quire-ask").start()
             except RuntimeError:  # no thread can be had: nor can it be asked
                 self._decide(turn, goes_on=False)
         return math.inf

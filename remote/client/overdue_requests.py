@@ -15,11 +15,11 @@ all else that Python does for it. Here a request costs a list, and a look at the
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
+from quire.calls.wake_up import Thread
 from quire.env import after_fork
 from quire.remote.limits import MAX_WAIT_SECONDS, OVERDUE_SECONDS
 from quire.remote.wire.sockets import now
@@ -55,7 +55,7 @@ class Overdue:
         except IndexError:
             return
         try:
-            threading.Thread(target=self._run, name="quire-overdue", daemon=True).start()
+            Thread(target=self._run, name="quire-overdue").start()
         except RuntimeError:  # no more threads: the next one tries again, and this one just waits
             self._to_start.append(True)
 

@@ -49,7 +49,9 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow
 from quire.calls.documented import documented_by
 from quire.calls.errand import current
-from quire.calls.uninterrupted import Condition, held
+from quire.calls.uninterrupted import held
+from quire.calls.wake_up import Condition, Thread, WakeUp
+from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
@@ -105,15 +107,12 @@ class ElectedStore(MadeStore):
         self._inner: Inner = joined
         self._process_id = os.getpid()
         self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
-        self._changed = Condition()
+        self._changed = Condition(Lock())
         self._closed = False
-        self._closing = threading.Event()
+        self._closing = WakeUp()
         self._trouble: Exception | None = None  # why this process cannot own the store
-        self._watch = threading.Thread(
-            target=_watch,
-            args=(weakref.ref(self), joined.connection),
-            name="quire-elect",
-            daemon=True,
+        self._watch = Thread(
+            target=_watch, args=(weakref.ref(self), joined.connection), name="quire-elect"
         )
         self._watch.start()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Final
 
+from quire.calls.wake_up import Thread
 from quire.env import Env
 from quire.remote.limits import LOG_TAIL_BYTES
 from quire.remote.wire.address import make_run_directory
@@ -50,7 +50,7 @@ class OwnerProcess:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         )
         # Reaps it when it ends, should that be before this process does.
-        threading.Thread(target=self._process.wait, name="quire-reap", daemon=True).start()
+        Thread(target=self._process.wait, name="quire-reap").start()
 
     @property
     def is_running(self) -> bool:

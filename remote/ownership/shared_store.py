@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from quire.calls.uninterrupted import held
+from quire.calls.wake_up import Thread
 from quire.engine import EmbeddedStore
 from quire.env import Env
 from quire.interface.store import Status
@@ -45,7 +45,7 @@ class SharedStore(EmbeddedStore):
         if not self._gives_way:
             self._gives_way = True
             # In a thread of its own: this may be one that the end of the store waits for.
-            threading.Thread(target=self.let_go_failed, name="quire-let-go", daemon=True).start()
+            Thread(target=self.let_go_failed, name="quire-let-go").start()
 
     def let_go_failed(self) -> None:
         """See `EmbeddedStore`."""

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from quire.calls.wake_up import Thread
+
 
 class SignalFlag:
     """A flag that a signal handler may set at any moment, and that threads wait for."""
@@ -24,6 +26,7 @@ class SignalFlag:
         self._reader, self._writer = _pair()
         self._wakes: socket.socket | None = None
         self._process_id = os.getpid()
+        self.signals = 0  # so many have set it
 
     def set(self) -> None:
         """Set the flag. Takes no lock."""
@@ -33,6 +36,7 @@ class SignalFlag:
     def set_by(self, number: int) -> None:
         """Set the flag by a signal's handler. A forked child has its parent's, and ends by it."""
         if self._process_id == os.getpid():
+            self.signals += 1
             self.set()
         else:
             signal.signal(number, signal.SIG_DFL)
@@ -121,21 +125,21 @@ def on_hangup(action: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    flag, ended = SignalFlag(), threading.Event()
+    flag, ended = SignalFlag(), list[None]()
 
     def run() -> None:
-        while flag.wait() and not ended.is_set():
+        while flag.wait() and not ended:
             flag.clear()
             action()
 
     before = signal.signal(signal.SIGHUP, lambda number, _: flag.set_by(number))
-    thread = threading.Thread(target=run, name="quire-hangup", daemon=True)
+    thread = Thread(target=run, name="quire-hangup")
     thread.start()
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
-        ended.set()
+        ended.append(None)
         flag.set()
         thread.join()
         flag.close()

@@ -35,6 +35,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from quire.arguments import Bytes
+from quire.calls.wake_up import Condition, Thread
 from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
 from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
@@ -89,7 +90,7 @@ class StoreServer:
         self.failure: Exception | None = None  # why it could not start in the background
         self.is_closing = False  # no more requests are taken
         self._process_id = os.getpid()
-        self._changed = threading.Condition()
+        self._changed = Condition(Lock())
         self._connections: dict[int, ServedConnection] = {}
         self._max_connections = MAX_CONNECTIONS
         self._clients = 0
@@ -137,7 +138,7 @@ class StoreServer:
                 self._stop = SignalFlag()
                 self._events.register(self._stop.fileno(), READ)
                 atexit.register(self.close)
-            self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
+            self._thread = Thread(target=self._run, name="quire-serve")
             try:
                 self._thread.start()
             except BaseException:  # there is no thread to be had: nobody waits for it
@@ -148,7 +149,7 @@ class StoreServer:
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
-        starter = threading.Thread(target=self.look, name="quire-serve", daemon=True)
+        starter = Thread(target=self.look, name="quire-serve")
         starter.start()
         self._starter = starter  # now that it can be waited for: `close` may come at any moment
 
@@ -215,8 +216,7 @@ class StoreServer:
         entrance.close()
 
     def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
-        with self._changed:
-            self._changed.wait_for(condition, max(0.0, deadline - time.monotonic()))
+        self._changed.wait_until(condition, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """In the child of a fork (SV4), whose own children have nothing of it any more."""
@@ -234,7 +234,7 @@ class StoreServer:
         if stop is not None:
             stop.close()
 
-    def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
+    def wait_until_idle(self, linger: float | None, stop: SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
 
         Also when the store has failed: who comes then opens it anew, and recovers.
@@ -330,11 +330,10 @@ class StoreServer:
                 return
             _log.warning("a process could not be let in to %s: %s", self._path, error)
             self._arm(listener.fileno(), 0)
-            again = threading.Timer(ACCEPT_PAUSE_SECONDS, self._accept_again)
-            again.daemon = True
-            again.start()
+            Thread(target=self._accept_again, name="quire-serve").start()
 
     def _accept_again(self) -> None:
+        time.sleep(ACCEPT_PAUSE_SECONDS)
         if self._listener is not None:  # it may be another one than before
             self._arm(self._listener.fileno(), READ)
 
@@ -453,7 +452,7 @@ class StoreServer:
             events = poll(LONG_JOINED_SECONDS if is_new else -1, EVENTS_AT_ONCE)
             if is_new and not events:
                 is_new = False
-                self._loader = threading.Thread(target=load_rest, args=(_OWNERS,), daemon=True)
+                self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
             for fd, event in events:
                 connection = connections.get(fd)
@@ -478,7 +477,7 @@ class StoreServer:
             self._busy += 1
             if self._busy > self._workers and self._workers < MAX_WORKERS:
                 self._workers += 1
-                threading.Thread(target=self._work, name="quire-serve", daemon=True).start()
+                Thread(target=self._work, name="quire-serve").start()
         self._jobs.put((connection, rest))
 
     def _work(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
+from quire.calls.uninterrupted import held
+from quire.calls.wake_up import Condition, Thread
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StepFailed, StepTimeout
@@ -60,8 +63,9 @@ class Run:
         restart: Restart,
     ) -> None:
         self._place = place
-        self._changed = threading.Condition()
-        self._ending = threading.Event()
+        self._changed = Condition(Lock())
+        self._changes = 0  # so many were told
+        self._is_ending = False
         self._spark_has_ended = False
         self._lock = Lock()
         self.runners: dict[str, Runner] = {
@@ -88,11 +92,9 @@ class Run:
                 holds.enter_context(each)
             for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
-        self._thread(self._watch).start()
+        held(self._thread(self._watch).start)
         # One of its own: nothing that the store makes wait keeps it from being seen.
-        threading.Thread(
-            target=self._watch_spark, name="quire-graph-spark-watch", daemon=True
-        ).start()
+        Thread(target=self._watch_spark, name="quire-graph-spark-watch").start()
 
     def _start(self, name: str) -> None:
         runner = self.runners[name]
@@ -133,6 +135,7 @@ class Run:
         try:
             before: Ends | None = None
             while True:
+                changes = self._changes
                 behind, ends = self._behind()
                 # Twice the same: so nothing came into any input between the two looks, at which
                 # each step had read all of its own.
@@ -145,8 +148,7 @@ class Run:
                         "for longer, or see in `run.status()` what holds it up"
                     )
                 if behind:
-                    with self._changed:
-                        self._changed.wait(RETRY_PAUSE_SECONDS[0])
+                    self._until(partial(self._has_changed_since, changes), RETRY_PAUSE_SECONDS[0])
         finally:
             self._hurry(False)
 
@@ -165,7 +167,8 @@ class Run:
         for name in names:
             self._join(name)
         if step is None:
-            self._ending.set()
+            self._is_ending = True
+            self._tell()
 
     def resume(self, step: str) -> None:
         """Start a step again that was stopped or has failed.
@@ -174,7 +177,7 @@ class Run:
         Spark has ended, and what Spark raises.
         """
         runner = self.runners[self._checked(step)]
-        if self._ending.is_set():
+        if self._is_ending:
             raise InvalidArgument("this run was stopped: start the graph again")
         if self._spark_has_ended:
             raise ended()
@@ -220,11 +223,14 @@ class Run:
 
     def _tell(self) -> None:
         with self._changed:
+            self._changes += 1
             self._changed.notify_all()
 
+    def _has_changed_since(self, changes: int) -> bool:
+        return self._changes != changes
+
     def _until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        with self._changed:
-            return self._changed.wait_for(condition, timeout)
+        return self._changed.wait_until(condition, math.inf if timeout is None else timeout)
 
     def _has_ended(self, name: str) -> bool:
         return self.runners[name].tally.phase in _ENDED
@@ -290,7 +296,7 @@ class Run:
 
     def _watch_spark(self) -> None:
         """Have all steps fail when Spark has ended: those at rest would never see it."""
-        while not self._ending.wait(WATCH_SECONDS):
+        while not self._until(lambda: self._is_ending, WATCH_SECONDS):
             if has_ended(self._place.spark):
                 self._spark_has_ended = True
                 _log.error("graph %s: Spark has ended, and with it this run", self._place.name)
@@ -302,7 +308,7 @@ class Run:
     def _watch(self) -> None:
         paused: set[str] = set()
         replaying: threading.Thread | None = None
-        while not self._ending.wait(WATCH_SECONDS):
+        while not self._until(lambda: self._is_ending, WATCH_SECONDS):
             try:
                 before, paused = paused, self._paused()
                 asked = self._asked()
@@ -321,7 +327,7 @@ class Run:
             if asked and (replaying is None or not replaying.is_alive()):
                 step, most = next(iter(asked.items()))
                 replaying = self._thread(partial(self._answer, step, most))
-                replaying.start()
+                held(replaying.start)
 
     def _answer(self, step: str, max_messages: int | None) -> None:
         """Put dead letters back, as somebody has asked for, and say how many they were."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 
+from quire.calls.wake_up import Thread
+from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import QuireError
 from quire.spark_graphs import connection
@@ -24,8 +25,7 @@ class Renewal:
         self._path = path
         self._lock = Lock()
         self._lease_ids: list[int] = []
-        self._wake = threading.Event()
-        threading.Thread(target=self._run, name="quire-lease-renewal", daemon=True).start()
+        Thread(target=self._run, name="quire-lease-renewal").start()
 
     def add(self, lease_id: int) -> None:
         with self._lock:
@@ -49,7 +49,8 @@ class Renewal:
                 return
 
     def _run(self) -> None:
-        while not self._wake.wait(LEASE_SECONDS / 3):
+        while True:
+            OsEnv().sleep(LEASE_SECONDS / 3)
             with self._lock:
                 lease_ids = list(self._lease_ids)
             for lease_id in lease_ids:

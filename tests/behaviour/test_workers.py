@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ import quire
 from quire import Workers
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, SubscriptionNotFound
-from quire.limits import MAX_CONCURRENCY
+from quire.limits import MAX_CONCURRENCY, STOP_POLL_SECONDS
 from tests.behaviour.forms import FORMS, WITH_CALLBACKS, AnyStore, Clock
 from tests.kit.children import child
+from tests.kit.moments import Alarm, alarmed, at_moment, some_moments
 from tests.kit.waiting import SECONDS, eventually
 from tests.test_callbacks import HIDDEN, LAZY
 
@@ -421,6 +423,88 @@ def test_a_second_signal_ends_the_grace(store: AnyStore, work: str) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert store.get_many(work).payloads() == [b"1"]
+
+
+def test_another_stop_ends_no_grace(store: AnyStore, work: str) -> None:
+    """Each of several handlers may call it: what the others have in work is finished."""
+    workers = Workers(store, grace=10 * SECONDS)
+    stopped, go_on = threading.Event(), threading.Event()
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> None:
+        workers.stop()
+        eventually(lambda: workers._threads[0]._stopping)
+        for _ in range(3):
+            workers.stop()
+        stopped.set()
+        assert go_on.wait(SECONDS)
+        txn.put("done", message.payload)
+
+    store.put(work, b"1")
+    thread = beside(workers)
+    assert stopped.wait(SECONDS)
+    thread.join(3 * STOP_POLL_SECONDS)
+    assert thread.is_alive()
+    go_on.set()
+    thread.join()
+    assert store.get_many("done").payloads() == [b"1"]
+
+
+def test_what_a_signal_raises_while_they_finish_is_raised_at_the_end(
+    store: AnyStore, work: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends the grace: what is in work is rolled back then, and its thread ends when it can."""
+    workers = Workers(store, grace=10 * SECONDS)
+    go_on = threading.Event()
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> None:
+        txn.put("done", message.payload)
+        os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: workers._threads[0]._stopping)
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert go_on.wait(SECONDS)
+
+    store.put(work, b"1")
+    with alarmed(), pytest.raises(Alarm):
+        workers.run()
+    assert store.get_many(work).payloads() == [b"1"]
+    go_on.set()
+    eventually(lambda: not workers.status()[0].running)
+    assert "descriptor" not in caplog.text
+    assert workers._threads[0].ended_by is None
+    assert not store.get_many("done")
+
+
+@pytest.mark.parametrize("most", [6, pytest.param(0, marks=pytest.mark.slow)])
+def test_an_interrupt_at_any_step_leaves_no_thread_and_no_file(
+    store: AnyStore, work: str, rng: Random, most: int
+) -> None:
+    """Of `run`, from its begin to its end: each message was handled, or is there."""
+
+    def prepared() -> Workers:
+        """Workers, and a message with which they end."""
+        store.put(work, b"1")
+        workers = Workers(store)
+
+        @workers.on(work)
+        def handle(message: quire.Message, txn: quire.Transaction) -> None:
+            txn.put("done", message.payload)
+            workers.stop()
+
+        return workers
+
+    moments = list(some_moments(prepared().run, rng, most, last=2))
+    files = len(os.listdir("/dev/fd"))
+    store.get_many("done")
+    for moment in moments:
+        workers = prepared()
+        at_moment(workers.run, moment)
+        assert repr(workers) == "<Workers of work, not running>", moment
+        eventually(lambda workers=workers: not any(each.running for each in workers.status()))  # type: ignore[misc]
+        found = [*store.get_many("done"), *store.get_many(work)]
+        assert (moment, len(found)) == (moment, 1)
+    eventually(lambda: len(os.listdir("/dev/fd")) <= files)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

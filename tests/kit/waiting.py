@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,3 +15,11 @@ def eventually(condition: Callable[[], object], seconds: float = SECONDS) -> Non
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.01)
+
+
+def ends(action: Callable[[], object], seconds: float = SECONDS) -> bool:
+    """Return True if another thread comes to the end of the action in time."""
+    other = threading.Thread(target=action, daemon=True)
+    other.start()
+    other.join(seconds)
+    return not other.is_alive()

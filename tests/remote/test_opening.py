@@ -29,6 +29,7 @@ from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
 from quire.remote.ownership.shared_store import SharedStore
+from quire.remote.server.signals import SignalFlag
 from tests.kit.actors import actor
 from tests.kit.children import Child, child, join
 from tests.kit.waiting import SECONDS
@@ -164,7 +165,7 @@ def test_a_lingering_owner_ends_when_its_store_has_failed(
     store_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though clients are connected: the next owner recovers, and they go on with it."""
-    never = threading.Event()
+    never = SignalFlag()
     with SharedStore.open(store_path) as store:
         server = store.share(OsEnv())
         server.wait_started()
@@ -174,7 +175,8 @@ def test_a_lingering_owner_ends_when_its_store_has_failed(
             assert client.owner_process_id == os.getpid()
             monkeypatch.setattr(SharedStore, "failed", True)
             server.wait_until_idle(SECONDS, never)
-        assert not never.is_set()
+        assert not never.wait(0.0)
+        never.close()
         given_up.cancel()
 
 

@@ -24,6 +24,7 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.remote import RemoteStore, StoreServer, read_address
+from quire.remote.server.signals import SignalFlag
 from quire.remote.wire.address import SOCKET_NAME
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
@@ -456,11 +457,13 @@ def test_who_comes_too_late_is_told(server: StoreServer) -> None:
     """A server that has decided to end takes no more clients, and needs not have closed yet."""
     url = server.wait_started()
     with RemoteStore(url) as store:
-        stop = threading.Event()
+        stop = SignalFlag()
         threading.Timer(0.3, stop.set).start()
         server.wait_until_idle(0.05, stop)
-        assert stop.is_set()
+        assert stop.wait(0.0)
+        stop.clear()
         assert store.status() == {"q": 0}
-    server.wait_until_idle(0.05, threading.Event())
+    server.wait_until_idle(0.05, stop)
+    stop.close()
     with pytest.raises(ConnectionLost, match="closing"):
         RemoteStore(url)

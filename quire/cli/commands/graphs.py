@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import signal
 import sys
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from os.path import realpath
 from typing import TYPE_CHECKING, Any, Final
 
+from quire.calls.wake_up import Thread
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened, seen
 from quire.cli.printing import fields_of, print_json
@@ -20,6 +20,7 @@ from quire.limits import GRAPH_LINE_SECONDS
 
 if TYPE_CHECKING:
     from quire.graphs import GraphDefinition, GraphSight
+    from quire.remote.server.signals import SignalFlag
 
 
 def _json_form(parser: argparse.ArgumentParser) -> None:
@@ -149,24 +150,20 @@ def _agreed(options: argparse.Namespace) -> bool:
 def _run(options: argparse.Namespace) -> int:
     """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
     graph = _graph_named(options.graph, options.path)
-    ending = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ending.set()) for number in signals]
-    try:
+    from quire.remote import told_to_end
+
+    with told_to_end() as ending:
         return _follow(graph, ending, drain=options.drain)
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
-def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
+def _follow(graph: Any, ending: SignalFlag, *, drain: bool) -> int:
     """How the command ends: 0 where it was told to, or all is read; 1 where a step has failed."""
     with graph.start() as run:
         print(f"graph {graph.name} runs on {graph.path}", flush=True)
         if not drain:
-            threading.Thread(target=_tell_end, args=(run, ending), daemon=True).start()
+            Thread(target=_tell_end, args=(run, ending)).start()
         before = ""
-        while not ending.is_set() and not _has_ended(run, ending, drain=drain):
+        while not ending.wait(0.0) and not _has_ended(run, ending, drain=drain):
             now = str(run.status())
             if now != before and not drain:
                 print(now, flush=True)
@@ -177,13 +174,14 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
     return ExitStatus.ERROR if failed else ExitStatus.DONE
 
 
-def _tell_end(run: Any, ending: threading.Event) -> None:
+def _tell_end(run: Any, ending: SignalFlag) -> None:
     """The command ends at once with its run."""
     run.wait()
-    ending.set()
+    with suppress(OSError):  # it has just ended
+        ending.set()
 
 
-def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
+def _has_ended(run: Any, ending: SignalFlag, *, drain: bool) -> bool:
     """Whether all is done, after some time in which a signal is seen. Raises StepFailed."""
     if not drain:
         return ending.wait(GRAPH_LINE_SECONDS)

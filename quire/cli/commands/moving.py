@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from quire.calls.wake_up import Thread
 from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened
 from quire.cli.typed_values import add_where, count
@@ -88,7 +88,7 @@ def _relay(options: argparse.Namespace) -> None:
                 end.wait()
                 relay.stop()
 
-            told = threading.Thread(target=stop)
+            told = Thread(target=stop)
             told.start()
             try:
                 relay.run()  # a signal's handler only sets the flag

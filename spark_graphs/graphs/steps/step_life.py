@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, Unpack
 
+from quire.calls.wake_up import WakeUp
 from quire.env import Env, OsEnv
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
@@ -49,7 +50,7 @@ class StepLife:
         self._work = work
         self._spark, self._restart, self._told = run["spark"], run["restart"], run["told"]
         self._env = env or OsEnv()
-        self._wake = threading.Event()
+        self._wake = WakeUp()
         self._stopping = False
         self._is_failed = False  # by `fail`
         self._paused = False

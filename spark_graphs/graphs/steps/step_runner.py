@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -161,7 +162,7 @@ class StepRunner(StepLife):
     def _rest(self, phase: Phase, seconds: float | None) -> None:
         self._set(phase)
         if not self._stopping:
-            self._wake.wait(seconds)
+            self._wake.wait(math.inf if seconds is None else seconds)
 
     def _await_messages(self) -> None:
         """Have the store tell when there is something (YRN1)."""
