@@ -164,9 +164,9 @@ class Connection:
         """
         self._check("tpc_begin", ConnectionState.IDLE)
         with as_dbapi_errors():
-            self._xid = Xid.of(xid)
-            self._transaction = self._store.transaction()
-        self._state = ConnectionState.BEGUN
+            own, transaction = Xid.of(xid), self._store.transaction()
+            # Statements without a call: no handler of a signal comes in between.
+            self._xid, self._transaction, self._state = own, transaction, ConnectionState.BEGUN
 
     def tpc_prepare(self) -> None:
         """The first phase: make the transaction durable, so that it can be committed for sure."""

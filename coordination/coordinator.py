@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from quire.callbacks import check_function
+from quire.calls.uninterrupted import held
 from quire.errors import (
     AlreadyCommitted,
     CommitUnfinished,
@@ -126,9 +127,7 @@ class Coordinator:
         gtrid = self._gtrid(self._number)
         with ExitStack() as undo:
             for name, participant in self._participants.items():
-                participant.tpc_begin(participant.xid(FORMAT_ID, gtrid, name))
-                self._open.add(name)
-                undo.callback(self._roll_back, name)
+                held(self._begin, participant, name, gtrid, undo)
             yield gtrid
             for participant in self._participants.values():
                 participant.tpc_prepare()
@@ -178,6 +177,12 @@ class Coordinator:
         with self._store.transaction() as transaction:
             transaction.enter(f"{self._name}.number", self._number)
             transaction.enter(f"{self._name}.decided", self._number)
+
+    def _begin(self, participant: Participant, name: str, gtrid: str, undo: ExitStack) -> None:
+        """Begin there, and note that it has begun, in one step for handlers of signals."""
+        participant.tpc_begin(participant.xid(FORMAT_ID, gtrid, name))
+        self._open.add(name)
+        undo.callback(self._roll_back, name)
 
     def _roll_back(self, name: str) -> None:
         self._participants[name].tpc_rollback()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from quire.calls.uninterrupted import held
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument
 
@@ -77,9 +78,9 @@ class _SqliteDatabase:
     @contextmanager
     def begin(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            connection = self._opened()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            connection = held(self._opened)
+            try:  # a handler of a signal that came in the wait runs right after it
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
