@@ -14,7 +14,7 @@ from tests.behaviour.test_listening import Heard
 from tests.kit.moments import at_moment, some_moments
 from tests.kit.waiting import SECONDS, ends, eventually
 
-MOMENTS = [4, pytest.param(0, marks=pytest.mark.slow)]  # of each call; 0: all
+MOMENTS = [4, pytest.param(0, marks=pytest.mark.long)]  # of each call; 0: all
 
 
 @pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)

@@ -476,7 +476,7 @@ def test_what_a_signal_raises_while_they_finish_is_raised_at_the_end(
     assert not store.get_many("done")
 
 
-@pytest.mark.parametrize("most", [6, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [6, pytest.param(0, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_step_leaves_no_thread_and_no_file(
     store: AnyStore, work: str, rng: Random, most: int
 ) -> None:
