@@ -2,6 +2,8 @@
 
 IN1. No more is kept than one frame and what came with its end, `RECEIVE_BYTES` at most.
 IN2. A long frame is received into the buffer that its parts are then read from: no copy.
+IN3. That buffer is no larger than `FIRST_BUFFER_BYTES`, or twice what has arrived: a length that is
+    only claimed costs nothing. No frame is longer than its kind may be (`MAX_BYTES_OF_KIND`).
 """
 
 from __future__ import annotations
@@ -10,9 +12,14 @@ import socket
 
 from quire.arguments import Bytes
 from quire.errors import RemoteError
-from quire.remote.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES, RECEIVE_BYTES
+from quire.remote.limits import (
+    FIRST_BUFFER_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
+    RECEIVE_BYTES,
+)
 
-from .protocol import HEAD
+from .protocol import HEAD, MAX_BYTES_OF_KIND
 
 _unpack_head = HEAD.unpack_from
 _HEAD_BYTES = HEAD.size
@@ -21,14 +28,15 @@ _HEAD_BYTES = HEAD.size
 class Incoming:
     """Used by one thread at a time. Frames come with their heads."""
 
-    __slots__ = ("_at", "_filled", "_frame", "_rest", "limit")
+    __slots__ = ("_at", "_filled", "_frame", "_length", "_rest", "limit")
 
     def __init__(self) -> None:
         self.limit = MAX_HELLO_BYTES  # of a frame; `trust` raises it
         self._rest = b""  # from `_at` on
         self._at = 0
-        self._frame: bytearray | None = None  # a long one, `_filled` so far
+        self._frame: bytearray | None = None  # a long one of `_length`, `_filled` so far
         self._filled = 0
+        self._length = 0
 
     def trust(self) -> None:
         """The other side has said hello."""
@@ -46,6 +54,9 @@ class Incoming:
                 raise EOFError
             self._filled += count
             if self._filled < len(frame):
+                return None
+            if self._filled < self._length:
+                frame.extend(bytes(min(self._filled, self._length - self._filled)))
                 return None
             self._frame = None
             return frame
@@ -89,18 +100,25 @@ class Incoming:
         if size < _HEAD_BYTES:
             return None
         length = _unpack_head(rest, start)[0] + _HEAD_BYTES
-        if length > self.limit:
-            raise RemoteError(
-                f"a message of {length} bytes: at most {self.limit} are taken; the connection ends"
-            )
+        if length > RECEIVE_BYTES or length > self.limit:
+            self._check_length(length, rest[start + 4])
         if length <= size:
             self._at = start + length
             if length == size:
                 self._rest, self._at = b"", 0
             return rest[start : start + length]
         if length > RECEIVE_BYTES:
-            self._frame = frame = bytearray(length)
+            self._length = length
+            self._frame = frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * size)))
             frame[:size] = memoryview(rest)[start:]
             self._filled = size
             self._rest, self._at = b"", 0
         return None
+
+    def _check_length(self, length: int, kind: int) -> None:
+        """Raise RemoteError for a frame that is longer than its kind, or the limit, allows."""
+        limit = min(self.limit, MAX_BYTES_OF_KIND.get(kind, MAX_HELLO_BYTES) + _HEAD_BYTES)
+        if length > limit:
+            raise RemoteError(
+                f"a message of {length} bytes: at most {limit} are taken; the connection ends"
+            )

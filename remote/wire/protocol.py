@@ -42,7 +42,7 @@ beside the payload, files that were adopted. Once something may be got from a so
 awaits, READY is sent, between answers.
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
-    believed ends the connection, as nobody knows where the next one begins.
+    believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.
 - A connection carries one transaction at a time. When it ends, for whatever reason, the transaction
   that is open in it is rolled back.
 - A request names its transaction by a number that counts them on the connection from 1. A late one
@@ -66,7 +66,8 @@ from msgspec import Struct
 
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, RemoteError
-from quire.remote.limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from quire.limits import MAX_PAYLOAD_BYTES, MAX_QUEUES
+from quire.remote.limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_HELLO_BYTES
 from quire.reports.info import TransactionState
 
 from .values import decode_map, encode_map
@@ -140,6 +141,16 @@ class Decision(Enum):
 CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT = (int(kind) for kind in list(Kind)[:8])
 RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY = (int(kind) for kind in list(Kind)[8:])
 PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in Form)
+# The most bytes that a kind of frame may have after its head; others have `MAX_HELLO_BYTES`: all
+# that they carry is numbers, a source, or how a transaction is to be.
+MAX_BYTES_OF_KIND: Final[Mapping[int, int]] = {
+    CALL: MAX_FRAME_BYTES,
+    RESULT: MAX_FRAME_BYTES,
+    ADD: MAX_FRAME_BYTES,
+    PUT: MAX_PAYLOAD_BYTES + MAX_HELLO_BYTES,
+    MESSAGE: MAX_PAYLOAD_BYTES + MAX_HELLO_BYTES,
+    COMMITTED: MESSAGE_ID.size * MAX_QUEUES,
+}
 NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
 
 

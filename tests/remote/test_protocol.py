@@ -12,7 +12,12 @@ import pytest
 from quire import errors
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, QuireError, RemoteError
-from quire.remote.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES, RECEIVE_BYTES
+from quire.remote.limits import (
+    FIRST_BUFFER_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
+    RECEIVE_BYTES,
+)
 from quire.remote.wire.failures import ERROR_CLASSES, describe_error, raise_error
 from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
@@ -21,8 +26,11 @@ from quire.remote.wire.protocol import (
     GREETING,
     HEAD,
     MAGIC,
+    MAX_BYTES_OF_KIND,
     PROTOCOL_VERSION,
+    RESULT,
     Header,
+    Kind,
     check_greeting,
     decode_call,
     encode_call,
@@ -31,6 +39,7 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.values import Unsent, encode_map, read
 from quire.reports.info import PreparedInfo, Report
+from tests.kit.limits import Limits
 
 
 def encoded(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
@@ -99,11 +108,12 @@ def test_another_greeting_is_refused(data: bytes, words: str) -> None:
         check_greeting(data)
 
 
-def test_frames_come_out_of_any_pieces(rng: random.Random, rounds: int) -> None:
-    """IN1, IN2: however the bytes arrive, the frames are those that were sent."""
-    sizes = (0, 1, 100, RECEIVE_BYTES - 8, RECEIVE_BYTES, 3 * RECEIVE_BYTES)
+def test_frames_come_out_of_any_pieces(rng: random.Random, rounds: int, limits: Limits) -> None:
+    """IN1, IN2, IN3: however the bytes arrive, the frames are those that were sent."""
+    limits(FIRST_BUFFER_BYTES=RECEIVE_BYTES)
+    sizes = (0, 1, 100, RECEIVE_BYTES - 8, RECEIVE_BYTES, 3 * RECEIVE_BYTES, 7 * RECEIVE_BYTES)
     for _ in range(rounds):
-        frames = [HEAD.pack(size, 9) + rng.randbytes(size) for size in rng.choices(sizes, k=8)]
+        frames = [HEAD.pack(size, RESULT) + rng.randbytes(size) for size in rng.choices(sizes, k=8)]
         data = memoryview(b"".join(frames))
         here, there = socket.socketpair()
         incoming = Incoming()
@@ -133,6 +143,36 @@ def test_a_length_that_cannot_be_is_refused() -> None:
             there.send(HEAD.pack(limit, CALL))
             with pytest.raises(RemoteError, match="at most"):
                 incoming.receive(here)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in MAX_BYTES_OF_KIND])
+def test_a_kind_that_carries_no_payload_is_short(kind: Kind) -> None:
+    """PR1: its length is not believed where it is longer than a hello may be."""
+    incoming = Incoming()
+    incoming.trust()
+    here, there = socket.socketpair()
+    with here, there:
+        there.send(HEAD.pack(MAX_HELLO_BYTES + 1, kind))
+        with pytest.raises(RemoteError, match="at most"):
+            incoming.receive(here)
+
+
+def test_the_buffer_grows_with_what_has_arrived() -> None:
+    """IN3: it is never more than twice that, whatever the frame's head claims."""
+    incoming = Incoming()
+    incoming.trust()
+    here, there = socket.socketpair()
+    with here, there:
+        there.send(HEAD.pack(1900 << 20, CALL))
+        assert incoming.receive(here) is None
+        arrived = HEAD.size
+        piece = bytes(RECEIVE_BYTES)
+        while arrived < 6 << 20:
+            assert incoming._frame is not None
+            assert len(incoming._frame) <= max(FIRST_BUFFER_BYTES, 2 * arrived)
+            arrived += there.send(piece, socket.MSG_DONTWAIT)
+            while incoming._filled < arrived:
+                assert incoming.receive(here) is None
 
 
 def test_fields_have_exactly_their_type() -> None:

@@ -21,7 +21,7 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.served_client import ServedClient
-from quire.remote.wire.protocol import ID, ID_FRAME, RESULT, greeting
+from quire.remote.wire.protocol import ADD, CALL, HEAD, ID, ID_FRAME, PUT, RESULT, greeting
 from tests.kit.children import Child, child, join
 from tests.kit.limits import Limits
 from tests.kit.programs import OWNER
@@ -94,6 +94,23 @@ def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits:
         assert sorted(bytes(stream.next().bodies[0][-1:]) for stream in streams[:3]) == [
             b"0", b"1", b"2",
         ]  # fmt: skip
+
+
+@pytest.mark.promise(13)
+def test_a_frame_that_is_only_claimed(store_path: str) -> None:
+    """IN3: the owner's memory grows with what has arrived, and others are served meanwhile."""
+    with child(OWNER, store_path) as owner:
+        assert owner.line() == "ready"
+        with join(store_path) as store, ExitStack() as stack:
+            store.create_queue("work", kind="work")
+            streams = [stack.enter_context(closing(RawStream(store.url))) for _ in range(4)]
+            before = memory(owner.process.pid)
+            for stream, kind in zip(streams, (CALL, ADD, PUT, CALL), strict=True):
+                size = (1000 if kind == PUT else 1900) * MIB
+                stream.send(HEAD.pack(size, kind) + bytes(100))
+            for n in range(20):
+                store.put("work", b"%d" % n)
+            assert memory(owner.process.pid) - before < 16 * MIB
 
 
 def test_a_client_that_never_reads(store_path: str) -> None:
