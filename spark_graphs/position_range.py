@@ -10,6 +10,7 @@ YR2. A range is one of the queue that it was planned for. If that was dropped an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from .options import EARLIEST, LATEST, Starts
 if TYPE_CHECKING:
     from quire.interface.store import Store
 
+_log = logging.getLogger("quire.spark_graphs")
 
 STREAM_ADVICE = (
     "messages that this query has not read are gone: taken by another reader of its subscription, "
@@ -38,7 +40,9 @@ BATCH_ADVICE = (
 )
 
 
-def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
+def infos(
+    store: Store, queues: Collection[str], *, streaming: bool = False
+) -> dict[str, QueueInfo]:
     """The queues as they are now, in one call.
 
     Raises QueueNotFound with what to do, InvalidArgument for a volatile one.
@@ -50,7 +54,7 @@ def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
         gone = [queue for queue in queues if queue not in there]
         if not gone:
             raise
-        raise missing(store, gone[0]) from None
+        raise missing(store, gone[0], streaming=streaming) from None
     for queue in found.values():
         if queue.volatile:
             raise volatile(queue.name)
@@ -77,10 +81,15 @@ def is_same(queue: QueueInfo, created_us: int | None) -> bool:
     return created_us is None or queue.created_us == created_us
 
 
-def missing(store: Store, queue: str) -> QueueNotFound:
+def missing(store: Store, queue: str, *, streaming: bool = False) -> QueueNotFound:
+    """Return the error for a queue that is not there, with the call that makes it.
+
+    `streaming`: a stream was to read it, which only topics are read by.
+    """
+    kind = ', kind="topic"' if streaming else ""
     return QueueNotFound(
-        f"the store {store.path} has no queue '{queue}'; create it first: "
-        f"quire.open({store.path!r}).create_queue({queue!r})"
+        f"the store {store.path} has no {'topic' if streaming else 'queue'} '{queue}'; create it "
+        f"first: quire.open({store.path!r}).create_queue({queue!r}{kind})"
     )
 
 
@@ -180,6 +189,16 @@ def gone(queue: str) -> PositionLost:
         "cannot be streamed any more, as it has priorities or times now: "
         "messages that the query has not read may be gone. Start it with a new checkpoint, or set "
         "the option failOnDataLoss to false to go on without the queue"
+    )
+
+
+def warn_gone(queue: str) -> None:
+    """Log that a query goes on without a queue of its pattern, as `failOnDataLoss=false` says."""
+    _log.warning(
+        "queue '%s', which this query has read by its pattern, is not there any more, or cannot be "
+        "streamed any more: messages that the query has not read may be gone, and it goes on "
+        "without the queue, as the option failOnDataLoss says",
+        queue,
     )
 
 

@@ -80,7 +80,7 @@ class QueryRetention:
 
     def join(self, store: Store, queues: Iterable[str]) -> Positions:
         """Where the query begins in queues that came to its pattern: their first messages."""
-        self._hold(position_range.infos(store, list(queues)))
+        self._hold(position_range.infos(store, list(queues), streaming=True))
         made = self._subscribe(store, dict.fromkeys(queues, EARLIEST))
         return {subscription.queue: subscription.position for subscription in made}
 
@@ -124,7 +124,8 @@ class QueryRetention:
         gone = {}
         mine = self._options.subscription
         if found is None or any(mine not in found[name].subscriptions for name in ranges):
-            found = position_range.infos(store, ranges)  # it was made since, or is gone
+            found = self._found(store, ranges)  # it was made since, or is gone
+            ranges = {name: ranges[name] for name in ranges if name in found}
         for name in ranges:
             queue = found[name]
             if strict and not position_range.is_same(queue, created_us.get(name)):
@@ -139,6 +140,22 @@ class QueryRetention:
             self._renewal = self._renewal or Renewal(self._options.path)
             self._renewal.add(leases[0].lease_id)  # that of all of them
         return leases
+
+    def _found(self, store: Store, ranges: Mapping[str, tuple[int, int]]) -> dict[str, QueueInfo]:
+        """Return the queues of a planned micro-batch, of a pattern those that are there still.
+
+        Raises PositionLost as `failOnDataLoss` says, and QueueNotFound for one that was named.
+        """
+        if self._options.pattern is None:
+            return position_range.infos(store, ranges, streaming=True)
+        there = {queue.name: queue for queue in queues_read(store, self._options, streaming=True)}
+        for name in ranges:
+            if name in there:
+                continue
+            if self._options.fail_on_data_loss:
+                raise position_range.gone(name)
+            position_range.warn_gone(name)
+        return {name: there[name] for name in ranges if name in there}
 
     def read_to(self, end: Offset) -> None:
         """Spark has committed everything below this offset's positions (YT2, YT3)."""

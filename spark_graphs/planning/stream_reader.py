@@ -117,8 +117,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             for queue in begin.remade(self._latest):
                 raise position_range.made_again(queue)
-            for queue in begin.gone(self._latest):
+        for queue in begin.gone(self._latest):
+            if self._options.fail_on_data_loss:
                 raise position_range.gone(queue)
+            position_range.warn_gone(queue)
         begin = self._joined(begin).in_queues_of(self._latest)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends = self._planned.again(begin, self._latest, most)

@@ -113,6 +113,36 @@ def test_a_topic_that_goes_is_lost_data(store: Any) -> None:
     assert numbers_read(lenient, end, later) == list(range(70, 75))
 
 
+@pytest.mark.parametrize("kind", [None, "work"])
+def test_a_topic_that_goes_under_a_planned_micro_batch(
+    store: Any, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same rule as for one that goes between two, and both say which topic it was.
+
+    So it is where a work queue has its name since.
+    """
+    topic(store, "in-b")
+    put_numbers(store, "in-b", range(3))
+    strict = reader(store)
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    strict.stop()
+    store.drop_queue("in-a")
+    if kind is not None:
+        store.create_queue("in-a", kind=kind)
+    strict = reader(store)
+    with pytest.raises(PositionLost, match="'in-a', which this query has read by its pattern"):
+        strict.partitions(start, end)
+    strict.stop()
+    lenient = reader(store, failOnDataLoss="false")
+    assert numbers_read(lenient, start, end) == [0, 1, 2]
+    assert "queue 'in-a', which this query has read by its pattern" in caplog.text
+    put_numbers(store, "in-b", range(3, 5))
+    later = lenient.latestOffset(end, ALL)
+    assert later["positions"] == {"in-b": 5}
+    assert numbers_read(lenient, end, later) == [3, 4]
+
+
 def test_a_pattern_that_finds_nothing_is_refused(store: Any) -> None:
     """At the start of the query: it is a wrong pattern as a rule; a part of a name is no match."""
     for pattern in ("orders-.*", "in", "in-work"):

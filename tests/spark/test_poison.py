@@ -175,12 +175,12 @@ def test_where_no_message_is_at_fault() -> None:
 
 
 def test_the_share_is_of_the_last_rows() -> None:
-    """Of so many, however few there were; what is older does not count."""
+    """The rows that were counted are told as they are, and what is older does not count."""
     recent = RecentRows()
-    assert recent.share(5, [0, 1, 2, 3, 4]) == 5 / POISON_WINDOW
+    assert recent.count(7, [0, 1, 2, 3, 4]) == (5, 7)
     recent.add(5, [0, 1, 2, 3, 4])
-    assert recent.share(POISON_WINDOW - 5, []) == 5 / POISON_WINDOW
-    assert recent.share(POISON_WINDOW - 3, [0]) == 4 / POISON_WINDOW
+    assert recent.count(POISON_WINDOW - 5, []) == (5, POISON_WINDOW)
+    assert recent.count(POISON_WINDOW - 3, [0]) == (4, POISON_WINDOW)
     recent.add(POISON_WINDOW - 3, [0])
-    assert recent.share(0, []) == 4 / POISON_WINDOW
-    assert recent.share(2 * POISON_WINDOW, [0, 2 * POISON_WINDOW - 1]) == 1 / POISON_WINDOW
+    assert recent.count(0, []) == (4, POISON_WINDOW)
+    assert recent.count(2 * POISON_WINDOW, [0, 2 * POISON_WINDOW - 1]) == (1, POISON_WINDOW)

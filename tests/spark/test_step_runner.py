@@ -119,9 +119,9 @@ def test_many_poison_messages_pause_the_step(store: Any) -> None:
 
     with running(store, step(function, dead="dead")) as runner:
         eventually(lambda: runner.tally.phase is Phase.PAUSED)
-        told = "StepFailed: the function is broken: it fails with 10.1% of the last 1000 messages"
+        told = "StepFailed: the function is broken: it fails with 101 of the last 122 messages"
         assert told_of(runner).startswith(told)
-        assert "more than `poison_share` 0.1, at last with: invalid literal" in told_of(runner)
+        assert "`poison_share` 0.1 allows 100 of 1000; at last with: inv" in told_of(runner)
         assert pause_reason(store, "g", "s") == told_of(runner).removeprefix("StepFailed: ")
         assert (store.queue("dead").messages, store.integration.ledger("graph/g/s")) == (0, None)
         is_right.append(True)

@@ -38,11 +38,15 @@ class RecentRows:
         self._rows = 0
         self._poison: list[int] = []  # their numbers, ascending
 
-    def share(self, rows: int, poison: Sequence[int]) -> float:
-        """Of the last POISON_WINDOW rows, if that many follow with these among them."""
+    def count(self, rows: int, poison: Sequence[int]) -> tuple[int, int]:
+        """Return how much of the last rows is poison, if that many follow with these among it.
+
+        The second number is how many rows there are: POISON_WINDOW, or all of a step's first ones.
+        """
         oldest = self._rows + rows - POISON_WINDOW
         before = len(self._poison) - bisect_left(self._poison, oldest)
-        return (before + len(poison) - bisect_left(poison, oldest - self._rows)) / POISON_WINDOW
+        failed = before + len(poison) - bisect_left(poison, oldest - self._rows)
+        return failed, min(self._rows + rows, POISON_WINDOW)
 
     def add(self, rows: int, poison: Sequence[int]) -> None:
         """So many rows are done with, these of them as poison."""
@@ -149,10 +153,10 @@ class Apart:
 
     def _check_share(self, rows: int, numbers: Sequence[int], poison: Sequence[Poison]) -> None:
         """Raise Broken (YAP2)."""
-        share = self._recent.share(rows, numbers)
-        if share > self._share:
+        failed, counted = self._recent.count(rows, numbers)
+        if failed / POISON_WINDOW > self._share:
             raise Broken(
-                f"the function is broken: it fails with {share:.1%} of the last {POISON_WINDOW} "
-                f"messages, more than `poison_share` {self._share:g}, at last with: "
-                f"{poison[-1].reason}"
+                f"the function is broken: it fails with {failed} of the last {counted} messages, "
+                f"and `poison_share` {self._share:g} allows {self._share * POISON_WINDOW:g} of "
+                f"{POISON_WINDOW}; at last with: {poison[-1].reason}"
             )
