@@ -25,6 +25,7 @@ else:
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)
             self._load = self._source().load  # as in QuireDataSource
+            self._loaded: str | None = None
 
         def __setstate__(self, state: dict[str, Any]) -> None:
             self.__dict__.update(state)
@@ -35,7 +36,10 @@ else:
             return "quire"
 
         def schema(self) -> Any:
-            return self._source().schema()
+            source = self._source()
+            found = source.schema()
+            self._loaded = source.loaded
+            return found
 
         def reader(self, schema: Any) -> Any:
             return self._source().reader(schema)
@@ -55,4 +59,5 @@ else:
             source = QuireDataSource(self.options)
             source.plans = self._plans
             source.load = getattr(self, "_load", source.load)
+            source.loaded = getattr(self, "_loaded", None)
             return source

@@ -20,6 +20,8 @@ OWN_FILE_BYTES = 1 << 20
 # costs some 50 us, whatever its size.
 GATHER_BYTES = 16 << 20
 CACHED_ROWS = 1 << 16  # rows of constant columns that batches share
+# How often a commit looks into the ledger anew where another one came between.
+LEDGER_TRIES = 5
 QUEUE_FULL_PAUSE_SECONDS = 0.1  # before a commit that found no room is tried again
 
 # Checkpoints of which a process knows what it has made durable; others are synced anew.

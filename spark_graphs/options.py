@@ -52,7 +52,9 @@ Writes
     queueFullTimeout       seconds to wait for room in a full queue before the write fails; 60
     compression            zstd, lz4 or none (the default), of what is written to files
     txnAppId, txnVersion   batch, both or neither: a write with a version that this id has written
-                           already, or an older one, has no effect. Streams need none
+                           to the queue already, or an older one, has no effect. Streams need none
+    txnCheck               batch: content (the default) refuses a version that the queue has with
+                           other rows; version skips it, whatever its rows are
 """
 
 from __future__ import annotations
@@ -116,6 +118,7 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "where": _READS,
     "txnAppId": (Side.BATCH_WRITE,),
     "txnVersion": (Side.BATCH_WRITE,),
+    "txnCheck": (Side.BATCH_WRITE,),
     "queueFullTimeout": _WRITES,
     "compression": _WRITES,
     # Spark hands its own `queryName` and `checkpointLocation` to a streaming sink.
@@ -127,6 +130,7 @@ _CANONICAL = {name.lower(): name for name in KNOWN}
 _ADVICE = {
     "topic": "use 'queue'",
     "assign": "a queue has no partitions; use 'queue' or 'subscribe'",
+    "paths": "a read is of one store: give load() its directory alone, and queues by 'subscribe'",
 }
 
 # The units of Spark's own options; a bare number is of milliseconds, or of bytes.
@@ -169,6 +173,7 @@ class WriteOptions(Struct, frozen=True):
     checkpoint: str | None = None  # as Spark was told it, for a streaming write
     query_name: str | None = None
     network_file_system: bool = False
+    check_content: bool = True
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -210,6 +215,14 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     app_id, version = options.get("txnAppId"), options.get("txnVersion")
     if (app_id is None) != (version is None):
         raise InvalidArgument("give 'txnAppId' and 'txnVersion' together, or neither of them")
+    check = options.get("txnCheck", "content").strip().lower()
+    if check not in ("content", "version"):
+        raise InvalidArgument(f"option 'txnCheck' must be content or version, not '{check}'")
+    if app_id is None and "txnCheck" in options:
+        raise InvalidArgument(
+            "option 'txnCheck' says how a version that is there already is compared: give "
+            "'txnAppId' and 'txnVersion' with it"
+        )
     queue = options.get("queue")
     return WriteOptions(
         path=_path(options),
@@ -217,6 +230,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         app_id=app_id,
         version=None if version is None else _integer("txnVersion", version, minimum=0),
         queue_full_timeout=_seconds(options, "queueFullTimeout", 60.0),
+        check_content=check == "content",
         codec=_codec(options, "compression"),
         checkpoint=options.get("checkpointLocation"),
         query_name=options.get("queryName"),

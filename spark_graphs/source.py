@@ -24,7 +24,13 @@ from .options import ReadOptions, WriteOptions, include_headers, read_options, w
 from .planning.batch_reader import BatchReader
 from .planning.one_load import LoadTurn, is_source
 from .planning.stream_reader import StreamReader
-from .reading.row_columns import chosen_columns, typed_schema, words_read
+from .reading.row_columns import (
+    BYTES,
+    check_loaded,
+    chosen_columns,
+    typed_schema,
+    words_read,
+)
 from .refused_stream import RefusedStream
 from .schema import check_source_schema, source_schema
 from .writing import row_sink
@@ -32,6 +38,7 @@ from .writing.row_sink import Routes
 from .writing.sink_writer import BatchWriter, StreamWriter
 
 FORMAT = "quire"
+_OF_TABLES = "provider"  # an option that CREATE TABLE adds where it asks for the columns
 
 Parsed = TypeVar("Parsed", ReadOptions, WriteOptions)
 
@@ -47,6 +54,9 @@ class QuireDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.load = OsEnv().random_u64()  # Spark makes one for each load, and copies of it
+        # The columns that the queues had when they were loaded; None: they were not asked for, as
+        # the user has said which columns are read.
+        self.loaded: str | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -57,11 +67,18 @@ class QuireDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        if _OF_TABLES in self.options:
+            raise InvalidArgument(
+                "CREATE TABLE does not work with format 'quire', as Spark hands its options on to "
+                "neither reads nor writes: use CREATE TEMPORARY VIEW, or spark.read and write"
+            )
         plain = source_schema(include_headers(self.options))
         options = self._read_options()
         if options is None:
             return plain  # what is wrong with them the reader says
         words = self._words(options)
+        if options.columns is None:
+            self.loaded = words or BYTES
         return chosen_columns(options, plain) if words is None else typed_schema(words, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -75,9 +92,17 @@ class QuireDataSource(DataSource):
         try:
             options = _placed(read_options, self.options, streaming=True)
             words = self._words(options)
+            if self.loaded is not None:
+                check_loaded(self.loaded, words, options.queues)
             if words is None:
                 check_source_schema(schema)
-            return StreamReader(options, schema, words=words, turn=self._turn(options))
+            return StreamReader(
+                options,
+                schema,
+                words=words,
+                turn=self._turn(options),
+                all_columns=self.loaded is not None,
+            )
         except QuireError as error:
             return RefusedStream(error)
 

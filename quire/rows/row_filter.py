@@ -10,8 +10,9 @@
 | `and`, `or`, `not`, parentheses | `not` before `and` before `or` |
 
 Values are numbers, 'text' (a quote in it doubled), true, false, date '2024-02-29' and timestamp
-'2024-02-29 12:00:00', which is in UTC. A column's name stands alone, or in backticks; of
-`_meta` with a point: `_meta.priority`. Nothing of a condition is ever run as code.
+'2024-02-29 12:00:00', which is in UTC if it names no zone (Spark's reads take the session's). A
+column's name stands alone, or in backticks; of `_meta` with a point: `_meta.priority`. Nothing of a
+condition is ever run as code.
 
 - RF1: a row is chosen if the condition is true for it. As in SQL, what is compared with null is
   neither true nor false; NaN is neither less nor more than anything, nor equal.
@@ -154,6 +155,29 @@ class Null(Struct, frozen=True):
         return {self.column}
 
 
+class NotANumber(Struct, frozen=True):
+    """A column that is NaN, for readers that have it above all numbers; it is not written."""
+
+    column: str
+
+    def mask(self, columns: ColumnOf) -> pa.Array:
+        """For each row whether it is true."""
+        return pc.is_nan(columns(self.column))
+
+    def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
+        """Whether any row of a block that reaches so far may be chosen."""
+        reach = reaches.get(self.column)  # of a block with NaN no least value is known
+        return reach is None or (reach.nulls < count and reach.least is None)
+
+    def bounds(self, column: str) -> Range:
+        """Nothing is known."""
+        return _EVERYWHERE
+
+    def names(self) -> set[str]:
+        """The columns that it is about."""
+        return {self.column}
+
+
 class Both(Struct, frozen=True):
     """Two conditions, both of which or one of which must be true."""
 
@@ -184,7 +208,7 @@ class Both(Struct, frozen=True):
         return self.left.names() | self.right.names()
 
 
-RowCondition = Compared | Null | Both
+RowCondition = Compared | Null | NotANumber | Both
 
 
 def parse(text: str) -> RowCondition:
@@ -202,7 +226,7 @@ def bound(condition: RowCondition, types: Mapping[str, pa.DataType]) -> RowCondi
         raise InvalidArgument(
             f"where: there is no column '{condition.column}'; there are {', '.join(types)}"
         )
-    if isinstance(condition, Null):
+    if isinstance(condition, (Null, NotANumber)):
         return condition
     scalar = _scalar(condition, type_)
     return Compared(condition.column, condition.sign, condition.value, scalar)
@@ -220,9 +244,10 @@ class Day(Struct, frozen=True):
 
 
 class Instant(Struct, frozen=True):
-    """A time, as microseconds since 1970."""
+    """A time, as microseconds since 1970: of UTC, where its text has no zone."""
 
     microseconds: int
+    has_zone: bool = False
 
 
 def plain(value: Any) -> Any:
@@ -267,8 +292,9 @@ def moment(word: str, text: str) -> Day | Instant:
     try:
         if word == "date":
             return Day(pa.scalar(text).cast(pa.date32()).value)
-        stamp = pa.timestamp("us", "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else None)
-        return Instant(pa.scalar(text).cast(stamp).value)
+        has_zone = re.search(r"(Z|[+-]\d\d:?\d\d)$", text) is not None
+        stamp = pa.timestamp("us", "UTC" if has_zone else None)
+        return Instant(pa.scalar(text).cast(stamp).value, has_zone)
     except pa.ArrowException:
         raise InvalidArgument(f"where: {word} {text!r:.100} is none") from None
 

@@ -11,7 +11,9 @@ YO4. An offset says which queues it is about, by the microsecond in which each w
     of a queue that was dropped are never taken for those of another with its name. Where the end of
     a micro-batch is in another queue than its start, its range begins at the origin in its end. The
     offsets of an older checkpoint do not know their queues, and are taken as they are.
-YO5. Where Spark makes several sources of one load, an offset says which of them it is of.
+YO5. Where Spark makes several sources of one load, an offset says which of them it is of. It says
+    by which subscription its messages were kept, so that queries with copies of one checkpoint are
+    not taken for one another (write_ledger.py).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Offset(Struct, frozen=True):
     positions: Positions
     created_us: dict[str, int] = field(default_factory=dict)  # of queues; some, or none (YO4)
     source: int = 1  # of those that Spark makes of one load (YO5)
+    subscription: str | None = None
 
     @classmethod
     def initial(
@@ -47,7 +50,7 @@ class Offset(Struct, frozen=True):
         try:
             created_us = value.get("created_us", {})
             parts = [dict(value["origin"]), dict(value["positions"]), dict(created_us)]
-            parts.append(dict(value.get("source", {})))
+            parts += [dict(value.get("source", {})), dict(value.get("subscription", {}))]
         except (AttributeError, TypeError, KeyError, ValueError):
             parts = []
         if not parts or not all(map(_are_positions, parts)):
@@ -55,8 +58,9 @@ class Offset(Struct, frozen=True):
                 f"the checkpoint holds an offset that is not one of format 'quire': {value!r}; "
                 "was the query's source exchanged? Start it with a new checkpoint"
             )
-        origin, positions, created, source = parts
-        return cls(origin, positions, created, source.get("number", 1))
+        origin, positions, created, source, subscription = parts
+        by = next(iter(subscription), None)
+        return cls(origin, positions, created, source.get("number", 1), by)
 
     def to_json(self) -> dict[str, Positions]:
         parts = {"origin": self.origin, "positions": self.positions}
@@ -64,6 +68,8 @@ class Offset(Struct, frozen=True):
             parts["created_us"] = self.created_us
         if self.source != 1:
             parts["source"] = {"number": self.source}
+        if self.subscription is not None:
+            parts["subscription"] = {self.subscription: 1}
         return {name: dict(sorted(part.items())) for name, part in sorted(parts.items())}
 
     def moved_to(self, positions: Mapping[str, int]) -> Offset:

@@ -11,7 +11,7 @@ A task's messages for a queue are in one of three places, by what they cost ther
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 
@@ -44,3 +44,4 @@ class TaskMessage(Struct, WriterCommitMessage, frozen=True):
     run_id: str | None = None
     batch_id: int | None = None
     checkpoints: str | None = None  # where the session keeps them, if it says so
+    contents: dict[str, int] = field(default_factory=dict)  # digests of the rows by queue

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def queues_read(store: Store, options: ReadOptions, *, streaming: bool) -> list[QueueInfo]:
     """The queues as they are now. Raises QueueNotFound for one that is named and not there."""
     if options.pattern is None:
-        found = position_range.infos(store, options.queues, streaming=streaming)
-        return list(found.values())
+        named = position_range.infos(store, options.queues, streaming=streaming)
+        return list(named.values())
     matches = re.compile(options.pattern).fullmatch
     found = [queue for queue in store.queues() if matches(queue.name) and not queue.volatile]
     if not streaming:

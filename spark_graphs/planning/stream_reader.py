@@ -65,8 +65,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         env: Env | None = None,
         words: str | None = None,
         turn: LoadTurn | None = None,
+        all_columns: bool = False,
     ) -> None:
-        """`words`: the schema of the typed queues that are read. `turn`: of this source."""
+        """`words`: the schema of the typed queues that are read. `turn`: of this source.
+
+        `all_columns`: the query reads all columns that they have, and ends where they get more.
+        """
+        self._all_columns = all_columns
         self._turn = turn
         self._options = options = options if turn is None else turn.options()
         self._reading = ReadPlan.of(options, schema, words)
@@ -87,7 +92,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begin()
         if self._initial is None:
             initial = connection.call(self._options.path, self._retention.start)
-            self._initial = replace(initial, source=self._options.source)
+            self._initial = replace(
+                initial, source=self._options.source, subscription=self._options.subscription
+            )
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -126,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._planned.again(begin, self._latest, most)
         if ends is None:
             ends = self._admitted(begin.positions, limit)
-        self._end = begin.moved_to(ends)
+        self._end = replace(begin.moved_to(ends), subscription=self._options.subscription)
         end = self._end.to_json()
         if end != start:
             self._idling.end()
@@ -213,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
         found = queues_read(store, self._options, streaming=True)
-        check_words(found, self._reading.words)
+        check_words(found, self._reading.words, all_columns=self._all_columns)
         self._seen = {queue.name: queue for queue in found}
         return Offset(
             {queue.name: queue.first_position for queue in found},

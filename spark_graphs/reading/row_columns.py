@@ -19,15 +19,19 @@ from quire.definitions.row_schema import META, schema_of_words
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.messages.message_schema import MESSAGE_SCHEMA
-from quire.rows.row_filter import RowCondition, bound, parse
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import ReadOptions
 from quire.spark_graphs.schema import META_COLUMNS, source_schema
+
+from .spark_condition import SparkCondition, resolved, spark_condition
 
 if TYPE_CHECKING:
     from quire.engine.reading.row_read import RowQuery
     from quire.interface.store import Store
     from quire.reports.info import QueueInfo
+
+BYTES = "bytes"
+"""The word for queues without columns."""
 
 _NAME = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s,`.]+)(?:\.(\w+))?\s*(?:,|$)")
 
@@ -57,10 +61,34 @@ def words_read(store: Store, options: ReadOptions) -> str | None:
     return words_of_queues(position_range.infos(store, options.queues).values())
 
 
-def check_words(found: Iterable[QueueInfo], words: str | None) -> None:
-    """Queues that were found later hold what the read was planned for. Raises InvalidArgument."""
+def check_loaded(loaded: str, words: str | None, queues: Iterable[str]) -> None:
+    """Raise InvalidArgument if queues have other columns than when they were loaded.
+
+    A stream would leave the new ones out, and let go of their messages.
+    """
+    if loaded != (words or BYTES):
+        raise _stale(" and ".join(f"'{queue}'" for queue in queues), loaded, words)
+
+
+def _stale(queues: str, loaded: str, words: str | None) -> InvalidArgument:
+    return InvalidArgument(
+        f"queue {queues} holds {words or BYTES}, and held {loaded} when this DataFrame was loaded: "
+        "load it again, or name the columns to be read by the option 'columns' when you load it. "
+        "Nothing was read or released"
+    )
+
+
+def check_words(
+    found: Iterable[QueueInfo], words: str | None, *, all_columns: bool = False
+) -> None:
+    """Raise InvalidArgument unless queues that are found later hold what a read was planned for.
+
+    `all_columns`: those of the queue are read, whichever it has; more of them are not left out.
+    """
     for queue in found:
         is_grown = words is not None and (queue.schema or "").startswith(f"{words}, ")
+        if is_grown and all_columns:
+            raise _stale(f"'{queue.name}'", words or BYTES, queue.schema)
         if queue.schema != words and not is_grown:
             raise InvalidArgument(
                 f"queue '{queue.name}' holds {queue.schema or 'bytes'}, and the read was planned "
@@ -81,7 +109,8 @@ def typed_schema(words: str, options: ReadOptions) -> StructType:
         return own
     found = []
     meta: list[str] | None = None
-    for name, inner in named(options.columns):
+    for text, inner in named(options.columns):
+        name = resolved(text, [*own.names, META]) or text
         if name == META:
             meta = (meta or []) + (list(META_COLUMNS) if inner is None else [_meta_name(inner)])
         elif inner is None and name in own.names:
@@ -113,7 +142,8 @@ def chosen_columns(options: ReadOptions, schema: StructType) -> StructType:
     if options.columns is None:
         return schema
     found = []
-    for name, inner in named(options.columns):
+    for text, inner in named(options.columns):
+        name = resolved(text, schema.names) or text
         if inner is not None or name not in schema.names:
             raise InvalidArgument(
                 f"option 'columns': there is no column '{name}'; there are "
@@ -130,10 +160,11 @@ def _without_doubles(fields: Sequence[StructField]) -> StructType:
     return StructType(list(fields))
 
 
-def _meta_name(name: str) -> str:
-    if name not in META_COLUMNS:
+def _meta_name(text: str) -> str:
+    name = resolved(text, META_COLUMNS)
+    if name is None:
         raise InvalidArgument(
-            f"option 'columns': {META} has no field '{name}'; it has {', '.join(META_COLUMNS)}"
+            f"option 'columns': {META} has no field '{text}'; it has {', '.join(META_COLUMNS)}"
         )
     return name
 
@@ -158,7 +189,7 @@ def named(columns: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def asked(words: str, schema: StructType, options: ReadOptions) -> RowQuery:
+def asked(words: str, schema: StructType) -> RowQuery:
     """What tasks read for a schema. Raises InvalidArgument for what the queue does not have."""
     from quire.engine.reading.row_read import RowQuery
 
@@ -183,7 +214,7 @@ def asked(words: str, schema: StructType, options: ReadOptions) -> RowQuery:
         if there.nullable and not field.nullable:
             raise InvalidArgument(f"column '{field.name}' may be null: do not declare it NOT NULL")
         columns.append(field.name)
-    return RowQuery(words, tuple(columns), meta, typed_where(words, options.where))
+    return RowQuery(words, tuple(columns), meta)
 
 
 def _meta_asked(field: StructField) -> tuple[str, ...]:
@@ -199,18 +230,18 @@ def _meta_asked(field: StructField) -> tuple[str, ...]:
     return tuple(field.dataType.names)
 
 
-def typed_where(words: str, where: str | None) -> RowCondition | None:
+def typed_where(words: str, where: str | None) -> SparkCondition | None:
     """The condition of a typed queue's read. Raises InvalidArgument."""
     if where is None:
         return None
     types = {field.name: field.type for field in schema_of_words(words)}
     types |= {f"{META}.{name}": type_ for name, type_ in meta_types().items()}
-    return bound(parse(where), types)
+    return spark_condition(where, types)
 
 
-def plain_where(where: str | None) -> RowCondition | None:
+def plain_where(where: str | None) -> SparkCondition | None:
     """The condition of a read of a queue of bytes. Raises InvalidArgument."""
-    return None if where is None else bound(parse(where), meta_types())
+    return None if where is None else spark_condition(where, meta_types())
 
 
 def meta_types() -> dict[str, pa.DataType]:

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META, schema_of_words
 from quire.libraries import pa
-from quire.rows.row_filter import RowCondition
 from quire.spark_graphs.options import ReadOptions
 from quire.spark_graphs.schema import META_COLUMNS
 from quire.spark_graphs.worker_garbage import leave_out_modules
@@ -20,6 +19,7 @@ from . import row_columns
 from .message_batch import read_partition
 from .partition import QueuePiece, QuirePartition, within
 from .row_batch import read_rows
+from .spark_condition import SparkCondition
 
 if TYPE_CHECKING:
     from quire.engine.reading.row_read import RowQuery
@@ -35,7 +35,7 @@ class ReadPlan(Struct, frozen=True):
     schema: StructType
     words: str | None
     asked: RowQuery | None
-    where: RowCondition | None
+    where: SparkCondition | None
 
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType, words: str | None) -> ReadPlan:
@@ -43,8 +43,9 @@ class ReadPlan(Struct, frozen=True):
         if words is None:
             where = row_columns.plain_where(options.where)
             return cls(options.path, schema, None, None, where)
-        asked = row_columns.asked(words, schema, options)
-        return cls(options.path, schema, words, asked, asked.where)
+        asked = row_columns.asked(words, schema)
+        where = row_columns.typed_where(words, options.where)
+        return cls(options.path, schema, words, asked, where)
 
     @classmethod
     def whole(cls, path: str, words: str | None) -> ReadPlan:
@@ -61,15 +62,18 @@ class ReadPlan(Struct, frozen=True):
         """Those that may have messages at positions that are asked for."""
         if self.where is None:
             return pieces
-        return within(pieces, *self.where.bounds("position" if self.words is None else _POSITION))
+        name = "position" if self.words is None else _POSITION
+        return within(pieces, *self.where.condition.bounds(name))
 
     def read(self, partition: QuirePartition) -> Iterator[pa.RecordBatch]:
         """The messages of a task, with the types that Spark asked for."""
+        where = None if self.where is None else self.where.in_session()
         if self.asked is None:
-            yield from read_partition(self.path, partition, self.schema, self.where)
+            yield from read_partition(self.path, partition, self.schema, where)
             return
+        asked = self.asked if where is None else self.asked._replace(where=where)
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        for batch in read_rows(self.path, partition.pieces, self.asked):
+        for batch in read_rows(self.path, partition.pieces, asked):
             yield _typed(schema, batch)
         leave_out_modules()
 

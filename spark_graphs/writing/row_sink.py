@@ -49,7 +49,7 @@ def check_fit(schema: StructType, words: str, without: Iterable[str] = ()) -> No
     """Whether rows of a DataFrame may fit. Raises InvalidArgument."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in arrow], schema=arrow)
-    rows_of(words, _cleaned(empty, without))
+    rows_of(words, without_columns(empty, without))
 
 
 def routed(
@@ -66,7 +66,9 @@ def routed(
 
     for batch in batches:
         if queue is not None:
-            for rows in rows_of(routes[queue], _cleaned(batch, ()), priorities.get(queue, 0)):
+            for rows in rows_of(
+                routes[queue], without_columns(batch, ()), priorities.get(queue, 0)
+            ):
                 yield queue, rows
             continue
         names = batch.column("queue")
@@ -74,7 +76,7 @@ def routed(
             raise InvalidArgument(
                 f"column 'queue' is null in {names.null_count} rows: every message needs its queue"
             )
-        own = _cleaned(batch, ("queue",))
+        own = without_columns(batch, ("queue",))
         for name in names.unique().to_pylist():
             words = routes.get(name)
             if words is None:
@@ -86,8 +88,8 @@ def routed(
                 yield name, rows
 
 
-def _cleaned(batch: pa.RecordBatch, without: Iterable[str]) -> pa.RecordBatch:
-    """Without these columns, and without what the store sets in `_meta` (YZ2)."""
+def without_columns(batch: pa.RecordBatch, without: Iterable[str]) -> pa.RecordBatch:
+    """Return the batch without these columns, and without what the store sets in `_meta` (YZ2)."""
     dropped = set(without)
     names, columns = [], []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

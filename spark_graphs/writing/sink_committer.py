@@ -1,13 +1,12 @@
 """The commit of a sink: all tasks' fragments, over all queues, in one transaction, exactly once.
 
-YC1. One compound transaction puts all fragments in task order and records (key, version) in the
-    store's ledger. If the ledger holds the key with this or a later version, nothing is put.
+YC1. One compound transaction puts all fragments in task order and enters the write in the store's
+    ledger. What the ledger has already is not put (write_ledger.py).
 YC2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
-    Without a key it is not repeated, and OutcomeUnknown is raised.
+    Without a ledger it is not repeated, and OutcomeUnknown is raised.
 YC3. A file that is to be adopted is removed only if no commit that named it can have taken effect.
     All others are left to the store's owner, which reclaims old files that no transaction adopted.
-YC4. A micro-batch is skipped only if it is committed with the same input (see YN1 in
-    committed_input.py).
+YC4. A write is skipped only if it is committed with the same content (write_ledger.py, YG2).
 YC5. A file that queues share is never part of the store: the commit puts its blocks, of which few
     MiB are read at a time, and removes it once it is known what became of it.
 """
@@ -30,12 +29,12 @@ from quire.errors import (
 )
 from quire.ltds import LtdsReader
 from quire.spark_graphs import connection, position_range
-from quire.spark_graphs.checkpoint import committed_input
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import directory_of, remove
-from quire.spark_graphs.limits import QUEUE_FULL_PAUSE_SECONDS
+from quire.spark_graphs.limits import LEDGER_TRIES, QUEUE_FULL_PAUSE_SECONDS
 
 from . import sink_queues
+from .write_ledger import WriteLedger
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -49,24 +48,19 @@ class FragmentCommitter:
     """Commits the fragments of one micro-batch or one batch write.
 
     Args:
-        key, version: what the ledger is asked and told; None for a write that is not repeatable.
-        input_digest: of a streaming query's micro-batch (offset_log.py); None for a batch write.
+        ledger: of the write; None for one that is not repeatable.
         queue_full_timeout: seconds to wait for room in a queue before QueueFull is raised.
     """
 
     def __init__(
         self,
         path: str,
-        key: str | None,
-        version: int | None,
+        ledger: WriteLedger | None,
         queue_full_timeout: float,
         env: Env | None = None,
-        input_digest: int | None = None,
     ) -> None:
         self._path = path
-        self._key = key
-        self._version = version
-        self._input_digest = input_digest
+        self._ledger = ledger
         self._queue_full_timeout = queue_full_timeout
         self._env = env or OsEnv()
         self._may_have_committed = False
@@ -98,7 +92,7 @@ class FragmentCommitter:
                     ) from error
                 self._env.sleep(QUEUE_FULL_PAUSE_SECONDS)
             except OutcomeUnknown as error:
-                if self._key is not None:
+                if self._ledger is not None:
                     raise
                 raise OutcomeUnknown(
                     f"{error}. Look into the queues whether the write is there; give txnAppId and "
@@ -137,47 +131,46 @@ class FragmentCommitter:
         connection.call(
             self._path,
             lambda store: self._try(store, fragments),
-            repeat_unknown=self._key is not None,
+            repeat_unknown=self._ledger is not None,
             env=self._env,
         )
 
     def _try(self, store: Store, fragments: list[Fragment]) -> None:
         """One attempt. Raises AlreadyCommitted also before any work is done."""
-        self._check_ledger(store)
-        sink_queues.check_durable(store, {fragment.queue for fragment in fragments})
-        try:
-            with store.transaction() as txn:
-                self._put(store, txn, fragments)
-        except QueueNotFound:
-            position_range.infos(store, {fragment.queue for fragment in fragments})  # with advice
-            raise
-        except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back all the same
-            self._may_have_committed = True
-            raise
-        except AlreadyCommitted:  # since the check
-            self._check_ledger(store)
-            raise
+        missing = fragments
+        for tries_left in reversed(range(LEDGER_TRIES)):
+            missing = self._missing(store, fragments)
+            sink_queues.check_durable(store, {fragment.queue for fragment in missing})
+            try:
+                with store.transaction() as txn:
+                    self._put(store, txn, missing)
+            except QueueNotFound:
+                position_range.infos(store, {fragment.queue for fragment in fragments})  # advice
+                raise
+            except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back
+                self._may_have_committed = True
+                raise
+            except AlreadyCommitted:  # by another write, after the look into the ledger
+                if not tries_left:
+                    raise
+            else:
+                break
+        if not self._may_have_committed:
+            self._remove({each.ltds_id for each in fragments if each not in missing})
 
-    def _check_ledger(self, store: Store) -> None:
-        """Raises AlreadyCommitted if the ledger holds it, InputChanged if it holds another."""
-        if self._key is None or self._version is None:
-            return
-        last = store.integration.ledger(self._key)
-        if last is None or last < self._version:
-            return
-        if self._input_digest is not None:
-            committed_input.check_same(store, self._key, self._version, self._input_digest, last)
-        raise AlreadyCommitted(
-            f"the ledger of {self._path} holds {self._key}, version {self._version} or later"
-        )
+    def _missing(self, store: Store, fragments: list[Fragment]) -> list[Fragment]:
+        """Return what is not there yet. Raises AlreadyCommitted if all is, InputChanged (YC4)."""
+        if self._ledger is None:
+            return fragments
+        queues = self._ledger.missing(store, {fragment.queue for fragment in fragments})
+        if not queues:
+            raise AlreadyCommitted(f"the ledger of {self._path} holds {self._ledger.describe()}")
+        return [fragment for fragment in fragments if fragment.queue in queues]
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
         put_fragments(self._env, store, txn, fragments)
-        if self._key is not None and self._version is not None:
-            txn.enter(self._key, self._version)
-            if self._input_digest is not None:
-                made = committed_input.version_of(self._version, self._input_digest)
-                txn.enter(committed_input.input_key(self._key), made)
+        if self._ledger is not None:
+            self._ledger.enter(txn)
 
 
 def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[Fragment]) -> None:

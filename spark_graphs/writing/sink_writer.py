@@ -1,8 +1,8 @@
 """Sinks: tasks write fragments, and the commit makes them one transaction over all queues.
 
-YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
-    makes the repetition a success without effect, and its fragments are thrown away as a whole.
-    What has the number of a committed one and another input is an error (committer.py, YC4).
+YW1. Spark may repeat a micro-batch, also one that is committed; the ledger (write_ledger.py) makes
+    the repetition a success without effect, and its fragments are thrown away as a whole. What has
+    the number of a committed one and another input is an error.
 - What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
 YW3. `abort` never undoes a commit and never raises.
 """
@@ -35,9 +35,11 @@ from quire.spark_graphs.schema import check_sink_schema
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
 from . import row_sink
+from .content_digest import ContentDigests, sum_of_digests
 from .routing import gathered, routed
 from .row_sink import Routes
 from .sink_committer import FragmentCommitter
+from .write_ledger import BatchLedger, StreamLedger
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -71,18 +73,34 @@ class BatchWriter(DataSourceArrowWriter):
         self._target = target_at(options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return TaskMessage(write_fragments(iterator, self._options, self._target, self._routes))
+        options = self._options
+        if options.app_id is None or not options.check_content:
+            found = write_fragments(iterator, options, self._target, self._routes)
+            return TaskMessage(found, query_id=_query_id())
+        digests = ContentDigests(options.queue)
+        rows = digests.passed(iterator)
+        found = write_fragments(rows, options, self._target, self._routes)
+        return TaskMessage(found, query_id=_query_id(), contents=digests.by_queue)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.committer().commit(_fragments(messages))
+        options, ledger = self._options, None
+        if options.app_id is not None and options.version is not None:
+            found = _task_messages(messages)
+            contents = sum_of_digests(message.contents for message in found)
+            query_id = next((m.query_id for m in found if m.query_id is not None), None)
+            ledger = BatchLedger(
+                options.app_id,
+                options.version,
+                contents if options.check_content else None,
+                query_id,
+            )
+        self.committer(ledger).commit(_fragments(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(self.committer(), messages)
+        _abort(self.committer(None), messages)
 
-    def committer(self) -> FragmentCommitter:
-        options = self._options
-        key = None if options.app_id is None else ledger_key(options.app_id)
-        return FragmentCommitter(options.path, key, options.version, options.queue_full_timeout)
+    def committer(self, ledger: BatchLedger | None) -> FragmentCommitter:
+        return FragmentCommitter(self._options.path, ledger, self._options.queue_full_timeout)
 
 
 @first_line
@@ -105,7 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
-        query_id = context.getLocalProperty(QUERY_ID) if context else None
+        query_id = _query_id()
         batch_id = context.getLocalProperty(BATCH_ID) if context else None
         if context is None or query_id is None or batch_id is None:
             raise InvalidArgument(
@@ -131,28 +149,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return  # nothing to find again, and so nothing to make durable
         query_id = str(query_ids.pop())
         digest = self.secure(query_id, found[0].checkpoints, batch_id)
-        self.committer(ledger_key(query_id), batch_id, digest).commit(fragments)
+        ledger = StreamLedger(query_id, batch_id, digest, self._options.queue)
+        self.committer(ledger).commit(fragments)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        _abort(self.committer(None, batch_id), messages)
+        _abort(self.committer(None), messages)
 
     def secure(self, query_id: str, checkpoints: str | None, batch_id: int) -> int:
         """Make durable what Spark would repeat the micro-batch from; the digest of its input."""
         directory = checkpoint_directory(self._options, checkpoints)
         return OffsetLog(directory, query_id).secure(batch_id)
 
-    def committer(
-        self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> FragmentCommitter:
-        """What commits a micro-batch; tests have sinks whose committer forgets."""
-        options = self._options
-        return FragmentCommitter(
-            options.path,
-            key,
-            batch_id,
-            options.queue_full_timeout,
-            input_digest=input_digest,
-        )
+    def committer(self, ledger: StreamLedger | None) -> FragmentCommitter:
+        """Return what commits a micro-batch; tests have sinks whose committer forgets."""
+        return FragmentCommitter(self._options.path, ledger, self._options.queue_full_timeout)
 
 
 def checkpoint_directory(options: WriteOptions, checkpoints: str | None) -> str | None:
@@ -169,9 +179,10 @@ def checkpoint_directory(options: WriteOptions, checkpoints: str | None) -> str 
     return None if path is None or _SCHEME.match(path) else path.rstrip("/")
 
 
-def ledger_key(identity: str) -> str:
-    """The ledger's name for a query id or a txnAppId."""
-    return f"spark:{identity}"
+def _query_id() -> str | None:
+    """Return the streaming query that the task is of; None: it is of none, or does not know."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(QUERY_ID)
 
 
 class Target(NamedTuple):

@@ -46,6 +46,7 @@ from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.writing.row_sink import Routes
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import StreamWriter, checkpoint_directory
+from quire.spark_graphs.writing.write_ledger import StreamLedger
 
 
 class Control:
@@ -131,13 +132,9 @@ class SteeredWriter(StreamWriter):
             raise RuntimeError("the test wanted this commit to fail after it took effect")
         self.control.hold("hold-after")
 
-    def committer(
-        self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> FragmentCommitter:
+    def committer(self, ledger: StreamLedger | None) -> FragmentCommitter:
         options = self._options
-        made = SteeredCommitter(
-            options.path, key, batch_id, options.queue_full_timeout, input_digest=input_digest
-        )
+        made = SteeredCommitter(options.path, ledger, options.queue_full_timeout)
         made.control = self.control
         return made
 
@@ -181,10 +178,8 @@ class UnplannedReader(StreamReader):
 class ForgetfulWriter(SteeredWriter):
     """Without the ledger: each commit has a key of its own, so that none is known already."""
 
-    def committer(
-        self, key: str | None, batch_id: int, input_digest: int | None = None
-    ) -> FragmentCommitter:
-        return super().committer(f"{key}:{uuid.uuid4()}", batch_id, input_digest)
+    def committer(self, ledger: StreamLedger | None) -> FragmentCommitter:
+        return super().committer(StreamLedger(str(uuid.uuid4()), 0))
 
 
 class EagerWriter(SteeredWriter):
@@ -193,9 +188,8 @@ class EagerWriter(SteeredWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = StreamWriter.write(self, iterator)
         assert isinstance(message, TaskMessage)
-        FragmentCommitter(self._options.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(
-            message.fragments
-        )
+        ledger = StreamLedger(f"eager:{uuid.uuid4()}", 0)
+        FragmentCommitter(self._options.path, ledger, 60.0).commit(message.fragments)
         failing = message.fragments and self.control.take("fail-task")
         if failing:
             raise RuntimeError("the test wanted this task to fail")
@@ -332,7 +326,7 @@ class EagerFiles(SteeredFiles, frozen=True):
     ) -> list[Fragment]:
         batches = list(rows)
         again = StoreFiles.write(self, iter(batches), queue, routes)
-        FragmentCommitter(self.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(again)
+        FragmentCommitter(self.path, StreamLedger(f"eager:{uuid.uuid4()}", 0), 60.0).commit(again)
         super().write(iter(batches), queue, routes)
         return []
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ from quire.spark_graphs.options import WriteOptions, read_options
 from quire.spark_graphs.planning.queue_choice import queues_read
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing import sink_queues
+from quire.spark_graphs.writing.content_digest import ContentDigests, sum_of_digests
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import StreamWriter
+from quire.spark_graphs.writing.write_ledger import BatchLedger, StreamLedger
 from tests.spark.numbered_queues import numbers_in, topic
 
 pytestmark = pytest.mark.promise(2)
@@ -86,7 +90,7 @@ def test_an_unknown_outcome_is_found_in_the_ledger(store: Any, took_effect: bool
     """The commit is repeated: put once in any case, and no adopted file is removed (YC2, YC3)."""
     made = fragments_of(store)
     connection._stores[os.getpid(), store.path] = Doubtful(store, took_effect)  # type: ignore[assignment]
-    FragmentCommitter(store.path, "spark:q", 3, 1.0).commit(made)
+    FragmentCommitter(store.path, StreamLedger("q", 3), 1.0).commit(made)
     assert numbers_in(store, "a") == Counter(range(20_000))
     assert numbers_in(store, "b") == Counter([7])
     assert store.integration.ledger("spark:q") == 3
@@ -98,23 +102,23 @@ def test_without_a_key_an_unknown_outcome_is_raised(store: Any) -> None:
     made = fragments_of(store)
     connection._stores[os.getpid(), store.path] = Doubtful(store, True)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknown, match="give txnAppId and txnVersion"):
-        FragmentCommitter(store.path, None, None, 1.0).commit(made)
+        FragmentCommitter(store.path, None, 1.0).commit(made)
     assert numbers_in(store, "a") == Counter(range(20_000))
 
 
 def test_a_known_version_throws_the_fragments_away(store: Any) -> None:
     """The same for an older one (YC1)."""
-    FragmentCommitter(store.path, "spark:q", 3, 1.0).commit(fragments_of(store))
+    FragmentCommitter(store.path, StreamLedger("q", 3), 1.0).commit(fragments_of(store))
     before = files(store)
     for version in (3, 2):
-        FragmentCommitter(store.path, "spark:q", version, 1.0).commit(fragments_of(store))
+        FragmentCommitter(store.path, StreamLedger("q", version), 1.0).commit(fragments_of(store))
     assert files(store) == before
     assert numbers_in(store, "b") == Counter([7])
 
 
 def commit(store: Any, version: int, digest: int | None) -> None:
     """A micro-batch of the query `q`, with this input."""
-    FragmentCommitter(store.path, "spark:q", version, 1.0, input_digest=digest).commit(
+    FragmentCommitter(store.path, StreamLedger("q", version, digest), 1.0).commit(
         fragments_of(store)
     )
 
@@ -169,7 +173,7 @@ def test_one_of_two_commits_at_once_compares_its_input(store: Any) -> None:
                 commit(store, 3, 5)
 
     with pytest.raises(InputChanged, match="with another input"):
-        Late(store.path, "spark:q", 3, 1.0, input_digest=6).commit(fragments_of(store))
+        Late(store.path, StreamLedger("q", 3, 6), 1.0).commit(fragments_of(store))
     assert numbers_in(store, "b") == Counter([7])
 
 
@@ -177,7 +181,7 @@ def test_a_commit_that_fails_for_good_leaves_no_file(store: Any) -> None:
     """Neither messages nor fragments."""
     made = [*fragments_of(store), Fragment("nowhere", 1, block=fragments_of(store)[1].block)]
     with pytest.raises(QueueNotFound, match="create it first"):
-        FragmentCommitter(store.path, "spark:q", 1, 1.0).commit(made)
+        FragmentCommitter(store.path, StreamLedger("q", 1), 1.0).commit(made)
     assert store.integration.positions("a") == (0, 0)
     assert len(files(store)) == 1  # of the second call above, which no commit named
 
@@ -210,7 +214,7 @@ def test_volatile_queues_are_refused(store: Any) -> None:
     for fragment in made:
         wrong = replace(fragment, queue="v")
         with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
-            FragmentCommitter(store.path, "spark:q", 1, 1.0).commit([wrong])
+            FragmentCommitter(store.path, StreamLedger("q", 1), 1.0).commit([wrong])
     with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
         sink_queues.check(store.path, ["a", "v"])
     given = {"path": store.path, "queue": "v", "subscription": "s"}
@@ -221,3 +225,152 @@ def test_volatile_queues_are_refused(store: Any) -> None:
     assert [queue.name for queue in found] == ["a", "b"]
     assert store.integration.ledger("spark:q") is None
     assert files(store) == []
+
+
+def numbered(store: Any, queue: str, numbers: range) -> list[Fragment]:
+    """What a task has written for a queue."""
+    writer = FragmentWriter(store.path, store.integration.store_id)
+    writer.add(pa.record_batch({"payload": [b"%d" % n for n in numbers]}), {queue: len(numbers)})
+    return writer.finish()
+
+
+def contents(numbers: range, queue: str) -> dict[str, int]:
+    """The digest of rows, as the tasks of a batch write tell it."""
+    digests = ContentDigests(queue)
+    list(digests.passed([pa.record_batch({"payload": [b"%d" % n for n in numbers]})]))
+    return digests.by_queue
+
+
+def write(
+    store: Any, queue: str, version: int, numbers: range, query: str | None = None, **more: Any
+) -> None:
+    """A batch write with `txnAppId` and `txnVersion`."""
+    ledger = BatchLedger("app", version, more.get("contents", contents(numbers, queue)), query)
+    FragmentCommitter(store.path, ledger, 1.0).commit(numbered(store, queue, numbers))
+
+
+@pytest.mark.parametrize("digest", [None, 5])
+def test_a_micro_batch_is_known_by_its_queue(store: Any, digest: int | None) -> None:
+    """Two queries with one checkpoint, copied, and a queue each: neither skips what it has not.
+
+    So it is with a queue that is dropped and made again: what it had is not in the new one.
+    """
+
+    def run(queue: str, numbers: range, digest: int | None = digest) -> None:
+        ledger = StreamLedger("q", 3, digest, queue)
+        FragmentCommitter(store.path, ledger, 1.0).commit(numbered(store, queue, numbers))
+
+    for queue in ("a", "b", "a"):
+        run(queue, range(5))
+    assert numbers_in(store, "a") == numbers_in(store, "b") == Counter(range(5))
+    if digest is not None:
+        with pytest.raises(InputChanged, match="with another input"):
+            run("b", range(5), digest + 1)
+    store.drop_queue("b")
+    topic(store, "b")
+    run("b", range(5))
+    assert numbers_in(store, "b") == Counter(range(5))
+
+
+def test_a_batch_write_is_known_by_its_queue(store: Any) -> None:
+    """One `txnAppId` and version for two queues, as a `foreachBatch` has them: both are written.
+
+    Again, in a new process, neither is; nor where both are written at once.
+    """
+    for _ in range(2):
+        for queue in ("a", "b"):
+            write(store, queue, 7, range(5))
+    together = [*numbered(store, "a", range(5)), *numbered(store, "b", range(5))]
+    digests = {**contents(range(5), "a"), **contents(range(5), "b")}
+    FragmentCommitter(store.path, BatchLedger("app", 7, digests), 1.0).commit(together)
+    assert numbers_in(store, "a") == numbers_in(store, "b") == Counter(range(5))
+    write(store, "a", 6, range(9))  # an older one, of a job without a checkpoint
+    write(store, "b", 8, range(5, 9))
+    assert numbers_in(store, "a") == Counter(range(5))
+    assert numbers_in(store, "b") == Counter(range(9))
+
+
+def test_only_what_a_queue_does_not_have_is_written(store: Any) -> None:
+    """Of a write to several queues; the files of the others are gone."""
+    write(store, "a", 7, range(20_000))
+    before = files(store)
+    together = [*numbered(store, "a", range(20_000)), *numbered(store, "b", range(20_000))]
+    digests = {**contents(range(20_000), "a"), **contents(range(20_000), "b")}
+    FragmentCommitter(store.path, BatchLedger("app", 7, digests), 1.0).commit(together)
+    assert numbers_in(store, "a") == numbers_in(store, "b") == Counter(range(20_000))
+    assert len(files(store)) == len(before) + 1
+
+
+def test_other_rows_under_a_known_version_are_refused(store: Any) -> None:
+    """Nothing of them is written, and nothing is left of them; large versions are as good."""
+    for version in (7, 1_763_856_000_000, 2**63 - 1):
+        write(store, "a", version, range(5))
+        with pytest.raises(InputChanged, match=f"has version {version} of txnAppId 'app' with oth"):
+            write(store, "a", version, range(5, 10))
+        write(store, "a", version, range(5))
+        write(store, "a", version, range(5, 10), contents=None)  # txnCheck=version
+    assert numbers_in(store, "a") == Counter([*range(5)] * 3)
+
+
+def test_an_old_id_with_a_new_checkpoint_is_refused(store: Any) -> None:
+    """Its micro-batches count from 0 again: they are others, whatever rows they have."""
+    for version in range(3):
+        write(store, "a", version, range(version, version + 1), query="old")
+    for version in (0, 2):
+        with pytest.raises(InputChanged, match="give it a txnAppId of its own"):
+            write(store, "a", version, range(version, version + 1), query="new")
+    write(store, "a", 1, range(1, 2), query="old")
+    assert numbers_in(store, "a") == Counter(range(3))
+
+
+def test_two_writes_at_once_look_into_the_ledger_again(store: Any) -> None:
+    """One that another came before, with an older version, is written all the same."""
+
+    class Late(FragmentCommitter):
+        late = True
+
+        def _put(self, *args: Any) -> None:
+            super()._put(*args)
+            if self.late:
+                self.late = False
+                write(store, "a", 1, range(3))
+
+    ledger = BatchLedger("app", 2, contents(range(3, 6), "a"))
+    Late(store.path, ledger, 1.0).commit(numbered(store, "a", range(3, 6)))
+    assert numbers_in(store, "a") == Counter(range(6))
+
+
+def test_a_digest_is_of_the_rows_and_not_of_their_order() -> None:
+    """Nor of tasks and batches; but of each value, its column, and how often a row is there."""
+    rows: dict[str, list[Any]] = {
+        "payload": [b"a", b"b", b"", b"b"],
+        "number": [1, 2, None, 0],
+        "text": ["x", None, "", "y"],
+        "amount": [0.5, float("nan"), -0.0, None],
+        "is_new": [True, False, None, True],
+        "price": [Decimal("1.5"), None, Decimal(2), Decimal(0)],
+        "at": [dt.date(2024, 1, 1), None, dt.date(1960, 1, 1), dt.date(2024, 1, 1)],
+        "tags": [["a"], [], None, ["a", "b"]],
+    }
+    batch = pa.record_batch(rows)
+
+    def digest(*batches: pa.RecordBatch) -> int:
+        found = []
+        for each in batches:
+            digests = ContentDigests("q")
+            list(digests.passed([each]))
+            found.append(digests.by_queue)
+        return sum_of_digests(found)["q"]
+
+    assert digest(batch) == digest(batch.take(pa.array([2, 0, 3, 1])))
+    assert digest(batch) == digest(batch.slice(3), batch.slice(0, 3))
+    assert digest(batch) == digest(batch.select(list(reversed(batch.schema.names))))
+    seen = {digest(batch), digest(batch, batch.slice(1, 1)), digest(batch.slice(1))}
+    for name in rows:
+        changed = {**rows, name: [rows[name][1], rows[name][0], *rows[name][2:]]}
+        seen.add(digest(pa.record_batch(changed, schema=batch.schema)))
+    assert len(seen) == 3 + len(rows)
+    by_row = ContentDigests(None)
+    list(by_row.passed([batch.append_column("queue", pa.array(["p", "q", "q", "p"]))]))
+    assert by_row.by_queue["p"] == digest(batch.slice(0, 1), batch.slice(3))
+    assert by_row.by_queue["q"] == digest(batch.slice(1, 2))

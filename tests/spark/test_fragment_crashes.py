@@ -17,6 +17,7 @@ from quire.spark_graphs.fragments import fragment_file
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.write_ledger import StreamLedger
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, open_store
 
@@ -72,7 +73,7 @@ def run_batch(env: SimEnv, store: Store, batch: int) -> None:
     task_fragments(env, store, batch, 0)
     fragments = [each for task in (0, 1) for each in task_fragments(env, store, batch, task)]
     connection._stores[os.getpid(), PATH] = store  # type: ignore[assignment]
-    FragmentCommitter(PATH, KEY, batch, 1.0, env).commit(fragments)
+    FragmentCommitter(PATH, StreamLedger("q", batch), 1.0, env).commit(fragments)
 
 
 def workload(env: SimEnv, oracle: Oracle) -> None:

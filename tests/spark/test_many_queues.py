@@ -21,6 +21,7 @@ from quire.spark_graphs.planning.batch_reader import BatchReader
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from quire.spark_graphs.writing.write_ledger import StreamLedger
 
 QUEUES = [f"q{n}" for n in range(50)]
 ALL = ReadAllAvailable()
@@ -113,11 +114,11 @@ def test_a_target_is_seen_before_the_subscription_is_made(store: Any) -> None:
 def test_a_commit_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
     """However many queues there are, and also where none of them is known yet."""
     fragments = [Fragment(name, 1, block=bytes(encode_one(name.encode()))) for name in QUEUES]
-    FragmentCommitter(store.path, "spark:q", 1, 1.0).commit(fragments)
+    FragmentCommitter(store.path, StreamLedger("q", 1), 1.0).commit(fragments)
     # The second look at the queues says that nobody reads them.
     assert asked == {"integration.ledger_many": 1, "queues": 2, "commit": 1}
     asked.clear()
-    FragmentCommitter(store.path, "spark:q", 2, 1.0).commit(fragments)
+    FragmentCommitter(store.path, StreamLedger("q", 2), 1.0).commit(fragments)
     assert asked == {"integration.ledger_many": 1, "commit": 1}
     assert {info.messages for info in store.queues(QUEUES)} == {5}
 

@@ -30,7 +30,7 @@ from quire.spark_graphs.options import read_options
 from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
-from quire.spark_graphs.writing.sink_writer import ledger_key
+from quire.spark_graphs.writing.write_ledger import StreamLedger, ledger_key
 from quire.testing import SimEnv, enumerate_crashes
 
 pytestmark = [pytest.mark.crash, pytest.mark.promise(1, 2)]
@@ -141,8 +141,8 @@ class Spark:
         if self.secures:
             digest = OffsetLog(CHECKPOINT, self.query_id, self.env).secure(batch)
             assert digest != offset_log.UNKNOWN
-        key = ledger_key(self.query_id)
-        committer = FragmentCommitter(PATH, key, batch, 1.0, env=self.env, input_digest=digest)
+        ledger = StreamLedger(self.query_id, batch, digest)
+        committer = FragmentCommitter(PATH, ledger, 1.0, env=self.env)
         committer.commit(writer.finish())
         self.write(f"commits/{batch}", {"nextBatchWatermarkMs": 0})
 

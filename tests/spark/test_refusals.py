@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_quire import DefaultSource
-from quire.errors import QueueFull, QueueNotFound, StoreNotFound
+from quire.errors import InvalidArgument, QueueFull, QueueNotFound, StoreNotFound
 from quire.spark_graphs import connection
 from quire.spark_graphs.first_line import HIDE_TRACEBACK
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
@@ -26,6 +26,7 @@ from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
+from quire.spark_graphs.writing.write_ledger import StreamLedger
 from quire.testing import SimEnv
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.numbered_queues import put_numbers, topic
@@ -61,6 +62,38 @@ def test_a_sink_queue_is_looked_for_when_the_write_is_planned(
     with pytest.raises(Exception, match="has no queue 'nope'") as error:
         rows.write.format("quire").mode("append").option("queue", "nope").save(store.path)
     assert "has no queue 'nope'; create it first" in first_line(error)
+
+
+@pytest.mark.parametrize("source_class", [DefaultSource, QuireDataSource])
+def test_a_table_of_a_catalog_is_refused_when_it_is_made(source_class: Any) -> None:
+    """With the options that CREATE TABLE hands to `schema`, and to nothing else."""
+    given = {"path": "/s", "queue": "q", "location": "file:/s", "owner": "me", "provider": "quire"}
+    with pytest.raises(InvalidArgument, match="use CREATE TEMPORARY VIEW"):
+        source_class(given).schema()
+
+
+@pytest.mark.spark
+def test_statements_that_spark_hands_no_options_on_to(spark: SparkSession, store: Any) -> None:
+    """CREATE TABLE leaves no table; a read of several directories says what one has."""
+    options = f"OPTIONS (path '{store.path}', queue 'in')"
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE orders USING quire {options}")
+    assert not spark.catalog.tableExists("orders")
+    with pytest.raises(Exception, match="a read is of one store: give load"):
+        spark.read.format("quire").option("queue", "in").load([store.path, "/other"]).count()
+
+
+def test_a_stream_over_a_missing_queue_is_to_make_a_topic(store: Any) -> None:
+    """Since a work queue, which create_queue makes by default, is not streamed."""
+    given = {"path": store.path, "queue": "nope", "subscription": "s"}
+    stream: Any = QuireDataSource(given).streamReader(StructType([]))
+    with pytest.raises(QueueNotFound, match=r"create_queue\('nope', kind=\"topic\"\)"):
+        stream.initialOffset()
+    stream.stop()
+    batch: Any = QuireDataSource({"path": store.path, "queue": "nope"}).reader(StructType([]))
+    with pytest.raises(QueueNotFound, match=r"create_queue\('nope'\)"):
+        batch.partitions()
+    connection.forget(store.path)
 
 
 @pytest.mark.parametrize("source_class", [DefaultSource, QuireDataSource])
@@ -113,7 +146,7 @@ def test_errors_are_told_in_the_first_line(spark: SparkSession, store: Any, tmp_
             .trigger(availableNow=True)
             .start()
         )
-    assert "has no queue 'nope'; create it first" in first_line(error)
+    assert "has no topic 'nope'; create it first" in first_line(error)
     rows = stream(spark, store, "in").selectExpr("payload", "'no where' as queue")
     with pytest.raises(Exception, match="no where") as error:
         run_to_end(sink(rows, store, tmp_path / "b").trigger(availableNow=True).start())
@@ -161,7 +194,7 @@ def test_a_batch_larger_than_its_queue_is_refused_at_once(
         payloads = [b"x" * size] * min(2, count - start)
         writer.add(pa.record_batch({"payload": payloads}), {"small": len(payloads)})
     with pytest.raises(QueueFull, match="can never hold this batch") as error:
-        FragmentCommitter(store.path, "spark:a", 0, 60.0).commit(writer.finish())
+        FragmentCommitter(store.path, StreamLedger("a", 0), 60.0).commit(writer.finish())
     assert limit in str(error.value)
     assert "no room came within" not in str(error.value)
     assert store.queue("other").messages == 0
@@ -178,7 +211,7 @@ def test_a_batch_that_fits_waits_for_room(store: Any) -> None:
     env = SimEnv(seed=1)
     before = env.monotonic()
     with pytest.raises(QueueFull, match="no room came within 60 seconds"):
-        FragmentCommitter(store.path, "spark:a", 0, 60.0, env).commit(writer.finish())
+        FragmentCommitter(store.path, StreamLedger("a", 0), 60.0, env).commit(writer.finish())
     assert env.monotonic() - before > 59
     connection.forget(store.path)
 

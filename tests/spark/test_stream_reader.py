@@ -47,7 +47,8 @@ def test_the_initial_offset_is_one_answer(store: Any) -> None:
     source = reader(store)
     first = source.initialOffset()
     made = store.queue("q").created_us
-    assert first == {"origin": {"q": 100}, "positions": {"q": 100}, "created_us": {"q": made}}
+    parts = {"origin": {"q": 100}, "positions": {"q": 100}, "created_us": {"q": made}}
+    assert first == {**parts, "subscription": {"s": 1}}
     put_numbers(store, "q", range(100, 110))
     assert source.initialOffset() == first
     source.stop()

@@ -24,6 +24,7 @@ from quire.spark_graphs.options import write_options
 from quire.spark_graphs.writing.routing import gathered, routed
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import target_of, write_fragments
+from quire.spark_graphs.writing.write_ledger import StreamLedger
 from quire.testing import SimEnv
 from tests.engine.spoiled import spoil
 from tests.engine.test_what_is_gone import HOW
@@ -72,7 +73,7 @@ def files(store: Any) -> list[int]:
 
 def commit(store: Any, fragments: list[Fragment], version: int = 1) -> None:
     """What the driver does."""
-    FragmentCommitter(store.path, "spark:q", version, 1.0).commit(fragments)
+    FragmentCommitter(store.path, StreamLedger("q", version), 1.0).commit(fragments)
 
 
 def payloads(store: Any, queue: str) -> list[bytes]:

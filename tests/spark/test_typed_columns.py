@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pyspark_quire import DefaultSource
 from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.ltds import list_ids
@@ -273,6 +274,55 @@ def test_a_column_that_came_meanwhile(store: Any) -> None:
     [batch] = list[Any](reader.read(partition))
     assert batch.to_pydict() == {"id": [1, 2]}
     assert load(store, "q").column("more").to_pylist() == [None, 3]
+
+
+@pytest.mark.parametrize("source_class", [QuireDataSource, DefaultSource])
+def test_a_stream_that_was_loaded_before_a_column_came(store: Any, source_class: Any) -> None:
+    """It would leave the column out and let its messages go: it is refused, and released nothing.
+
+    So is a stream that runs; one that names its columns goes on with these.
+    """
+    store.create_queue("q", kind="topic", schema="id bigint")
+    given = {"path": store.path, "queue": "q", "subscription": "s"}
+    given["startingOffsets"] = "earliest"
+    loaded, running, named = (source_class(given) for _ in range(3))
+    schema = loaded.schema()
+    running.schema()
+    named.options = {**given, "columns": "id", "subscription": "t"}
+    named.schema()
+    loaded, again, named = (pickle.loads(pickle.dumps(each)) for each in (loaded, running, named))
+    reader = again.streamReader(schema)
+    start = reader.initialOffset()
+    by_name = named.streamReader(schema)
+    begin = by_name.initialOffset()
+    store.alter_queue("q", schema="id bigint, more int")
+    store.put("q", {"id": 2, "more": 3})
+    for stale in (reader, loaded.streamReader(schema)):
+        with pytest.raises(InvalidArgument, match=r"held id bigint when this .* load it again"):
+            stale.latestOffset(start, reader.getDefaultReadLimit())
+        stale.stop()
+    assert [info.position for info in store.subscriptions("q") if info.name == "s"] == [0]
+    end = by_name.latestOffset(begin, by_name.getDefaultReadLimit())
+    [partition] = by_name.partitions(begin, end)
+    assert [each.to_pydict() for each in by_name.read(partition)] == [{"id": [2]}]
+    by_name.stop()
+    anew = source_class(given)
+    fresh = anew.streamReader(anew.schema())
+    end = fresh.latestOffset(start, fresh.getDefaultReadLimit())
+    [partition] = fresh.partitions(start, end)
+    assert [each.to_pydict() for each in fresh.read(partition)] == [{"id": [2], "more": [3]}]
+    fresh.stop()
+
+
+def test_a_stream_with_columns_of_the_users_own(store: Any) -> None:
+    """By `.schema(...)`: Spark does not ask for the queue's, and a new one is not the query's."""
+    store.create_queue("q", kind="topic", schema="id bigint, more int")
+    given = {"path": store.path, "queue": "q", "subscription": "s"}
+    reader: Any = QuireDataSource(given).streamReader(StructType([StructField("id", LongType())]))
+    start = reader.initialOffset()
+    store.alter_queue("q", schema="id bigint, more int, note string")
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    reader.stop()
 
 
 def test_what_goes_to_tasks_can_be_pickled(store: Any) -> None:
