@@ -103,7 +103,7 @@ class Compression(IntEnum):
     LZ4 = 2
 
 
-class Content(IntEnum):
+class FileContent(IntEnum):
     """The content of a file."""
 
     MESSAGES = 0

@@ -30,7 +30,7 @@ from .format import (
     TRAILER_MAGIC,
     VERSION,
     Compression,
-    Content,
+    FileContent,
     entry_type,
     paged,
 )
@@ -125,7 +125,7 @@ class LtdsReader:
             self._blocks_have_own and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
-        if self.content == Content.STREAM or isinstance(block, StreamedBlock):
+        if self.content == FileContent.STREAM or isinstance(block, StreamedBlock):
             self._check_streamed(block, where)
         return block, first_index
 
@@ -264,7 +264,7 @@ class LtdsReader:
         if len(directory) != length or checksum(directory) != directory_checksum:
             raise StoreCorrupt(f"{self.path}: the directory's checksum does not match its bytes")
         self._entries: NDArray[Any] = np.frombuffer(directory, layout)
-        is_streamed = content == Content.STREAM
+        is_streamed = content == FileContent.STREAM
         self.chunk_count = self.block_count - 1 if is_streamed else 0
         check_entries(self._entries, self.count, directory_offset, self.path, self.chunk_count)
         # Of the blocks' first messages, ascending: a get of one message looks there each time.
@@ -272,7 +272,7 @@ class LtdsReader:
 
     def _page(
         self, name: str, offset: int, magic: bytes, layout: Any
-    ) -> tuple[Compression, Content, tuple[int, ...]]:
+    ) -> tuple[Compression, FileContent, tuple[int, ...]]:
         """Codec, content, and the page's fields after the store id; all before them is verified."""
         page = self._file.read(offset, PAGE_BYTES)
         if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:
@@ -282,10 +282,10 @@ class LtdsReader:
         )
         if checksum(memoryview(page)[CHECKSUM_BYTES:]) != stored_checksum:
             raise StoreCorrupt(f"{self.path}: the {name}'s checksum does not match its bytes")
-        if version != VERSION or content not in set(Content):
+        if version != VERSION or content not in set(FileContent):
             raise StoreVersion(
                 f"{self.path}: the {name} has version {version}, content {content}; this release "
-                f"reads version {VERSION}, contents 0 to {max(Content)}: use a newer one"
+                f"reads version {VERSION}, contents 0 to {max(FileContent)}: use a newer one"
             )
         codec = codec_numbered(number, self.path)
         if (ltds_id, store_id) != (self.id, self._store_id):
@@ -293,7 +293,7 @@ class LtdsReader:
                 f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
             )
         self.checksum = stored_checksum
-        return codec, Content(content), tuple(fields)
+        return codec, FileContent(content), tuple(fields)
 
 
 def check_entries(

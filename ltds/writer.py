@@ -44,7 +44,7 @@ from .format import (
     TRAILER_MAGIC,
     VERSION,
     Compression,
-    Content,
+    FileContent,
     entry_type,
     paged,
 )
@@ -104,7 +104,7 @@ class LtdsWriter:
         self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(6))
         self.id = ltds_id
         self.codec = codec
-        self.content = Content.STREAM if streamed else Content.MESSAGES
+        self.content = FileContent.STREAM if streamed else FileContent.MESSAGES
         self.count = 0
         self.charge_bytes = 0
         self.payload_bytes = 0

@@ -13,7 +13,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import DiskFull, TransactionError, TransactionTimeout
 from quire.limits import LTDS_WRITERS
 from quire.ltds import LtdsReader, list_ids
-from quire.ltds.format import Content
+from quire.ltds.format import FileContent
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.kit.limits import Limits
@@ -156,7 +156,7 @@ def test_it_is_compressed_like_large_transactions() -> None:
         (ltds_id,) = list_ids(env, f"{PATH}/ltds")
         with LtdsReader(env, f"{PATH}/ltds", ltds_id, store.integration.store_id) as reader:
             assert reader.chunk_count == 20
-            assert reader.content == Content.STREAM
+            assert reader.content == FileContent.STREAM
         payload_reader = store.browse("films")[0].open()
         payload_reader.seek(11 * CHUNK + 1)
         assert payload_reader.read(5) == b"ahaha"
