@@ -30,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-long test-newest test-portable check format docs reference crash recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-long test-newest test-portable durations check format docs reference crash recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-newest: $(STAMP) ## Run a slice of the tests in the newest Python of this m
 
 test-portable: $(STAMP) ## Run all tests but the long ones with the forms of calls that macOS has (ARGS="-k name")
 	QUIRE_PORTABLE=1 $(BIN)/python -m pytest -m "not long" --seed $(COMMIT_SEED) $(ARGS)
+
+durations: $(STAMP) ## Write the table of durations, tests/durations.tsv, from the last `make test`
+	$(BIN)/python scripts/write_durations.py
 
 check: $(STAMP) ## Check format, lint, types, layers, documents and the reference
 	$(BIN)/ruff format --check .

@@ -38,6 +38,7 @@ ROOM_BYTES = 6 << 30  # the stores of a test that needs most, times the parts, a
 def test_command(name: str, part: TestsOfPart, seed: str, memory: str | None) -> list[str]:
     """Return the command of a part; `memory`: a directory there."""
     command = [*PYTEST, *part.arguments(), "--seed", seed]
+    command.append(f"--processor-times={SAID / name}.tsv")
     if memory is not None and not part.on_disk:
         command.append(f"--basetemp={memory}/{name}")
     return command
@@ -105,6 +106,8 @@ def main() -> int:
     print(f"Seed {seed}; SEED={seed} runs the same again", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts end with this, too
     SAID.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (SAID / f"{name}.tsv").unlink(missing_ok=True)
     memory = None
     if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
         memory = tempfile.mkdtemp(prefix="quire-tests-", dir=IN_MEMORY)

@@ -6,6 +6,8 @@
                  that the seed draws (drawn, the default), every one (all), or the one of this name
     --cases C    of a test with the mark `cases(n)` one case in n, which the seed draws (drawn, the
                  default), or every one (all)
+    --processor-times FILE
+                 to which a line for each test is appended: its processor seconds, and its id
 
 A test takes the fixture `rng` (its own generator, from the seed and the test's name) and `rounds`.
 """
@@ -21,7 +23,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,7 @@ from quire.env.os_platform import PORTABLE
 from quire.testing import TALLY
 from tests.kit.drawn_items import FORMS, left_out
 from tests.kit.limits import Limits, limited
+from tests.kit.processor_times import written
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
@@ -47,7 +50,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register --seed, --rounds, --forms and --cases."""
+    """Register the options."""
     group = parser.getgroup("quire")
     group.addoption("--seed", type=int, default=None, help="where all randomness starts")
     group.addoption(
@@ -68,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="drawn",
         help="cases of a sweep: those that the seed draws (default), or all",
     )
+    group.addoption("--processor-times", type=Path, help="a file for the seconds of each test")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -142,6 +146,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """Write down what a test takes, its set-up too, where that is wanted.
+
+    The session of Spark lives longer than a test, so its processes are counted as they live.
+    """
+    path = item.config.getoption("--processor-times")
+    if path is None:
+        return (yield)
+    spark = item.get_closest_marker("spark") is not None
+    with written(path, item.nodeid, of_descendants=spark):
+        return (yield)
 
 
 @cache

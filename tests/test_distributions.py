@@ -83,6 +83,7 @@ def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) 
     assert files == expected_files()
 
 
+@pytest.mark.long
 def test_sdist_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
     """The source distribution has real copies below quire/, so that it needs no links."""
     with tarfile.open(sdist_of(source_copy, tmp_path)) as archive:

@@ -24,6 +24,7 @@ def test_a_round_moves_all_messages(tmp_path: Path) -> None:
             assert store.queues() == []
 
 
+@pytest.mark.long
 def test_a_quick_run_stands_beside_the_thesis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

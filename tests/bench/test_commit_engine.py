@@ -27,6 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result
     return run_once
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["concurrency", "strategies", "messner", "un_interleaving"])
 def test_a_quick_run_finds_figures_and_draws_them(
     run: Callable[[str], list[Result]], name: str
@@ -56,6 +57,7 @@ def test_every_member_of_a_group_is_a_benchmark() -> None:
         assert callable(module_of(name).run)
 
 
+@pytest.mark.long
 def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Result]]) -> None:
     """T = R = 0 in every queue and under every strategy, once all threads have stopped."""
     first = run("strategies")[0]
@@ -63,6 +65,7 @@ def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Resul
     assert (first.name, first.value) == ("open or reserved in any queue, at rest", 0)
 
 
+@pytest.mark.long
 def test_the_thesis_is_quoted_beside_what_is_measured(
     run: Callable[[str], list[Result]],
 ) -> None:
@@ -75,6 +78,7 @@ def test_the_thesis_is_quoted_beside_what_is_measured(
     assert {"Quire", "SQLite"} <= set(put.columns)
 
 
+@pytest.mark.long
 def test_a_write_buffer_saves_pages_and_records(run: Callable[[str], list[Result]]) -> None:
     """Without it every message is a page and a record of its own; with it they share them."""
     measured, ratios = (item for item in run("un_interleaving") if isinstance(item, Table))
@@ -86,6 +90,7 @@ def test_a_write_buffer_saves_pages_and_records(run: Callable[[str], list[Result
         assert min(float(cell) for cell in ratios.rows[first + 4][2:4]) > 4
 
 
+@pytest.mark.long
 def test_tables_and_plots_are_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The README has the table with its note, and shows the picture that lies beside it."""
     from bench.drawing import bars, drawing

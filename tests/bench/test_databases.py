@@ -32,6 +32,7 @@ def test_each_message_goes_its_way_once(
     side.close()
 
 
+@pytest.mark.long
 def test_a_quick_run_compares_all(tmp_path: Path) -> None:
     """The run itself counts what has come of its messages."""
     *figures, table = run(BenchmarkSetting(tmp_path, quick=True, seed=1))

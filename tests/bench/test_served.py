@@ -23,6 +23,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     server.stop()
 
 
+@pytest.mark.cases(4)
 def test_what_is_put_is_got_and_moved(server: Server) -> None:
     """As many gets as puts leave nothing there, and nothing was got that was not put."""
     client = CLIENTS[server.name](server.address, 1)
@@ -42,6 +43,7 @@ def test_what_is_put_is_got_and_moved(server: Server) -> None:
     client.close()
 
 
+@pytest.mark.long
 def test_a_crowd_does_it_together(server: Server) -> None:
     """Two processes, with times of what they have done."""
     crowd = Crowd(server, 2)

@@ -20,6 +20,7 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("kind", [QuireSide, SqliteSide])
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("empty", ["get", "move"])
@@ -60,6 +61,7 @@ def test_a_journal_in_memory_keeps_messages_while_it_is_open(tmp_path: Path) -> 
     assert not any(segment.stat().st_size for segment in segments)
 
 
+@pytest.mark.long
 def test_a_quick_run_shows_before_and_after() -> None:
     """Each tree has its columns; here both are the same."""
     run = _bench("small", "--quick", "--before", str(ROOT))

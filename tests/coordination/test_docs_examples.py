@@ -78,6 +78,7 @@ def test_the_example_with_postgresql(tmp_path: Path, cluster: Cluster) -> None:
     check("PostgreSQL, and any other PEP 249 connection", tmp_path, cluster.conninfo)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 @pytest.mark.parametrize(

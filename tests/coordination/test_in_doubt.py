@@ -53,6 +53,7 @@ def settle(store: Any, table: Any, number: int) -> None:
             table.tpc_rollback(xid)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 @pytest.mark.parametrize(

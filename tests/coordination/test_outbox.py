@@ -127,6 +127,7 @@ def test_what_is_refused_stays_with_the_reason(store: Any, begin: Begin) -> None
     assert payloads(store, "later") == [b"2"]
 
 
+@pytest.mark.cases(3)
 def test_two_relays_move_each_message_once(store: Any, begin: Begin) -> None:
     """Each step of one may come between any two of the other."""
     outbox = Outbox()

@@ -26,6 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_five_thousand_flights_survive_three_strikes(tmp_path: Path) -> None:
     """Every figure is right after all kills; the report is one page that stands alone."""

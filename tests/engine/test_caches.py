@@ -52,6 +52,7 @@ def copy_of(block: bytes | bytearray) -> bytes:
     return bytes(memoryview(block))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("count", [12_000, 50_000])
@@ -69,6 +70,7 @@ def test_fresh_blocks_are_counted_as_what_they_take(size: int, count: int) -> No
         assert cached_bytes(reader) == pytest.approx(held, rel=0.15)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("chosen", [(), ("priority",), ("sender", "reply_to"), tuple(FIELDS)])

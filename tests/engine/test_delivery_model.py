@@ -113,6 +113,7 @@ LEFT_OUT = [
 ]  # fmt: skip
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize(
     "left_out", LEFT_OUT, ids=lambda rule: f"{rule.event.name}-{rule.after[0].name}"
 )

@@ -70,6 +70,7 @@ KINDS: dict[str, Callable[[Transaction, bytes], None]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(2)
 @pytest.mark.parametrize(
     ("kind", "prepare"),

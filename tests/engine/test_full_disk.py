@@ -73,6 +73,7 @@ def drain(store: Any, queue: str) -> list[int]:
 # On real file systems -----------------------------------------------------------------------------
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(

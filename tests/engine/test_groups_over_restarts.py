@@ -227,6 +227,7 @@ GROUPS: dict[str, Callable[[int], int]] = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", GROUPS)
 def test_memory_of_groups(kind: str) -> None:
     """Below 200 bytes for each message that waits, as counted, and as the interpreter allocates."""
@@ -259,6 +260,7 @@ def test_memory_of_groups(kind: str) -> None:
     assert groups._shown.count == 0
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_group_with_two_readers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A canary: a group goes on at once when a message of it is taken."""

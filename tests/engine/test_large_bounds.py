@@ -450,6 +450,7 @@ def grown(role: str, path: str, count: int, size: int) -> float:
     return float(json.loads(done.stdout))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("role", ["put", "put_at_once"])
 def test_putting_takes_the_same_memory_whatever_is_put(role: str, store_path: str) -> None:
@@ -464,7 +465,7 @@ def test_a_hundred_queues_take_no_more(store_path: str) -> None:
 
 
 @pytest.mark.promise(9)
-@pytest.mark.parametrize("role", ["get", "get_arrow"])
+@pytest.mark.parametrize("role", [pytest.param("get", marks=pytest.mark.long), "get_arrow"])
 def test_reading_takes_the_same_memory_whatever_there_is(role: str, store_path: str) -> None:
     """500,000 messages of 400 bytes, 200 MB: one by one, or 777 at a time as Arrow."""
     grown("put", store_path, 500_000, 400)

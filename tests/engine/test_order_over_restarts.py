@@ -107,6 +107,7 @@ MEMORY: dict[str, tuple[Order, Callable[[int], list[int]]]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", MEMORY)
 def test_memory_of_orders(kind: str) -> None:
     """Below 200 bytes for each message that waits, as counted, and as the interpreter allocates."""

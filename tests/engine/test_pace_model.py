@@ -216,6 +216,7 @@ FAULTS: dict[str, tuple[object, str, object]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_fault_of_the_limits_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +227,7 @@ def test_a_fault_of_the_limits_is_caught(fault: str, monkeypatch: pytest.MonkeyP
         run_many(range(300))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("rate", [1, 2, 7, 100, 129, 1000, 5000])
 def test_a_rate_is_never_exceeded_and_nearly_reached(rate: int) -> None:
     """In any second, and over twenty of them, where there is always work and who asks for it."""
@@ -354,6 +356,7 @@ def test_what_is_prepared_is_in_flight_after_a_restart() -> None:
     store.close()
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("workers", "many"),
     [(1, 20_000), (5, 20_000), pytest.param(20, 1_000_000, marks=pytest.mark.long), (20, 20_000)],

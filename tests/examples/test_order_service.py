@@ -96,9 +96,12 @@ def numbers(store: quire.Store, queue: str) -> list[int]:
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
 @pytest.mark.crash
-def test_every_order_is_handled_once_whatever_is_killed(tmp_path: Path, rng: random.Random) -> None:
+def test_every_order_is_handled_once_whatever_is_killed(
+    tmp_path: Path, rng: random.Random, spread: int
+) -> None:
     """Servers are killed at random moments, and by an order that kills whoever handles it."""
-    path, count, kills = tmp_path / "shop", 60, 6
+    path = tmp_path / "shop"
+    count, kills = (60, 6) if spread == 1 else (20, 2)
     with ExitStack() as stack:
         servers = Servers(path, SERVERS)
         stack.callback(servers.close)

@@ -84,6 +84,7 @@ def container(folder: Path, mounts: str, path: str) -> Iterator[Container]:
                 file.close()
 
 
+@pytest.mark.long
 def test_two_containers_and_one_volume(tmp_path: Path) -> None:
     """Mounted at two places: one owns the store, the other has joined, and takes over.
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import quire
 from quire.cli.command import ExitStatus
 from quire.cli.command_line import read_line
@@ -119,6 +121,7 @@ for text in (b"apples", b"rotten", b"pears"):
 """
 
 
+@pytest.mark.long
 def test_django(tmp_path: Path) -> None:
     """What a view has committed is moved and handled; of a view that fails there is nothing."""
     assert len(write_files("Django", tmp_path)) == 3
@@ -177,6 +180,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_a_notebook(tmp_path: Path) -> None:
     """The cell that opens the store is run again, and again after the kernel was killed.
 

@@ -100,6 +100,7 @@ def owner_of(folder: Path) -> int:
     return 0 if address is None else address.process_id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("heading", "command"),
     [

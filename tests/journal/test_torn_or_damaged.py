@@ -64,6 +64,7 @@ def flip(size: int, bits: str, step: int, *, recycled: bool) -> None:
         assert silent == []
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("bits", ["a bit", "a byte"])

@@ -155,6 +155,7 @@ TRIED: dict[str, Callable[[DataFrame], Any]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", PLANNED)
 def test_the_same_is_at_fault(
     spark: SparkSession, store: Any, rng: random.Random, name: str

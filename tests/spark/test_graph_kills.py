@@ -307,6 +307,7 @@ def test_a_whole_graph_killed_while_it_is_paused(
     game.end()
 
 
+@pytest.mark.long
 def test_a_worker_killed_while_it_writes(
     spark: SparkSession, store: Any, tmp_path: Path, control: Path, kills: int
 ) -> None:

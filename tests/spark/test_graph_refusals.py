@@ -16,17 +16,20 @@ from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Step, check_step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
+from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.source import QuireDataSource
 from tests.spark.plain_work import PlainSpark
 
 
-def graph_at(path: object) -> Graph:
+def graph_at(
+    path: object, name: str = "shop", reads: Any = "in", writes: Any = "out", **options: Any
+) -> Graph:
     """A graph of one step."""
     spark: Any = PlainSpark()
     given: Any = path
-    graph = Graph("shop", spark, given)
-    graph.step("in", "out", name="copy")(copy)
+    graph = Graph(name, spark, given)
+    graph.step(reads, writes, name="copy", **options)(copy)
     return graph
 
 
@@ -241,3 +244,55 @@ def test_a_store_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     with pytest.raises(InvalidArgument, match="must be true or false"):
         ways["sink"]({"path": path, "queue": "q", "networkFileSystem": "nfs"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"kind": "work"}, "is a work queue"),
+        ({"order": "priority"}, "by priority"),
+        ({"order": {"attribute": "n"}}, "in the order"),
+        ({"timed": True}, "delayed or expire"),
+        ({"grouped": True, "timed": False}, "one reader for each group"),
+        ({"type": "volatile"}, "is volatile"),
+        ({"keep_latest": "n"}, "the latest message of each key"),
+    ],
+)
+def test_inputs_that_cannot_be_read_by_position(
+    store: Any, options: dict[str, Any], reason: str
+) -> None:
+    """They are refused with the reason, whether they are there or the graph would make them."""
+    graph = graph_at(store.path)
+    graph.queue("in", **options)
+    with pytest.raises(InvalidArgument, match=reason):
+        prepare(store, "shop", graph.steps.values(), graph.queues)
+    assert store.queues() == []
+    store.create_queue("in", **{"kind": "topic", **options})
+    other = graph_at(store.path, "other")
+    with pytest.raises(InvalidArgument, match=reason):
+        prepare(store, "other", other.steps.values(), other.queues)
+    assert [info.name for info in store.queues()] == ["in"]
+
+
+def test_steps_that_are_refused(store: Any) -> None:
+    """Names, arguments, and queues that stand twice."""
+    graph = graph_at(store.path)
+    with pytest.raises(InvalidArgument, match="has a step 'copy' already"):
+        graph.step("in", "out", name="copy")(copy)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"limit": 0}, "limit"),
+        ({"limit": "much"}, "limit"),
+        ({"trigger": "500"}, "trigger"),
+        ({"trigger": -1}, "trigger"),
+        ({"when_full": "drop"}, "when_full"),
+        ({"writes": "in"}, "which it reads"),
+        ({"dead": "out"}, "its dead letters"),
+        ({"reads": []}, "reads no queue"),
+        ({"reads": "no name"}, "queue name"),
+        ({"reads": ["in", "on"]}, "is called with 2 values"),
+    ]
+    for options, reason in wrong:
+        with pytest.raises(InvalidArgument, match=reason):
+            graph_at(store.path, "g", **options)
+    with pytest.raises(InvalidArgument, match="graph name"):
+        graph_at(store.path, "no name")

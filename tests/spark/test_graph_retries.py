@@ -37,6 +37,7 @@ def graph(
     return found
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("files", [SteeredFiles, EagerFiles])
 def test_a_task_that_is_tried_again(
     graph: Graph, store: Any, control: Path, files: type[SteeredFiles]

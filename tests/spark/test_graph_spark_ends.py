@@ -19,7 +19,7 @@ from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.session import ROOT
 from tests.spark.test_graph_kills import killed
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.crash, pytest.mark.promise(2)]
 
 ENDED = "Spark has ended: start the graph again in a new session"
 END_SECONDS = 60  # well beyond the ten that it takes, on a machine that has much else to do
@@ -113,7 +113,6 @@ def numbers_of(store: Any, queue: str) -> int:
     return int(store.queue(queue).end_position)
 
 
-@pytest.mark.long
 def test_a_signal_ends_a_command_that_drains(program: Any, store: Any, tmp_path: Path) -> None:
     """Though there is more to read, which a step holds up."""
     store.put("in", b"hold")

@@ -33,6 +33,7 @@ def values(store: Any, queue: str) -> list[dict[str, Any]]:
     return [dict(message.value) for message in store.browse(source)]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("by_tasks", [False, True])
 def test_steps_take_and_return_columns(
     graph: Graph, store: Any, drained: Any, monkeypatch: pytest.MonkeyPatch, by_tasks: bool

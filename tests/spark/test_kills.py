@@ -186,6 +186,7 @@ def test_a_worker_killed_while_it_writes(
     query.stop()
 
 
+@pytest.mark.long
 def test_an_owner_killed_at_any_moment(
     spark: SparkSession, store_path: str, tmp_path: Path, kills: int, rng: random.Random
 ) -> None:
