@@ -486,6 +486,7 @@ MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
 
 HEARD_AT_ONCE = 1000  # ids in one answer to a listener
+HEARD_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends
 HEARD_LOOKS = 65_536  # messages that are looked at for them
 DEPARTURES_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
 DEPARTURES_BYTES = 4 << 20  # of these
@@ -523,6 +524,10 @@ INTERVAL_SECONDS = 0.5
 # still listens; and how long an owner keeps what is read for listeners that do not, in seconds.
 HEARD_AGAIN_SECONDS = 20.0
 LISTENED_SECONDS = 60.0
+
+# How long after its function has raised a named listener calls it again, in seconds; twice as long
+# after each further time.
+HEARD_RETRY_SECONDS = 0.5
 
 # How often free space at the data files' ends is given back besides checkpoints, in seconds: where
 # bursts follow each other faster, the next one finds the space still there.

@@ -119,6 +119,7 @@ class Definitions:
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = Lock()
+        self._latest_us: int | None = None  # when a queue was made at last
 
     def submit(
         self,
@@ -148,7 +149,7 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            now, made = self._env.now_us(), {queue.name: queue.properties for queue in queues}
+            now, made = self._creation_us(), {queue.name: queue.properties for queue in queues}
             names: set[str] = set()
             changes = []
             for queue in queues:
@@ -173,6 +174,19 @@ class Definitions:
         self.submit(
             prepare, is_temporary=lambda: not any(queue.properties.persistent for queue in queues)
         )
+
+    def _creation_us(self) -> int:
+        """The time for queues that are made now, later than that of any queue before.
+
+        By it a position is told from one in an older queue of the same name, also where the clock
+        was set back or stands still.
+        """
+        latest_us = self._latest_us
+        if latest_us is None:
+            made = [queue.config.created_us for queue in list(self._state.queues.values())]
+            latest_us = max(made, default=0)
+        self._latest_us = max(self._env.now_us(), latest_us + 1)
+        return self._latest_us
 
     def _is_volatile(self, queue: NewQueue) -> bool:
         """Whether its messages are to be in memory only. Raises InvalidArgument."""

@@ -9,6 +9,7 @@
   knows it (DP1). Else it is counted as missed, whether or not it would have fitted.
 - HR3: the group of a message is told to who listens for this group, or for group 0; a message of
   group 0 is told to all.
+- HR5: how much was missed is not known (None) where only an owner before knew it.
 - HR4: what a subscription passes by, as its selector does not hold for it, was never in it: it has
   not left. Where it is not known any more, it is among what was missed, as all that does not fit.
 """
@@ -46,6 +47,7 @@ class ListenedFor(NamedTuple):
     choice: Choice
     group: int
     most: int  # ids of one answer
+    created_us: int | None  # of the queue that the position is in; None: of the one that is there
 
 
 HeardPiece = tuple[int, int, Delivered | None]  # where it begins, how many messages; None: missed
@@ -70,10 +72,10 @@ class Listening:
         """
         self._departures(queue)
         with queue.lock:
-            _check_there(queue)
+            _check_there(queue, asked)
             end = queue.end_position
         if start is None:
-            return Notice(queue.name, "put", end)
+            return _place(queue, "put", end)
         if start > end:
             raise PositionLost(
                 f"position {start} of queue {queue.name!r}, which ends at {end}: it is another "
@@ -82,7 +84,8 @@ class Listening:
         if until is not None:
             end = min(end, until)
             return _notice(queue, "put", asked, start, end, self._kept(queue, start, end))
-        before = 1 if start < queue.begin else 0  # an owner before had it, nobody knows how many
+        # What an owner before had of a volatile queue nobody knows (HR5).
+        before = None if start < queue.begin else 0
         start = max(start, queue.begin)
         return _notice(
             queue, "put", asked, start, end, self._kept_and_left(queue, start, end), before
@@ -94,14 +97,15 @@ class Listening:
         """What has left a subscription, from the number `start` on. Raises QueueNotFound."""
         departures = self._departures(queue)
         with queue.lock:
-            _check_there(queue)
+            _check_there(queue, asked)
             queue.check_there(subscription)
             end = departures.number(subscription)
             found = [] if start is None else departures.since(subscription, start)
         if start is None:
-            return Notice(queue.name, "removal", end)
-        before = 1 if start > end else 0  # the subscription was moved back, and its owner is gone
-        start = min(start, end)
+            return _place(queue, "removal", end)
+        # HR5: of a volatile queue, or the subscription was moved back, and its owner is gone.
+        before = None if start < queue.begin or start > end else 0
+        start = min(max(start, queue.begin), end)
         pieces = _with_gaps(start, end, found)
         return _notice(queue, "removal", asked, start, end, pieces, before, subscription)
 
@@ -189,9 +193,19 @@ class Listening:
         yield from _with_gaps(start, end, found)
 
 
-def _check_there(queue: Queue) -> None:
+def _check_there(queue: Queue, asked: ListenedFor) -> None:
     if queue.dropped:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
+    if asked.created_us not in (None, queue.config.created_us):
+        raise PositionLost(
+            f"the queue {queue.name!r} in which this place is was dropped, and another one has its "
+            "name: listen anew"
+        )
+
+
+def _place(queue: Queue, on: str, position: int) -> Notice:
+    """Nothing but where a listener is."""
+    return Notice(queue.name, on, position, created_us=queue.config.created_us)
 
 
 def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[HeardPiece]:
@@ -212,7 +226,7 @@ def _notice(
     start: int,
     end: int,
     pieces: Iterator[HeardPiece],
-    missed: int = 0,
+    missed: int | None = 0,
     left: Subscription | None = None,
 ) -> Notice:
     """What is told of the pieces, as far as one answer goes. `left`: what they have left."""
@@ -222,7 +236,7 @@ def _notice(
     for first, count, part in pieces:
         start = first + count
         if part is None:
-            missed += count
+            missed = None if missed is None else missed + count
             continue
         of_rows = _groups(part)
         rows = rows_in(left, part, asked.choice)  # HR4
@@ -238,7 +252,8 @@ def _notice(
             break
     else:
         start = end
-    return Notice(queue.name, on, start, ids, groups, missed, more=start < end)
+    created_us = queue.config.created_us
+    return Notice(queue.name, on, start, ids, groups, missed, start < end, created_us)
 
 
 def _groups(part: Delivered) -> NDArray[np.int64]:

@@ -38,6 +38,7 @@ class EmbeddedListeners(EmbeddedNamespace, ListenersCalls):
         on: HeardEvent = "put",
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
+        created_us: int | None = None,
     ) -> Notice:
         listening, name, subscription = self._of._context.listening, *split_source(source)
         queue = self._state().queue(name)
@@ -46,7 +47,8 @@ class EmbeddedListeners(EmbeddedNamespace, ListenersCalls):
             raise InvalidArgument(
                 f"where {where!r:.100}: give a selector (a str) or a quire.Template"
             )
-        asked = ListenedFor(choice, check_group(group), check_max_ids(max_ids))
+        made_us = check_first(created_us)
+        asked = ListenedFor(choice, check_group(group), check_max_ids(max_ids), made_us)
         start, end = check_first(position), check_first(until)
         if check_on(on) == REMOVAL:
             return listening.removals(queue, queue.subscription(subscription), asked, start)

@@ -6,6 +6,8 @@
   notice is done with. It is not synced by itself: after a power failure some may be told again.
   Of two that go on under one name the one that began later stays: the other finds the place
   changed, and ends.
+- LI4: a callback under a name that raises is called again with the same notice, after longer and
+  longer waits. After `HEARD_ATTEMPTS` calls its listener ends with the error; its place stays.
 - LI3: one thread calls all callbacks of a store object, and holds nothing of the store while it
   waits. It ends with its last listener, or with the store object.
 """
@@ -13,6 +15,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import weakref
 from collections import deque
@@ -23,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from msgspec.structs import replace
 
-from quire.arguments import check_flag, check_name, check_source, check_wait, split_source
+from quire.arguments import check_flag, check_name, check_source, check_wait
 from quire.callbacks import check_done, check_function
 from quire.calls.errand import Errand
 from quire.calls.uninterrupted import held, made
@@ -38,7 +41,14 @@ from quire.errors import (
     StoreClosed,
     StoreCorrupt,
 )
-from quire.limits import HEARD_AGAIN_SECONDS, HEARD_AT_ONCE, MAX_GROUP, OWNERS_LOST
+from quire.limits import (
+    HEARD_AGAIN_SECONDS,
+    HEARD_AT_ONCE,
+    HEARD_ATTEMPTS,
+    HEARD_RETRY_SECONDS,
+    MAX_GROUP,
+    OWNERS_LOST,
+)
 from quire.loggers import log_failure, logger
 from quire.moments import Duration
 from quire.reports.info import ListenerInfo, Notice, QueueInfo
@@ -69,6 +79,7 @@ class HearingStore(Protocol):
         on: Any = PUT,
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
+        created_us: int | None = None,
     ) -> Notice:
         """See `Listeners`."""
 
@@ -223,7 +234,7 @@ class Course:
         self.asked = asked
         self._position = 0
         self._until: int | None = None
-        self._made_us = 0
+        self._made_us: int | None = None
         self._holder = _ENV.random_u64() if asked.name is not None else 0
         self._kept: bytes | None = None  # as it is in the state
         self._doubtful: list[bytes] = []  # as it may be there, as nobody has answered
@@ -237,12 +248,11 @@ class Course:
         """Find its place. Raises what `Listeners.add` raises."""
         asked = self.asked
         now = self._hear(store, None)
-        self._position = now.position
+        self._position, self._made_us = now.position, now.created_us
         if asked.backlog and asked.on == PUT:
             self._position, self._until = 0, now.position
         if asked.name is None:
             return
-        self._made_us = store.queue(split_source(asked.source)[0]).created_us
         self._kept = store.states.get(STATE, asked.name)
         if self._kept is not None:
             place = ListenerPlace.of(asked.name, self._kept)
@@ -267,7 +277,7 @@ class Course:
             self._position = found.position
             if until is not None and found.position >= until:  # what follows was not there yet
                 self._until, found = None, replace(found, more=True)
-            if found.ids or found.missed:
+            if found.ids or found.missed != 0:
                 return found
             if not found.more:
                 return None
@@ -275,8 +285,9 @@ class Course:
     def _hear(self, store: Tells, position: int | None) -> Notice:
         source, group, where, on, _, _, most = self.asked
         return store.listeners.hear(
-            source, position, group=group, where=where, on=on, until=self._until, max_ids=most
-        )
+            source, position, group=group, where=where, on=on, until=self._until, max_ids=most,
+            created_us=self._made_us,
+        )  # fmt: skip
 
     def keep(self, store: Tells) -> None:
         """Have the store know the place, if it is another one (LI2).
@@ -285,6 +296,7 @@ class Course:
         """
         source, group, _, on, name, _, _ = self.asked
         assert name is not None
+        assert self._made_us is not None
         place = ListenerPlace(
             source, on, group, self.asked.words(), self._position, self._until, self._made_us,
             self._holder,
@@ -466,18 +478,28 @@ class ListenerCallbacks:
     def _run(self) -> None:
         due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
         while self._goes_on():
-            self._wake.wait(max(0.0, due - _ENV.monotonic()))
+            again = [calling.again_at for calling in list(self._listeners.values())]
+            self._wake.wait(max(0.0, min([due, *again]) - _ENV.monotonic()))
             self._wake.clear()
             if _ENV.monotonic() >= due:
                 due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
                 with self._lock:
                     self._ready.extend(self._listeners)
+            self._add_due()
             for _ in range(len(self._ready)):
                 listener = self._ready.popleft()
                 calling, store = self._listeners.get(listener), self._store()
                 if calling is not None and store is not None:
                     self._turn(store, listener, calling)
                 del store
+
+    def _add_due(self) -> None:
+        """Have those called again whose function has failed, and which have waited long enough."""
+        now = _ENV.monotonic()
+        with self._lock:
+            self._ready.extend(
+                listener for listener, calling in self._listeners.items() if calling.again_at <= now
+            )
 
     def _goes_on(self) -> bool:
         for listener in list(self._listeners):
@@ -496,17 +518,21 @@ class ListenerCallbacks:
         """Look for one of them, and call if there is something."""
         calling.withdraw()
         course = listener._course
+        is_named = course.asked.name is not None
+        if calling.again_at < math.inf and calling.again_at > _ENV.monotonic():
+            return
         try:
-            found = course.look(store)
+            found = calling.failed or course.look(store)
             if found is None:
                 wake = partial(self.tell, listener)
                 calling.withdraw = store.integration.when_ready(course.awaited, wake)
                 if listener not in self._listeners:  # it was closed meanwhile
                     calling.withdraw()
             elif listener in self._listeners:  # else it was closed meanwhile
-                calling.call(found)
+                if not calling.call(found, again=is_named):
+                    return
                 self.tell(listener)
-                if listener.closed and course.asked.name is not None:  # by its callback
+                if listener.closed and is_named:  # by its callback
                     course.keep(store)
         except BaseException as error:  # noqa: BLE001 - it has ended, and the others go on
             if not isinstance(error, StoreClosed):
@@ -517,18 +543,35 @@ class ListenerCallbacks:
 
 
 class _CalledBack:
-    """A callback, and what withdraws that its listener waits."""
+    """A callback, what withdraws that its listener waits, and the notice with which it failed."""
 
     def __init__(self, callback: Callable[[Notice], object]) -> None:
         self._callback = callback
         self.withdraw: Callable[[], object] = lambda: None
+        self.failed: Notice | None = None
+        self.again_at = math.inf  # when it is called with that again
+        self._failures = 0
 
-    def call(self, notice: Notice) -> None:
-        """What it raises is logged."""
+    def call(self, notice: Notice, *, again: bool) -> bool:
+        """Call it; return True if the notice is done with. What it raises is logged.
+
+        `again`: where it raises it is to be called again, later. It raises what it has raised at
+        last when it was called `HEARD_ATTEMPTS` times with one notice.
+        """
+        self.again_at = math.inf
         try:
             check_done("callback", self._callback, self._callback(notice))
-        except BaseException as error:  # noqa: BLE001 - of somebody else's code; it is logged
+        except BaseException as error:
             log_failure(_log, error, "a callback of a listener failed: %.200r", self._callback)
+            if again:
+                self._failures += 1
+                if self._failures >= HEARD_ATTEMPTS:
+                    raise
+                self.failed = notice
+                self.again_at = _ENV.monotonic() + HEARD_RETRY_SECONDS * 2 ** (self._failures - 1)
+                return False
+        self.failed, self._failures = None, 0
+        return True
 
 
 def add_listener(

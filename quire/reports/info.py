@@ -184,8 +184,11 @@ class Notice(Struct, frozen=True):
     position: int  # where the listener is behind that (see `Listeners.hear`)
     ids: list[int] = field(default_factory=list)  # of the messages, in the order of their commits
     groups: list[int] = field(default_factory=list)  # of each of them
-    missed: int = 0  # further messages, of any group, that have gone by before anybody looked
+    # Further messages, of any group, that have gone by before anybody looked. None: nobody knows
+    # how many, if any, as only an owner that has ended knew.
+    missed: int | None = 0
     more: bool = False  # there is more to be told, now
+    created_us: int = 0  # when the queue was made: another of its name is another queue
 
 
 class ListenerInfo(Struct, frozen=True):

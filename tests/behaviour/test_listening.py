@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire import Notice, Template
 from quire.engine import EmbeddedStore as Store
@@ -91,7 +92,9 @@ def test_it_is_told_after_the_commit_and_never_before(store: AnyStore, work: str
             txn.rollback()
         assert silent(listener)
         notice = next_of(store.listeners.add(work))
-    assert notice == Notice("work", "put", 2, [int(each) for each in made], [0, 0], more=True)
+    expected = Notice("work", "put", 2, [int(each) for each in made], [0, 0], more=True)
+    assert replace(notice, created_us=0) == expected
+    assert notice.created_us == store.queue(work).created_us
 
 
 def test_it_reserves_nothing(store: AnyStore, owner: Store, work: str) -> None:
@@ -525,6 +528,32 @@ def test_another_queue_of_the_name(store: AnyStore, work: str) -> None:
         listener.get(0)
 
 
+@pytest.mark.parametrize("on", ["put", "removal"])
+@pytest.mark.parametrize("name", [None, "me"])
+def test_a_place_is_of_one_queue(store: AnyStore, work: str, on: Any, name: str | None) -> None:
+    """A queue that has its name later is another one, however many messages it has had."""
+    listener = store.listeners.add(work, on=on, name=name)
+    for n in range(3):
+        store.put(work, b"%d" % n)
+        store.get(work)
+    assert len(told(listener, 3)) == 3
+    before = store.queue(work).created_us
+    place = store.listeners.hear(work, on=on)
+    store.drop_queue(work)
+    store.create_queue(work)
+    assert store.queue(work).created_us > before
+    ids = [store.put(work, b"%d" % n) for n in range(5)]
+    assert len(store.get_many(work)) == 5
+    with pytest.raises(PositionLost, match="listen anew"):
+        listener.get(SECONDS)
+    with pytest.raises(PositionLost, match="listen anew"):
+        store.listeners.hear(work, place.position, on=on, created_us=place.created_us)
+    assert store.listeners.hear(work, 3, on="put").position == 5
+    ids += [store.put(work, b"after")]
+    if on == "put":
+        assert told(store.listeners.add(work, name=name), 1) == ids[-1:]
+
+
 @with_callbacks
 def test_listeners_end_with_their_store(store: AnyStore, work: str) -> None:
     """The thread of the callbacks too; a loop says so."""
@@ -606,6 +635,51 @@ def test_a_callback_under_a_name(store: AnyStore, work: str) -> None:
     assert heard.wait(2) == ids
     eventually(lambda: store.listeners.list()[0].position == 2)
     assert silent(store.listeners.add(work, name="me"))
+
+
+def test_a_callback_under_a_name_that_raises(
+    store: AnyStore, work: str, limits: Limits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called with the same notice again; its place moves when it has returned."""
+    limits(HEARD_RETRY_SECONDS=0.01)
+    ids = [store.put(work, b"%d" % n) for n in range(3)]
+    other = Heard()
+    calls: list[list[int]] = []
+
+    def fail_twice(notice: Notice) -> None:
+        calls.append(notice.ids)
+        if len(calls) < 3:
+            assert store.listeners.list()[0].position == 0
+            raise KeyError("in a callback")
+
+    listener = store.listeners.add(work, fail_twice, name="me", max_ids=2)
+    store.listeners.add(work, other)
+    eventually(lambda: calls == [ids[:2], ids[:2], ids[:2], ids[2:]])
+    eventually(lambda: store.listeners.list()[0].position == 3)
+    assert other.wait(3) == ids
+    assert "in a callback" in caplog.text
+    assert not listener.closed
+    listener.close()
+
+
+def test_a_callback_under_a_name_that_raises_always(
+    store: AnyStore, work: str, limits: Limits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After some calls the listener ends with the error; its place stays, so nothing is lost."""
+    limits(HEARD_RETRY_SECONDS=0.001, HEARD_ATTEMPTS=4)
+    made = store.put(work, b"1")
+    calls: list[list[int]] = []
+
+    def fail(notice: Notice) -> None:
+        calls.append(notice.ids)
+        raise KeyError("in a callback")
+
+    listener = store.listeners.add(work, fail, name="me")
+    eventually(lambda: listener.closed)
+    assert calls == [[made]] * 4
+    assert isinstance(listener.error, KeyError)
+    assert "has ended" in caplog.text
+    assert told(store.listeners.add(work, name="me"), 1) == [made]
 
 
 def test_one_listens_under_a_name(store: AnyStore, work: str) -> None:

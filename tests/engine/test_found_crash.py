@@ -257,6 +257,7 @@ def test_promise_1_14_power_failure_while_somebody_listens(seed: int, spread: in
             missed = 0
             with store.listeners.add(name="removals", **LISTENERS["removals"]) as listener:
                 while (notice := listener.get(0)) is not None:
+                    assert notice.missed is not None
                     missed += notice.missed  # the owner that knew them is gone
                     now.told["removals"] += notice.ids
             gone = {*heard.put[1:2]} - set(ids)

@@ -392,3 +392,32 @@ def test_prepared_transactions_stand_beside_them(tmp_path: Path) -> None:
         assert take(store, "p") == [b"prepared"]
         assert take(store, "v") == [b"there"]
         assert store.admin.verify().ok
+
+
+@pytest.mark.parametrize("on", ["put", "removal"])
+@pytest.mark.parametrize("gets", [0, 2])
+def test_what_a_listener_missed_before_an_opening_is_not_known(on: Any, gets: int) -> None:
+    """It is None, where a listener goes on from a place that an owner before had told it."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False) as store:
+        store.create_queue("q", type="volatile")
+        before = store.listeners.hear("q", on=on)
+        named = store.listeners.add("q", on=on, name="me")
+        assert named.get(0) is None
+        store.put_many("q", [b"m"] * gets)
+        assert len(store.get_many("q")) == gets
+    with Store.open("/s", env=env, background=False) as store:
+        ids = [store.put("q", b"after"), store.put("q", b"after")]
+        found = store.listeners.hear("q", before.position, on=on, created_us=before.created_us)
+        assert found.missed is None
+        assert found.ids == ([] if on == "removal" else ids)
+        assert store.get("q") is not None
+        named = store.listeners.add("q", on=on, name="me")
+        notice = named.get(0)
+        assert notice is not None
+        assert notice.missed is None
+        later = store.listeners.hear("q", notice.position, on=on)
+        assert (later.missed, later.ids) == (0, [])
+        assert store.get("q") is not None
+        notice = named.get(0)
+        assert (notice and (notice.missed, notice.ids)) == (None if on == "put" else (0, ids[1:]))

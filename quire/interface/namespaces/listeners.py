@@ -50,7 +50,10 @@ class Listeners(Protocol):
         which is told to this listener alone; not of removals.
 
         `callback`: called in a thread of this store object, one after another for all listeners of
-        it, without a lock: it may use the store. What it raises is logged (`quire.callbacks`).
+        it, without a lock: it may use the store. What it raises is logged (`quire.callbacks`), and
+        it is called for what comes next; under a name with the same notice again, after half a
+        second, one, two, ... The tenth time the listener ends with that `error`, and whoever adds
+        it again goes on with that notice.
 
         `name`: durable. Where the listener is, is kept in the store under the name whenever a
         notice is done with (its callback has returned, or the loop comes for the next one), and who
@@ -72,6 +75,7 @@ class Listeners(Protocol):
         on: HeardEvent = "put",
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
+        created_us: int | None = None,
     ) -> Notice:
         """What a listener that is at the position would be told: listening by asking.
 
@@ -79,11 +83,14 @@ class Listeners(Protocol):
         nothing is told but the position after all that was committed until now. It is a position in
         the queue; of removals it is the number of the next message that leaves. `until`: a position
         to end before, of a queue's messages that were there before anybody listened: of them those
-        are told that are kept still, and none is missed. The others as for `add`. Who asks again
+        are told that are kept still, and none is missed. `created_us`: that of the `Notice` with
+        the position, so that it is not taken for one in a later queue of the same name. The others
+        as for `add`. Who asks again
         within a minute misses nothing of what readers are faster with, up to some thousand
         messages.
 
-        Raises QueueNotFound, SubscriptionNotFound, PositionLost (another queue has the name now),
+        Raises QueueNotFound, SubscriptionNotFound, PositionLost (another queue has the name now, as
+        `created_us`, or a position behind its end, says),
         InvalidSelector, InvalidArgument, StoreCorrupt.
         """
 
