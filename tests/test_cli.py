@@ -278,7 +278,9 @@ def test_verify_reports_damage(quire: Terminal) -> None:
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(EmbeddedAdmin, "verify", lambda self, contents: report)
-            assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
+            assert quire("verify", status=1) == (
+                "data/0.dat: page 3 is damaged\n1 findings of damage\n"
+            )
 
 
 def test_dump_lists_what_the_files_hold(quire: Terminal) -> None:

@@ -183,8 +183,8 @@ def examine(opened: Store, want: Frames) -> tuple[list[CheckedCount], Frames]:
     have = actual(opened)
     _, alerts = opened.integration.positions(store.ALERTS)
     lines = compare(want, have, (alerts, opened.queue(store.ALERTS).messages))
-    findings = opened.admin.verify().findings
-    lines.append(CheckedCount("store", "findings of verify()", 0, len(findings)))
+    damage = opened.admin.verify().damage
+    lines.append(CheckedCount("store", "damage that verify() found", 0, len(damage)))
     return lines, have
 
 

@@ -108,7 +108,17 @@ class _Check:
             elif found.damage:
                 self._find(f"{found.file}, offset {found.offset}: {found.message}")
         self._checked["journal_groups"] = groups
-        self._checked["journal_cut"] = opened.recovered.cut
+        cut = self._checked["journal_cut"] = opened.recovered.cut
+        if cut:
+            self._warn(
+                "the journal's tail was cut when this owner opened the store, and perhaps an"
+                f" acknowledged commit with it: {cut}"
+            )
+
+    def _warn(self, text: str) -> None:
+        """Add a finding that need not be damage."""
+        self._find(text)
+        self.report.warnings.append(text)
 
     def queue(self, queue: Queue) -> None:
         """A queue's counters against its records, and the blocks that these name."""

@@ -243,12 +243,22 @@ class Lease(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What `verify` found. `ok` means no findings."""
+    """The findings of `verify`: damage, and warnings, which need not be damage.
+
+    `warnings` are those findings that an ordinary end may explain: a tail of the journal that was
+    cut when the store was opened, as after a power failure. `ok` means no finding but warnings.
+    """
 
     findings: list[str] = field(default_factory=list)
     checked: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def damage(self) -> list[str]:
+        """The findings that are damage."""
+        return [finding for finding in self.findings if finding not in self.warnings]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Return True if there is no damage."""
+        return not self.damage

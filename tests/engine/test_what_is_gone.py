@@ -85,7 +85,8 @@ def test_what_is_damaged_is_told_with_its_queue(store_path: str) -> None:
 
 
 def test_what_an_opening_cuts_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A last group that may be torn: logged, and in `status` and `verify`; else nothing is."""
+    """A last group that may be torn, or a commit that was damaged: logged, in `status`, and a
+    finding of `verify` that is a warning, as long as this owner has the store; else nothing is."""
     env = SimEnv(seed=1)
     store = Store.open("/store", env=env, background=False)
     store.create_queue("q", kind="work")
@@ -104,6 +105,9 @@ def test_what_an_opening_cuts_is_told(caplog: pytest.LogCaptureFixture) -> None:
             report = again.admin.verify()
             assert report.ok
             assert report.checked["journal_cut"] == words
+            assert len(report.findings) == damaged
+            assert report.findings == report.warnings
+            assert all(words in text and "commit" in text for text in report.findings)
             logged = [r.getMessage() for r in caplog.records if r.name == "quire.recovery"]
             assert logged == ([words] if damaged else [])
             assert words.startswith(f"{path}: a group of ") == damaged

@@ -19,15 +19,20 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 def _verify(options: argparse.Namespace) -> int:
     report = seen(options, lambda store: store.admin.verify(contents=options.contents))
     for finding in report.findings:
-        print(finding)
-    if cut := report.checked.get("journal_cut"):
-        print(f"note: {cut}")
+        print(f"warning: {finding}" if finding in report.warnings else finding)
     if report.ok and "state_hash" in report.checked:
         contents = f", contents {report.checked['contents']}" if options.contents else ""
         state = report.checked["state_hash"]
         print(f"record {report.checked['number']}, state {state}{contents}")
-    print("ok" if report.ok else f"{len(report.findings)} findings")
+    print(_verdict(len(report.damage), len(report.warnings)))
     return ExitStatus.DONE if report.ok else ExitStatus.ERROR
+
+
+def _verdict(damage: int, warnings: int) -> str:
+    counts = [f"{damage} findings of damage"] if damage else ["ok"]
+    if warnings:
+        counts.append(f"{warnings} warning" + "s" * (warnings > 1))
+    return ", ".join(counts)
 
 
 def _checkpoint(options: argparse.Namespace) -> None:
@@ -95,7 +100,9 @@ COMMANDS: Final = (
         "check every byte of a store",
         _verify,
         _verify_arguments,
-        "The exit status is 1 where damage was found.",
+        "The exit status is 1 where damage was found. A warning leaves it 0: the journal's end\n"
+        "was cut when the store was opened, as after a power failure. If there was none, the\n"
+        "last commit may be lost.",
         calls=("admin.verify",),
     ),
     Command(

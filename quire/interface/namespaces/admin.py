@@ -177,7 +177,10 @@ class Admin(Protocol):
     def verify(self, *, contents: bool = False) -> Report:
         """Read and check all that the store holds; commits go on meanwhile.
 
-        What is damaged is told in the report's `findings`. Its `checked` has the `number` of the
+        What is damaged is told in the report's `findings`; `ok` means there is none. Among them are
+        its `warnings`, which leave it `ok`: the journal's tail was cut when this owner opened the
+        store, as after a power failure; without one, the last commit may be lost by damage. The
+        next opening knows nothing of it any more. `checked` has the `number` of the
         latest record and the `state_hash`; with `contents` also a digest of all messages in their
         order. They are equal in stores that hold the same, whatever their pages and files.
         """
