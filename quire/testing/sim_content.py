@@ -28,6 +28,11 @@ class SimContent:
         """What it takes in memory."""
         return len(self._stored)
 
+    @property
+    def stored(self) -> memoryview:
+        """The bytes without the zeros at their end, to be looked at at once."""
+        return memoryview(self._stored).toreadonly()
+
     def holds(self, other: SimContent) -> bool:
         """Whether these are the bytes of the other one."""
         return self._length == other._length and self._stored == other._stored

@@ -67,26 +67,26 @@ def enumerate_crashes(
     calls = list(env.calls.log)
     cases = _check_fates(env, oracle, check, rounds, "after the last call")
     points = calls[seed % every :: every]
-    for call, env, oracle in _Crashes(workload, partial(new_env, seed), new_oracle, points):
+    for call, env, oracle in Crashes(workload, partial(new_env, seed), new_oracle, points):
         cases += _check_fates(env, oracle, check, rounds, f"seed {seed}, crash in {call}")
-    for call in _failing(calls)[seed % every :: every]:
-        env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
+    for call in failing_calls(calls)[seed % every :: every]:
+        env, oracle = run_with_error(workload, new_env(seed), new_oracle(), call)
         goes_on = env.kill()
-        with _CrashNote(f"seed {seed}, error in {call}; the process was killed"):
+        with CrashNote(f"seed {seed}, error in {call}; the process was killed"):
             check(goes_on, oracle)
         after = env.crash(seed=call.number)
-        with _CrashNote(f"seed {seed}, error in {call}, then no power: {list(after.survivals)}"):
+        with CrashNote(f"seed {seed}, error in {call}, then no power: {list(after.survivals)}"):
             check(after, oracle)
         cases += 2
     if resume is not None:
-        for call in _one_of_each(calls, seed):
-            env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
-            with _CrashNote(f"seed {seed}, error in {call}, and gone on after it"):
+        for call in one_of_each(calls, seed):
+            env, oracle = run_with_error(workload, new_env(seed), new_oracle(), call)
+            with CrashNote(f"seed {seed}, error in {call}, and gone on after it"):
                 cases += _resumed(env, oracle, resume, check, rounds=rounds, every=every)
     return cases
 
 
-class _Crashes(Generic[Oracle]):
+class Crashes(Generic[Oracle]):
     """The machine and the oracle as a crash in each of some calls of a workload leaves them.
 
     One run is enough for as many as `IMAGES_BYTES` of images hold. A call that another thread than
@@ -173,29 +173,37 @@ def _resumed(
     )
 
 
-def _failed(
+def run_with_error(
     workload: Workload[Oracle], env: SimEnv, oracle: Oracle, call: Call
 ) -> tuple[SimEnv, Oracle]:
-    """The machine and the oracle after a workload that an I/O error met in the call."""
+    """Return the machine and the oracle after a workload that an I/O error met in the call."""
     env.fail_at(call.number)
     with contextlib.suppress(OSError, QuireError):  # it may go on, if the error is not its own
         workload(env, oracle)
     return env, oracle
 
 
-def _failing(calls: list[Call]) -> list[Call]:
-    """The calls that leave something uncertain when they fail. The root is not a workload's own."""
+def failing_calls(calls: list[Call]) -> list[Call]:
+    """Return the calls that leave something uncertain when they fail.
+
+    The root directory is not a workload's own.
+    """
     return [call for call in calls if call.kind in FAILING and call.path != "/"]
 
 
-def _one_of_each(calls: list[Call], seed: int) -> list[Call]:
-    """One call of each kind on each kind of file, drawn from the seed."""
+def one_of_each(calls: list[Call], seed: int) -> list[Call]:
+    """Return one call of each kind on each kind of file, drawn from the seed."""
     by_kind: dict[tuple[str, str], list[Call]] = {}
-    for call in _failing(calls):
-        name = call.path.rpartition("/")[2]
-        by_kind.setdefault((call.kind, name.partition(".")[2] or name), []).append(call)
+    for call in failing_calls(calls):
+        by_kind.setdefault((call.kind, kind_of_file(call.path)), []).append(call)
     random = Random(f"errors {seed}")
     return [random.choice(by_kind[key]) for key in sorted(by_kind)]
+
+
+def kind_of_file(path: str) -> str:
+    """Return what files of this kind share: the end of the name, or the name of a directory."""
+    name = path.rpartition("/")[2]
+    return name.partition(".")[2] or name
 
 
 def _check_fates(
@@ -205,12 +213,12 @@ def _check_fates(
     fates = [(f"all {outcome}", env.crash(outcome=outcome)) for outcome in outcomes]
     fates += [(f"crash(seed={n})", env.crash(seed=n)) for n in range(rounds)]
     for fate, after in fates:
-        with _CrashNote(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
+        with CrashNote(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
             check(after, oracle)
     return len(fates)
 
 
-class _CrashNote:
+class CrashNote:
     """Errors inside tell where they happened."""
 
     def __init__(self, where: str) -> None:

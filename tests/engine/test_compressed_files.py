@@ -18,9 +18,8 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.ltds import Compression, LtdsReader, LtdsWriter, list_ids, new_id
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.test_large_transactions import ltds_files, swept
-from tests.engine.workload import Oracle, Workload, check_store, gone_on
 from tests.kit.messages import take
 
 TEXTS = [b'{"number": %d, "state": "a state of many"}' % n for n in range(80_000)]
@@ -255,40 +254,6 @@ def test_promise_11_writing_errors_stop_the_store(compression: str, kind: str) -
     with Store.open("/s", env=env.crash(), background=False) as store:
         assert take(store, "q") == [b"before"]
         assert ltds_files(store) == []
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2, 3)
-@pytest.mark.parametrize("direct", [True, False])
-def test_promise_1_2_3_power_failure_with_compressed_files(
-    compression: str, seed: int, rounds: int, spread: int, direct: bool
-) -> None:
-    """Crashes at the calls of a workload of large transactions in compressed files."""
-    files: list[bool] = []
-
-    class Looking(Workload):
-        def run(self, env: SimEnv, store: Store, oracle: Oracle) -> Store:
-            store = super().run(env, store, oracle)
-            files.extend(codec is Compression[compression.upper()] for codec in codecs(store))
-            return store
-
-    def check(env: SimEnv, oracle: Oracle) -> None:
-        check_store(env, oracle, seed=seed + env.random.getrandbits(16))
-
-    resume = gone_on(seed, ltds_compression=compression, **LARGE)
-    for n in range(max(1, rounds // 25)):
-        cases = enumerate_crashes(
-            Looking(seed + n, steps=30, ltds_compression=compression, **LARGE),
-            check,
-            Oracle,
-            seed=seed + n,
-            rounds=1,
-            every=5 * spread,
-            new_env=lambda number: SimEnv(number, direct=direct),
-            resume=resume if n == 0 and compression == "lz4" else None,
-        )
-        assert cases > 200 // spread
-    assert any(files)
 
 
 def test_reading_is_bounded_by_a_block_or_two(compressed: Store) -> None:

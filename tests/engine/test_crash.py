@@ -1,7 +1,7 @@
-"""Power failures at every call of the engine: durable, atomic, ordered, recoverable.
+"""Creation and recovery over power failures, pages in use, and canaries of the crash workloads.
 
-The workloads and the model that judges them are in `tests.engine.workload`. Engines that are broken
-on purpose (the canaries) must be caught by the same checks.
+The workloads are tried by `test_crash_workloads`, the model that judges them is in
+`tests.engine.workload`. Engines that are broken on purpose (the canaries) must be caught by it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from quire.engine.checkpoints import snapshot
-from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import checkpoint_file
 from quire.engine.state.fold import Fold
 from quire.errors import StoreCorrupt, StoreNotFound
-from quire.testing import TALLY, SimEnv, SimFile, enumerate_crashes
+from quire.testing import SimEnv, SimFile, enumerate_crashes
+from tests.engine.crashing.drawn import try_several
 from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
     PATH,
@@ -26,144 +26,13 @@ from tests.engine.workload import (
     check_space,
     check_store,
     drain,
-    gone_on,
     new_machine,
     open_store,
 )
-from tests.kit.limits import Limits
 
 pytestmark = pytest.mark.crash
 
 LARGE_PAGES: dict[str, Any] = {"page_size": 65536, "segment_bytes": 1 << 20, "data_files": 2}
-
-
-def crash_everywhere(
-    seed: int,
-    *,
-    every: int = 1,
-    rounds: int = 2,
-    direct: bool = True,
-    resumed: bool = False,
-    **options: Any,
-) -> int:
-    """A workload, crashed at its calls; the number of cases.
-
-    `resumed`: also when it goes on after an error, in each kind of write and sync.
-    """
-    fixed = {name: options[name] for name in FIXED if name in options}
-
-    def check(env: SimEnv, oracle: Oracle) -> None:
-        check_store(env, oracle, seed=seed + env.random.getrandbits(16), **fixed)
-
-    return enumerate_crashes(
-        Workload(seed, **options),
-        check,
-        Oracle,
-        seed=seed,
-        rounds=rounds,
-        every=every,
-        new_env=lambda n: SimEnv(n, direct=direct),
-        resume=gone_on(seed, **fixed) if resumed else None,
-    )
-
-
-def crash_several(seeds: range, **options: Any) -> None:
-    """Workloads on several seeds."""
-    for seed in seeds:
-        crash_everywhere(seed, **options)
-
-
-@pytest.mark.promise(1, 2, 3)
-@pytest.mark.parametrize("direct", [True, False])
-def test_promise_1_2_3_power_failure_at_every_call(
-    seed: int, rounds: int, spread: int, direct: bool
-) -> None:
-    """What was acknowledged is there, the last transaction whole or not at all, all in order.
-
-    Other transactions go on in the midst of checkpoints; every store goes on working afterwards.
-    """
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, direct=direct, every=2 * spread) > 300 // spread
-
-
-@pytest.mark.promise(1, 2, 3)
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("options", [{"data_files": 3}, LARGE_PAGES], ids=str)
-def test_promise_1_2_3_power_failure_with_several_data_files(
-    seed: int, rounds: int, spread: int, direct: bool, options: dict[str, Any]
-) -> None:
-    """The same with queues in several data files, whose writes survive or not on their own."""
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, direct=direct, every=6 * spread, **options) > 25
-
-
-@pytest.mark.promise(1, 2, 11)
-@pytest.mark.parametrize(
-    "options", [{"direct": True}, {"direct": False}, {"data_files": 2}], ids=str
-)
-def test_promise_1_2_11_power_failure_after_an_error(
-    seed: int, rounds: int, spread: int, options: dict[str, Any]
-) -> None:
-    """A write or sync failed, and the store was opened again: what it shows then stays (OD3).
-
-    What failed reads back until the power fails, whatever is synced later, and may be gone then.
-    """
-    for n in range(max(1, rounds // 25)):
-        before = TALLY.uncertain
-        assert crash_everywhere(seed + n, steps=25, every=8 * spread, resumed=True, **options) > 100
-        assert TALLY.uncertain > before + 25
-
-
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_with_checkpoints_in_commits(
-    seed: int, rounds: int, spread: int
-) -> None:
-    """The same where commits make checkpoints themselves and segments of the journal come round."""
-    for n in range(max(1, rounds // 25)):
-        options: dict[str, Any] = {"steps": 100, "checkpoint_bytes": 100_000}
-        assert crash_everywhere(seed + n, every=9 * spread, **options) > 25
-
-
-def test_power_failure_while_the_data_file_shrinks(
-    seed: int, rounds: int, spread: int, limits: Limits
-) -> None:
-    """The same with a data file that grows and is cut again by nearly every checkpoint."""
-    limits(FILE_SLACK_BYTES=4096)
-    for n in range(max(1, rounds // 25)):
-        crash_everywhere(seed + n, every=9 * spread, steps=60, grow_bytes=8192)
-
-
-def test_power_failure_on_a_full_disk(seed: int, rounds: int, spread: int) -> None:
-    """The same while the disk is full every now and then."""
-    for n in range(max(1, rounds // 25)):
-        crash_everywhere(seed + n, every=5 * spread, full=0.15, steps=60)
-
-
-@pytest.mark.promise(8)
-def test_promise_8_power_failure_at_every_call_of_recovery(
-    seed: int, rounds: int, spread: int
-) -> None:
-    """Recovery may be broken off at any call and be repeated: it ends in the same state."""
-    for n in range(max(1, rounds // 12)):
-        before, oracle = new_machine(seed + n), Oracle()
-        workload = Workload(seed + n, steps=25)
-        workload.run(before, open_store(before), oracle)
-
-        def recover(env: SimEnv, found: Oracle) -> None:
-            for _ in range(3):
-                store = open_store(env)
-                found.match(store)
-                store.close()
-
-        enumerate_crashes(
-            recover,
-            check_store,
-            lambda: Oracle(True, oracle.model, None, oracle.ids, oracle.adopted),  # noqa: B023
-            seed=seed + n,
-            rounds=2,
-            every=(spread + 1) // 2,
-            new_env=lambda number: before.crash(seed=number),  # noqa: B023
-        )
 
 
 @pytest.mark.promise(8)
@@ -303,7 +172,7 @@ def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Fold, "commit", without_entries)
     with pytest.raises((AssertionError, StoreCorrupt)):
-        crash_several(range(seed, seed + 20), every=20, rounds=0)
+        try_several(range(seed, seed + 20))
 
 
 def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +187,7 @@ def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Fold, "commit", without_reads)
     with pytest.raises((AssertionError, StoreCorrupt)):
-        crash_several(range(seed, seed + 20), every=20, rounds=0)
+        try_several(range(seed, seed + 20))
 
 
 def test_canary_switches_before_the_checkpoint_is_durable(
@@ -340,7 +209,7 @@ def test_canary_switches_before_the_checkpoint_is_durable(
 
     monkeypatch.setattr(snapshot, "write_checkpoint", hasty)
     with pytest.raises(Exception):  # noqa: B017, PT011
-        crash_several(range(seed, seed + 20), every=5)
+        try_several(range(seed, seed + 20), points=30)
 
 
 def test_canary_uses_released_pages_within_a_checkpoint(
@@ -349,7 +218,7 @@ def test_canary_uses_released_pages_within_a_checkpoint(
     """A checkpoint that takes pages that were released after its snapshot is caught."""
     monkeypatch.setattr("quire.engine.pages.block_places.Places.withhold", lambda places: None)
     with pytest.raises(Exception):  # noqa: B017, PT011
-        crash_several(range(seed, seed + 60), every=1000, rounds=0)
+        try_several(range(seed, seed + 60), points=1)
 
 
 @pytest.mark.parametrize(
@@ -362,5 +231,4 @@ def test_canary_builds_on_what_may_be_gone(
     """A recovery that does not write the last group, or the newest checkpoint, again is caught."""
     monkeypatch.setattr(skipped, lambda *_, **options: None)
     with pytest.raises((AssertionError, StoreCorrupt, StoreNotFound)):
-        # From here on the first of them catches both, in CI's run.
-        crash_several(range(seed + 2, seed + 22), steps=25, every=20, rounds=1, resumed=True)
+        try_several(range(seed, seed + 20), fault="resumed", points=20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -15,25 +14,17 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,
-    QueueFull,
     QueueNotFound,
     QuireError,
-    StoreClosed,
     StoreCorrupt,
     StoreFailed,
 )
 from quire.reports.info import Report
 from quire.testing import Call, SimEnv
 from tests.engine.workload import (
-    ALL,
     PATH,
     Oracle,
-    Runner,
     Workload,
-    check_ids,
-    check_space,
-    check_store,
-    drain,
     new_machine,
     open_store,
     view_of,
@@ -43,83 +34,6 @@ from tests.kit.waiting import SECONDS
 pytestmark = pytest.mark.crash
 
 # I/O errors ---------------------------------------------------------------------------------------
-
-
-def fail_at(
-    seed: int, number: int, *, direct: bool, **options: Any
-) -> tuple[SimEnv, Oracle, Runner | None]:
-    """A workload whose call of this number fails; the machine, what was promised, what ran."""
-    env, oracle = SimEnv(seed, direct=direct), Oracle()
-    env.fail_at(number)
-    workload = Workload(seed, steps=30, beside=0.0, **options)
-    with contextlib.suppress(OSError, StoreFailed):
-        workload(env, oracle)
-    return env, oracle, workload.runner
-
-
-def refuses(store: Store) -> bool:
-    """Whether the store is open, and has failed."""
-    try:
-        store.queues()
-    except StoreClosed:
-        return False
-    return store.failed
-
-
-def check_refusal(store: Store, oracle: Oracle) -> None:
-    """The store refuses every kind of change; what it holds can still be read."""
-    changes: list[Callable[[], Any]] = [
-        lambda: store.create_queue("refused", kind="topic"),
-        store.admin.checkpoint,
-    ]
-    for change in changes:
-        with pytest.raises(StoreFailed, match="open it again"):
-            change()
-    with pytest.raises(StoreFailed), store.transaction() as transaction:
-        transaction.enter("refused", 1)
-    with pytest.raises((StoreFailed, QueueFull)):
-        store.put(min(oracle.model.queues), b"refused")
-    shown = {info.name: info.end_position for info in store.queues()}
-    assert shown == {name: len(queue.payloads) for name, queue in oracle.model.queues.items()}
-    for name in shown:
-        kept = [p for i, p in enumerate(oracle.model.queues[name].payloads)
-                if i not in oracle.model.queues[name].released]  # fmt: skip
-        assert store.browse(name, max_messages=ALL).payloads() == kept
-
-
-@pytest.mark.promise(11)
-@pytest.mark.parametrize(
-    ("direct", "options", "every"),
-    [(True, {}, 1), (False, {}, 1), (True, {"data_files": 3}, 2), (False, {"data_files": 3}, 2)],
-)
-def test_promise_11_an_io_error_at_every_call(
-    seed: int, rounds: int, spread: int, direct: bool, options: dict[str, Any], every: int
-) -> None:
-    """After a failed write or sync no commit, no second sync of that file; reading goes on.
-
-    Opening again, with or without a power failure before, recovers all that was acknowledged.
-    """
-    stopped = 0
-    for n in range(max(1, rounds // 25)):
-        sound = SimEnv(seed + n, direct=direct)
-        Workload(seed + n, steps=30, beside=0.0, **options)(sound, Oracle())
-        for number in range(1 + seed % spread, sound.calls.last_number + 1, every * spread):
-            env, oracle, runner = fail_at(seed + n, number, direct=direct, **options)
-            failed = next(call for call in env.calls.log if call.number == number)
-            try:
-                if runner is not None and refuses(runner.store) and oracle.model.queues:
-                    stopped += 1
-                    check_refusal(runner.store, oracle)
-                    later = [c for c in env.calls.log if c.number > number]
-                    assert not [c for c in later if "sync" in c.kind and c.path == failed.path]
-                check_store(env.crash(outcome="lost"), oracle, seed=number, **options)
-                check_store(env.crash(seed=number), oracle, seed=number, **options)
-                if oracle.created:
-                    check_store(env.kill(), oracle, seed=number, **options)
-            except Exception as error:
-                error.add_note(f"seed {seed + n}, direct {direct}, error in {failed}")
-                raise
-    assert stopped > 10 // spread
 
 
 @pytest.mark.promise(11)
@@ -198,25 +112,6 @@ def test_an_error_after_the_commit_does_not_undo_it(seed: int) -> None:
 
 
 # A full disk --------------------------------------------------------------------------------------
-
-
-@pytest.mark.promise(5)
-def test_promise_5_a_full_disk_refuses_and_changes_nothing(seed: int, rounds: int) -> None:
-    """With the disk full every now and then: a clear error, nothing half, later all goes on."""
-    refused = 0
-    for n in range(rounds * 3):
-        env, oracle = SimEnv(seed + n), Oracle()
-        workload = Workload(seed + n, steps=60, full=0.15, beside=0.2)
-        workload(env, oracle)
-        assert workload.runner is not None
-        refused += workload.runner.refused
-        store = open_store(env)
-        model = oracle.match(store)
-        check_ids(store, oracle)
-        check_space(store, model)
-        drain(store, model)
-        store.close()
-    assert refused > 10
 
 
 def repeat(action: Callable[[], Any]) -> None:

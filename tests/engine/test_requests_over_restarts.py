@@ -11,42 +11,20 @@ from quire.definitions.properties import Properties
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import QueueSnapshot
 from quire.engine.live_state.live_state import State
-from quire.engine.options import FIXED
 from quire.engine.records.checkpoint_file import IntegerRuns
 from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.requests import Requests
 from quire.errors import AlreadyCommitted, InvalidArgument, KeyHeld, TransactionError
 from quire.reports.dump_words import in_words
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.workload import (
     PATH,
     Oracle,
     Workload,
     check_store,
-    gone_on,
     open_store,
     request_ids,
 )
-
-
-def crash_everywhere(seed: int, *, every: int, resumed: bool = False, **options: Any) -> int:
-    """A workload with repeated puts, crashed at its calls; the number of cases."""
-    options = {"repeats": 0.6, **options}
-    fixed = {name: options[name] for name in FIXED if name in options}
-
-    def check(env: SimEnv, oracle: Oracle) -> None:
-        check_store(env, oracle, seed=seed + env.random.getrandbits(16), **fixed)
-
-    return enumerate_crashes(
-        Workload(seed, **options),
-        check,
-        Oracle,
-        seed=seed,
-        rounds=2,
-        every=every,
-        new_env=SimEnv,
-        resume=gone_on(seed, repeats=0.6, **fixed) if resumed else None,
-    )
 
 
 def run_several(seeds: range) -> None:
@@ -55,29 +33,6 @@ def run_several(seeds: range) -> None:
         workload, env, oracle = Workload(seed, repeats=0.6, steps=80), SimEnv(seed), Oracle()
         workload(env, oracle)
         check_store(env.kill(), oracle, seed=seed)
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"lazy": 0.5}, {"steps": 100, "checkpoint_bytes": 100_000}, {"full": 0.1, "steps": 60}],
-    ids=str,
-)
-def test_promise_1_2_power_failure_at_every_call(
-    seed: int, rounds: int, spread: int, options: dict[str, Any]
-) -> None:
-    """A request id is known exactly if its transaction has committed, in the order of commits."""
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, every=8 * spread, **options) > 10
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 11)
-def test_promise_1_11_power_failure_after_an_error(seed: int, rounds: int, spread: int) -> None:
-    """What the store shows once it is opened again is known from then on."""
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, steps=25, every=9 * spread, resumed=True) > 50
 
 
 @pytest.mark.parametrize("broken", ["fold", "check", "checkpoint"])

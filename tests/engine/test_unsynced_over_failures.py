@@ -1,105 +1,34 @@
 """Commits that return before they are durable: `durable=False`, promise 14.
 
-What may be gone after a power failure is told by the model of `tests.engine.workload`: the last
-ones of the commits, never one from among others.
+After a power failure the last ones of the commits may be gone, never one from among others: the
+workload `unsynced` of `tests.engine.crashing.drawn` shows it, whose canaries are here.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.options import FIXED
 from quire.engine.pages.block_places import Places
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import UNSYNCED_SECONDS
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
+from tests.engine.crashing.drawn import Drawn, Variant
 from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
     OPTIONS,
     PATH,
     Oracle,
     Workload,
-    check_store,
-    gone_on,
     new_machine,
     open_store,
 )
+from tests.kit.crashes import CellRun
 from tests.kit.limits import Limits
 
 WEAK = 0.7  # of all commits
-
-
-def crash_everywhere(
-    seed: int,
-    *,
-    every: int,
-    direct: bool = True,
-    lazy: float = WEAK,
-    resumed: bool = False,
-    **options: Any,
-) -> int:
-    """A workload, crashed at its calls, and after errors of them; the number of cases."""
-    fixed = {name: options[name] for name in FIXED if name in options}
-
-    def check(env: SimEnv, oracle: Oracle) -> None:
-        check_store(env, oracle, seed=seed + env.random.getrandbits(16), **fixed)
-
-    return enumerate_crashes(
-        Workload(seed, lazy=lazy, **options),
-        check,
-        Oracle,
-        seed=seed,
-        rounds=3,
-        every=every,
-        new_env=lambda n: SimEnv(n, direct=direct),
-        resume=gone_on(seed, lazy=lazy, **fixed) if resumed else None,
-    )
-
-
-@pytest.mark.crash
-@pytest.mark.promise(2, 3, 14)
-@pytest.mark.parametrize("direct", [True, False])
-def test_promise_14_a_power_failure_takes_the_last_commits_only(
-    seed: int, rounds: int, spread: int, direct: bool
-) -> None:
-    """After a power failure at any call a prefix of the commits is there, all durable ones with it.
-
-    Others go on in the midst of checkpoints; every store goes on working afterwards.
-    """
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, direct=direct, every=2 * spread) > 250 // spread
-
-
-@pytest.mark.crash
-@pytest.mark.promise(2, 3, 14)
-@pytest.mark.parametrize(
-    "options",
-    [{"lazy": 1.0}, {"data_files": 3}, {"steps": 100, "checkpoint_bytes": 100_000}],
-    ids=str,
-)
-def test_promise_14_power_failure_of_other_workloads(
-    seed: int, rounds: int, spread: int, options: dict[str, Any]
-) -> None:
-    """The same where nearly nothing is durable, with several data files, and with checkpoints."""
-    for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, every=6 * spread, **options) > 25
-
-
-@pytest.mark.crash
-@pytest.mark.promise(2, 11, 14)
-@pytest.mark.parametrize("direct", [True, False])
-def test_promise_11_14_power_failure_after_an_error(
-    seed: int, rounds: int, spread: int, direct: bool
-) -> None:
-    """A write or sync failed, and the store was opened again: what it shows then stays."""
-    for n in range(max(1, rounds // 25)):
-        found = crash_everywhere(seed + n, steps=25, every=8 * spread, direct=direct, resumed=True)
-        assert found > 80
 
 
 def test_a_move_of_a_subscription_need_not_be_durable_either() -> None:
@@ -137,10 +66,10 @@ def guarded(seeds: range) -> None:
         Workload(seed, steps=60, lazy=WEAK, checkpoint_bytes=100_000)(env, Oracle())
 
 
-def lose_power(seeds: range, **options: Any) -> None:
-    """Workloads on several seeds, each cut short where much is not durable."""
+def lose_power(seeds: range, *, direct: bool) -> None:
+    """Try a few points on several seeds, where much is not durable."""
     for seed in seeds:
-        crash_everywhere(seed, every=40, lazy=0.9, **options)
+        CellRun(Drawn(seed, Variant({"lazy": 0.9}), direct=direct), seed, 10).power()
 
 
 @pytest.mark.crash
@@ -163,7 +92,7 @@ def test_canary_a_broken_engine_is_caught(
 
         monkeypatch.setattr(Journal, "_sync_unsynced", forget)
     with pytest.raises((AssertionError, StoreCorrupt)):
-        lose_power(range(seed, seed + 6), direct=broken != "data")
+        lose_power(range(seed, seed + 20), direct=broken != "data")
 
 
 @pytest.mark.crash

@@ -540,6 +540,7 @@ class Workload:
         self.steps = steps
         self.beside = beside  # how often something else happens in the midst of a checkpoint
         self.options = options
+        self.operation = "create the store"  # under way
         self._first_payload = first_payload
         self._known_ids = ids
 
@@ -567,6 +568,7 @@ class Runner:
     """One run of a workload."""
 
     def __init__(self, workload: Workload, env: SimEnv, store: Store, oracle: Oracle) -> None:
+        self.workload = workload
         self.env = env
         self.store = store
         self.oracle = oracle
@@ -588,6 +590,7 @@ class Runner:
     def step(self) -> None:
         names = self.oracle.model.queues
         if len(names) < 3:
+            self.workload.operation = "create"
             self.create()
             return
         weights: dict[Callable[[], None], int] = {
@@ -609,8 +612,10 @@ class Runner:
             weights[self.sync] = 1
         if self.full and self.rng.random() < self.full:
             self.fill_up()
+        [action] = self.rng.choices(list(weights), list(weights.values()))
+        self.workload.operation = action.__name__
         try:
-            self.rng.choices(list(weights), list(weights.values()))[0]()
+            action()
         except DiskFull:
             self.refused += 1
 
@@ -844,6 +849,7 @@ class Runner:
                 self.learn_ids(held)
 
     def end_all(self) -> None:
+        self.workload.operation = "end"
         self.env.capacity_bytes = None
         while self.held:
             self.end_one()
@@ -893,10 +899,14 @@ class Runner:
         try:
             steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
             steps += [self.prepare, self.decide]
-            self.rng.choice([*steps, self.subscription, self.drop, self.create, self.alter])()
+            steps += [self.subscription, self.drop, self.create, self.alter]
+            action = self.rng.choice(steps)
+            self.workload.operation = f"{action.__name__} beside a checkpoint"
+            action()
         except DiskFull:
             self.refused += 1
         finally:
+            self.workload.operation = "checkpoint"
             self.is_beside = False
 
     def reopen(self) -> None:
