@@ -30,8 +30,8 @@
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
 
-Classes whose names end in Info, and Lease, Notice, Piece, QueueRecord and Report, are plain values
-that the methods of a store give. Loggers stand below `quire`.
+Classes whose names end in Info, and Description, Lease, Notice, Piece, QueueRecord and Report, are
+plain values that the methods of a store give. Loggers stand below `quire`.
 """
 
 import sys as _sys
@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from quire.opening import open as open
     from quire.opening import serve as serve
     from quire.reports.info import CatalogItem as CatalogItem
+    from quire.reports.info import Description as Description
     from quire.reports.info import Lease as Lease
     from quire.reports.info import ListenerInfo as ListenerInfo
     from quire.reports.info import Notice as Notice
@@ -302,6 +303,7 @@ else:
         ),
         "quire.reports.info": (
             "CatalogItem",
+            "Description",
             "Lease",
             "ListenerInfo",
             "Notice",
@@ -340,4 +342,4 @@ else:
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_NAMES})
+        return sorted({*globals(), *_NAMES, *_FURTHER} - {"TYPE_CHECKING"})

@@ -438,7 +438,9 @@ def check_selector(where: object) -> str:
     if isinstance(where, str) and _has_utf8(where) and len(where.encode()) <= MAX_TEXT_BYTES:
         return where
     raise InvalidArgument(
-        f"where {where!r:.100}: give a selector, a str of up to {MAX_TEXT_BYTES} bytes in UTF-8"
+        f"where {where!r:.100}: give a selector, a str of up to {MAX_TEXT_BYTES} bytes in UTF-8; "
+        "a Template is not kept with a subscription: write what it asks for as a selector, as "
+        "\"colour = 'red'\""
     )
 
 

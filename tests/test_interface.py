@@ -6,7 +6,7 @@ import inspect
 import pydoc
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -206,3 +206,9 @@ def test_the_tree_of_errors_is_all_there() -> None:
         assert shown.pop(warning) == 2
     assert shown == depth
     assert {name for name in classes if not hasattr(quire, name)} == set()  # to be caught
+
+
+def loops(store: quire.Store) -> None:
+    """For type checkers alone, which read this with the other tests: what loops are of."""
+    assert_type(store.consume("q"), quire.Consumer[quire.Message])
+    assert_type(store.consume("q", max_messages=10), quire.Consumer[quire.Messages])

@@ -262,6 +262,8 @@ def test_public_names_are_where_type_checkers_see_them() -> None:
 def test_public_names_are_given_to_whoever_asks() -> None:
     """`from quire import *`, dir, and one by one; any other name is an AttributeError."""
     assert set(PUBLIC) < set(dir(quire))
+    assert {"aio", "databases", "testing"} < set(dir(quire))
+    assert "TYPE_CHECKING" not in dir(quire)
     given: dict[str, object] = {}
     exec("from quire import *", given)
     for name in PUBLIC:

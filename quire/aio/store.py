@@ -235,7 +235,7 @@ class AsyncStore:
         ack: Acknowledge = "auto",
         *,
         where: SelectorOrTemplate | None = None,
-    ) -> Beginning[AsyncConsumer[Any]]: ...
+    ) -> Beginning[AsyncConsumer[Messages]]: ...
 
     def consume(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import overload
+from typing import Any, overload
 
 from quire.block import StreamedBlock
 from quire.libraries import pa
@@ -64,6 +64,10 @@ class Messages(Sequence[Message]):
         return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied, or pickled for another process, they are a list of `Message`."""
+        return list, (list(self),)
 
     def __repr__(self) -> str:
         return f"Messages(queue={self.queue!r}, {len(self)} messages)"

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 from msgspec.structs import replace
 
 from quire.arguments import check_flag, check_name, check_source, check_wait
-from quire.callbacks import check_done, check_function
+from quire.callbacks import check_done, check_function, check_takes
 from quire.calls.errand import Errand
 from quire.calls.uninterrupted import held, made
 from quire.calls.wake_up import Thread, WakeUp
@@ -580,6 +580,7 @@ def add_listener(
     """See `Listeners.add`."""
     if callback is not None:
         check_function("callback", callback, "give a function that takes a Notice")
+        check_takes("callback", callback, 1, "give a function that takes a Notice")
     course = Course(asked)
     course.begin(store)
     if callback is None:

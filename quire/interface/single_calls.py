@@ -279,7 +279,7 @@ class SingleCalls:
         ack: Acknowledge = "auto",
         *,
         where: SelectorOrTemplate | None = None,
-    ) -> Consumer[Any]: ...
+    ) -> Consumer[Messages]: ...
 
     def consume(
         self: Store,

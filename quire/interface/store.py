@@ -337,7 +337,7 @@ class Store(Protocol):
         ack: Acknowledge = "auto",
         *,
         where: template.SelectorOrTemplate | None = None,
-    ) -> consumer.Consumer[Any]: ...
+    ) -> consumer.Consumer[delivered_messages.Messages]: ...
 
     def consume(
         self,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from quire.errors import InvalidSelector
 from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
 
+from .numbers import number_written
+
 if TYPE_CHECKING:
     import lark
 
@@ -65,7 +67,7 @@ NAME: /(?!(?:or|and|not|between|in|like|escape|is|null|true|false)(?![\w$]))(?:[
 QUOTED: /"(?:[^"]|"")+"/
 TEXT: /'(?:[^']|'')*'/
 TIME.2: /(?:date|timestamp)[ \t\f\r\n]*'[^']*'/i
-NUMBER: /0[xX]\w*|(?:\d|\.\d)(?:[eE][+-]|[\w.$])*/
+NUMBER: /0[xX](?:[pP][+-]|[\w.])*|(?:\d|\.\d)(?:[eE][+-]|[\w.$])*/
 SIGN: "<>" | "<=" | ">=" | "=" | "<" | ">"
 PLUS: "+" | "-"
 TIMES: "*" | "/"
@@ -115,6 +117,7 @@ def parse(text: str) -> Parsed:
     try:
         parsed: Parsed = _parser().parse(text)
     except exceptions.UnexpectedToken as error:
+        _check_numbers(text, len(text) if error.token.type == "$END" else error.pos_in_stream)
         there = "it ends" if error.token.type == "$END" else f"{str(error.token)!r:.50} stands"
         raise wrong(
             text,
@@ -128,6 +131,19 @@ def parse(text: str) -> Parsed:
         ) from None
     _check_depth(text, parsed)
     return parsed
+
+
+def _check_numbers(text: str, end: int | None) -> None:
+    """Raises InvalidSelector for what is no number before a place where the text is wrong.
+
+    A word that touches a number is read with it: `41AND` is the mistake, and not what follows.
+    """
+    for token in _parser().lex(text[:end]):
+        if token.type == "NUMBER":
+            try:
+                number_written(str(token), "-")
+            except ValueError as error:
+                raise wrong(text, str(error), token.line or 0, token.column or 0) from None
 
 
 def wrong(text: str, what: str, line: int = 0, column: int = 0) -> InvalidSelector:

@@ -30,6 +30,9 @@ _EXACT_FORMS: Final = (
 _APPROXIMATE_FORM: Final = re.compile(
     r"((?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eEdDfF]))(?:[eE][+-]?[0-9]+)?)[dDfF]?"
 )
+_HEXADECIMAL_FORM: Final = re.compile(
+    r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[dDfF]?"
+)
 
 Number = int | float
 
@@ -57,10 +60,13 @@ def number_written(text: str, sign: str = "") -> Number:
             if not LEAST <= exact <= GREATEST:
                 raise ValueError("an exact number has 64 bits: write .0 behind it for a double")
             return exact
-    found = _APPROXIMATE_FORM.fullmatch(plain)
+    found = _APPROXIMATE_FORM.fullmatch(plain) or _HEXADECIMAL_FORM.fullmatch(plain)
     if found is None:
         raise ValueError(f"{text!r:.50} is no number")
-    approximate = float(found[1])
+    try:
+        approximate = float.fromhex(found[1]) if found.re is _HEXADECIMAL_FORM else float(found[1])
+    except OverflowError:
+        approximate = math.inf
     if math.isinf(approximate):
         raise ValueError(f"{text!r:.50} is greater than any double")
     return -approximate if sign == "-" else approximate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -354,3 +356,17 @@ def test_single_messages_of_a_batch_are_rejected(store: AnyStore, order: str) ->
     left = list(store.get_many("q", 200))
     assert [each.id for each in left] == [ids[n] for n in (0, 7, 8, 199)]
     assert store.get("q") is None
+
+
+def test_messages_are_pickled_as_a_list(store: AnyStore) -> None:
+    """For another process: with all that each carries, of a typed queue too."""
+    store.create_queue("q")
+    store.create_queue("typed", schema="city string")
+    store.put("q", b"1", attributes={"a": "b"})
+    store.put("q", b"2")
+    store.put("typed", {"city": "Ulm"})
+    for name in ("q", "typed"):
+        found = store.get_many(name)
+        for copied in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+            assert type(copied) is list
+            assert copied == list(found)

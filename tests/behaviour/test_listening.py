@@ -725,6 +725,7 @@ def test_a_name_of_something_else(store: AnyStore, work: str) -> None:
 # What is refused
 
 
+WRONG_FUNCTIONS: list[Any] = [lambda: None, lambda notice, more: None]
 WRONG: dict[str, tuple[type[Exception], Callable[[AnyStore], object]]] = {
     "a queue that is not there": (QueueNotFound, lambda s: s.listeners.add("nowhere")),
     "no source": (InvalidArgument, lambda s: s.listeners.add("a/b/c")),
@@ -740,6 +741,11 @@ WRONG: dict[str, tuple[type[Exception], Callable[[AnyStore], object]]] = {
     "an id": (InvalidArgument, lambda s: s.listeners.add("work", where=5)),  # type: ignore[arg-type]
     "no condition": (InvalidArgument, lambda s: s.listeners.add("work", where=[])),  # type: ignore[arg-type]
     "a callback": (InvalidArgument, lambda s: s.listeners.add("work", 5)),  # type: ignore[arg-type]
+    "a callback without a notice": (
+        InvalidArgument,
+        lambda s: s.listeners.add("work", WRONG_FUNCTIONS[0]),
+    ),
+    "a callback of two": (InvalidArgument, lambda s: s.listeners.add("work", WRONG_FUNCTIONS[1])),
     "a name": (InvalidArgument, lambda s: s.listeners.add("work", name="a/b")),
     "max_ids": (InvalidArgument, lambda s: s.listeners.add("work", max_ids=0)),
     "more ids": (InvalidArgument, lambda s: s.listeners.add("work", max_ids=1001)),

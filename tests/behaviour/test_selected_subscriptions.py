@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quire import Template
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, InvalidSelector, QueueFull, SubscriptionExists
 from quire.interface.transaction import Transaction
@@ -138,6 +139,14 @@ def test_a_wrong_selector_makes_none(store: AnyStore, bad: Any) -> None:
     with pytest.raises((InvalidSelector, InvalidArgument)):
         store.subscribe("t", "red", where=bad)
     assert store.subscriptions("t") == []
+
+
+def test_a_template_is_refused(store: AnyStore) -> None:
+    """What a subscription keeps is a text, which the error says how to write."""
+    store.create_queue("t", kind="topic")
+    template: Any = Template(attributes={"colour": "red"})
+    with pytest.raises(InvalidArgument, match="write what it asks for as a selector"):
+        store.subscribe("t", "red", where=template)
 
 
 def test_rows_by_their_columns(store: AnyStore) -> None:

@@ -60,7 +60,8 @@ class Listeners(Protocol):
         adds it again goes on there, after a restart or with another owner, too: each message is
         told at least once. One that listens under a name ends when another one does so, too.
 
-        Raises QueueNotFound, SubscriptionNotFound, InvalidSelector, InvalidArgument; also where the
+        Raises QueueNotFound, SubscriptionNotFound, InvalidSelector, InvalidArgument; also for a
+        function that does not take a Notice, and where the
         name is of a listener for something else: `remove` that first.
         """
 
