@@ -19,6 +19,7 @@ FRAMEWORKS = ("tests/frameworks", "tests/test_deployment.py")
 DISTRIBUTIONS = ("tests/test_distributions.py",)
 BENCHES = ("tests/bench",)
 DEMO = ("tests/demo",)
+SPARK = ("tests/spark", *DEMO)  # where tests with this mark are
 INTERRUPTS = (
     "tests/engine/test_interrupted_calls.py",
     "tests/engine/test_interrupted_commits.py",
@@ -57,7 +58,7 @@ class TestsOfPart(NamedTuple):
 # All at once also on two processors: much of a part's time is waiting, for the disk and for other
 # processes. Spark alone has two threads of its own.
 QUICK = {
-    "spark": TestsOfPart(("tests",), "not long and spark"),
+    "spark": TestsOfPart(SPARK, "not long and spark"),
     "processes": TestsOfPart(PROCESSES, "not long and not spark"),
     "forms": TestsOfPart(FORMS, "not long and not spark"),
     "engine-crash": TestsOfPart(
@@ -80,7 +81,7 @@ LONG = {
     "distributions": TestsOfPart(DISTRIBUTIONS, "long", options=IN_ALL, on_disk=True),
     "benches": TestsOfPart(BENCHES, "long", options=IN_ALL, on_disk=True),
     "demo": TestsOfPart(DEMO, "long", options=IN_ALL, on_disk=True),
-    "spark": TestsOfPart(("tests",), "long and spark", NAMED, IN_ALL),
+    "spark": TestsOfPart(SPARK, "long and spark", NAMED, IN_ALL),
     "processes": TestsOfPart(PROCESSES, "long and not spark", NAMED, IN_ALL),
     "rest": TestsOfPart(
         ("tests",), "long and not spark", (*NAMED, *PROCESSES), IN_ALL, on_disk=True

@@ -180,8 +180,11 @@ def test_every_test_has_its_part() -> None:
     """
     marks = ("long", "spark", "crash", "fuzz", "cases")
     for file in [str(path) for path in own_files("tests") if path.name.startswith("test_")]:
+        marked = {mark for mark in marks if f"mark.{mark}" in (ROOT / file).read_text()}
         for has in itertools.product((False, True), repeat=len(marks)):
             these = list(itertools.compress(marks, has))
+            if not marked.issuperset(these):
+                continue
             quick = [name for name, part in QUICK.items() if part.has(file, these)]
             long = [name for name, part in LONG.items() if part.has(file, these)]
             whole = [name for name in long if name in ("forms", "cases")]

@@ -131,7 +131,7 @@ def test_promise_2_8_power_failure_at_every_call(seed: int, spread: int) -> None
         Noted,
         seed=seed,
         rounds=1,
-        every=spread,
+        every=2 * spread - 1,
         resume=open_again,
     )
     assert cases > 100

@@ -119,6 +119,7 @@ def check_closing(
     return told is not None
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("direct", "data_files"), [(True, 1), (False, 2)])
@@ -144,6 +145,7 @@ def test_promise_11_an_error_at_every_call_of_close(
     assert kind == "full" or told > 5
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("kind", ["open", "read", "list_directory"])
 @pytest.mark.parametrize("forever", [False, True])

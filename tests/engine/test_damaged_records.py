@@ -159,6 +159,7 @@ FINISHES: dict[str, Callable[[Store], None]] = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", FINISHES)

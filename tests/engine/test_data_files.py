@@ -377,6 +377,7 @@ def test_promise_11_a_failed_write_of_any_file_fails_the_store(
                 assert take(recovered, name) == [name.encode() + b"x" * 5000] * 2 + [b"small"]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(5, 11)
 @pytest.mark.parametrize("number", range(FILES))
 @pytest.mark.parametrize("step", ["commit", "checkpoint"])

@@ -388,6 +388,7 @@ def check_drained(env: SimEnv, known: Known) -> None:
         assert store.admin.verify().ok
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 8)
 @pytest.mark.parametrize(("step", "options"), [(1, {}), (4, {"data_files": 2})])
 def test_promise_1_2_5_8_power_failure_on_a_full_disk(

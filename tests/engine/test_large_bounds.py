@@ -270,6 +270,7 @@ def _open_again(env: SimEnv, done: list[str]) -> None:
             store.admin.checkpoint()
 
 
+@pytest.mark.cases(3)
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])

@@ -78,6 +78,7 @@ def test_it_is_what_the_set_says(rng: random.Random) -> None:
 ORDERS: list[dict[str, Any]] = [{"order": "priority"}, {"order": {"attribute": "key"}}]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("properties", ORDERS)
 @pytest.mark.parametrize("large", [False, True])
 def test_the_space_of_a_queue_that_is_drained_in_its_order(

@@ -347,6 +347,7 @@ def test_a_small_store_shrinks(seed: int, options: dict[str, Any]) -> None:
     found.check_all(seed)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(3, 8)
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize(("options", "beside"), [({}, 0.0), ({"data_files": 2}, 0.3)], ids=str)
@@ -406,6 +407,7 @@ def test_promise_8_recovered_again_and_again(seed: int) -> None:
     assert moved > 20_000
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(11)
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("fault", ["error", "full"])
@@ -470,6 +472,7 @@ def test_promise_5_no_room_for_copies(seed: int) -> None:
     check_space(store, found.oracle.match(store))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("what", ["drop", "read", "read a part", "unsubscribe", "commit"])
@@ -506,6 +509,7 @@ def test_changes_while_blocks_are_copied(seed: int, what: str, nth: int) -> None
     found.check_all(seed)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.usefixtures("keen")
 @pytest.mark.parametrize("options", [{}, {"data_files": 3}], ids=str)
 def test_mixed_workloads(seed: int, rounds: int, options: dict[str, Any]) -> None:

@@ -124,7 +124,9 @@ def check(env: SimEnv, oracle: Oracle) -> None:
 @pytest.mark.crash
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("direct", [False, True])
-def test_promise_1_power_failure_at_every_call(seed: int, rounds: int, direct: bool) -> None:
+def test_promise_1_power_failure_at_every_call(
+    seed: int, rounds: int, spread: int, direct: bool
+) -> None:
     """Every acknowledged group is recovered; nothing else but the last one, whole (J1, J2, J8)."""
     for n in range(max(1, rounds // 8)):
         enumerate_crashes(
@@ -133,6 +135,7 @@ def test_promise_1_power_failure_at_every_call(seed: int, rounds: int, direct: b
             Oracle,
             seed=seed + n,
             rounds=2,
+            every=(spread + 2) // 3,
             resume=GoneOn(seed + n, direct=direct) if n == 0 else None,
         )
 

@@ -208,6 +208,7 @@ def test_an_id_is_written_once(place: tuple[Env, str]) -> None:
     assert read(env, directory) == [b"first"]
 
 
+@pytest.mark.cases(3)
 @codecs
 @pytest.mark.promise(1, 10)
 def test_a_finished_file_is_whole_after_any_crash(

@@ -63,6 +63,7 @@ def test_no_step_begins_behind_another(graph: Graph, store: Any) -> None:
         assert run.status().lag_messages == 0
 
 
+@pytest.mark.cases(3)
 @KINDS
 def test_a_step_pauses_and_goes_on(graph: Graph, store: Any, copying: Copying, kind: str) -> None:
     """As often as it is told to, in one run, and nothing is lost or twice."""
@@ -92,6 +93,7 @@ def test_a_step_pauses_and_goes_on(graph: Graph, store: Any, copying: Copying, k
         assert run.status().steps["copy"].last_error is None
 
 
+@pytest.mark.cases(3)
 @KINDS
 def test_a_step_that_has_failed_tries_again(
     graph: Graph, store: Any, copying: Copying, kind: str
