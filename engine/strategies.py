@@ -1,17 +1,18 @@
-"""Commit strategies: when a queue's space is checked, and against what.
+"""Commit strategies: what a commit checks in each of its queues before its journal record.
 
-Source: "Managing message queues" (JP 2008-547130), paragraphs 0062-0079. All keep promise 5: a
-commit that has its journal record finds room for its commit records. They are the rows of one table
-of formulas. T is the number of transactions that are open in the queue, R how many commits hold it
-in reserve mode, the asking one included; sizes are bytes, `open` and `commit` those of the control
-records:
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0062-0079. They are the rows of one
+table of formulas. T is the number of transactions that are open in the queue, R how many commits
+hold it in reserve mode, the asking one included; `commit` is the size of a commit record:
 
-| name | to open (T does not count it yet) | to write s | to commit |
-|---|---|---|---|
-| lock-all [0065-0068] | open | s | commit |
-| reserve-at-open [0069-0073] | open + commit (T + 1) | s + commit T | 0 |
-| reserve-mode [0074-0078] | open + commit (T + 1) | s + commit T while R > 0, else s | commit T |
-| reserve-mode-counted [0079] | open + commit (T + 1) | s + commit R | commit R |
+| name | a commit finds room for |
+|---|---|
+| lock-all [0065-0068] | commit |
+| reserve-at-open [0069-0073] | 0 |
+| reserve-mode [0074-0078] | commit T |
+| reserve-mode-counted [0079] | commit R |
+
+What opening and writing leave is the same for all (S1 and S2 of `queues.reservation`), so that each
+of these finds it, unless the queue's capacity was lowered meanwhile.
 
 Under lock-all a commit also keeps writers out of all its queues, from its check to its end: the one
 strategy under which a thread holds something of two queues at a time (their writers' locks, in the
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from quire.errors import InvalidArgument
-from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.limits import COMMIT_BYTES
 
 
 class Strategy(NamedTuple):
@@ -33,41 +34,27 @@ class Strategy(NamedTuple):
 
     name: str
     locks_queues: bool
-    open_need: Callable[[int], int]  # of T
-    write_need: Callable[[int, int, int], int]  # of s, T, R
     commit_need: Callable[[int, int], int]  # of T, R
-
-
-def _open_and_commits(opened: int) -> int:
-    return OPEN_BYTES + COMMIT_BYTES * (opened + 1)
 
 
 LOCK_ALL: Final = Strategy(
     "lock-all",
     locks_queues=True,
-    open_need=lambda opened: OPEN_BYTES,
-    write_need=lambda size, opened, reserving: size,
     commit_need=lambda opened, reserving: COMMIT_BYTES,
 )
 RESERVE_AT_OPEN: Final = Strategy(
     "reserve-at-open",
     locks_queues=False,
-    open_need=_open_and_commits,
-    write_need=lambda size, opened, reserving: size + COMMIT_BYTES * opened,
     commit_need=lambda opened, reserving: 0,
 )
 RESERVE_MODE: Final = Strategy(
     "reserve-mode",
     locks_queues=False,
-    open_need=_open_and_commits,
-    write_need=lambda size, opened, reserving: size + (COMMIT_BYTES * opened if reserving else 0),
     commit_need=lambda opened, reserving: COMMIT_BYTES * opened,
 )
 RESERVE_MODE_COUNTED: Final = Strategy(
     "reserve-mode-counted",
     locks_queues=False,
-    open_need=_open_and_commits,
-    write_need=lambda size, opened, reserving: size + COMMIT_BYTES * reserving,
     commit_need=lambda opened, reserving: COMMIT_BYTES * reserving,
 )
 

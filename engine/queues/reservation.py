@@ -1,22 +1,26 @@
 """Space rules of a queue, and the reservation counters that they are about.
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0069-0079. Sizes are bytes; T is the
-number of transactions that are open in the queue, R how many commits hold it in reserve mode. What
-has to be available is for the store's strategy to say (`strategies`). Under `reserve-mode`, the
-default:
+number of transactions that are open in the queue, R how many commits hold it in reserve mode:
 
 - S1: to open, available >= OPEN_BYTES + COMMIT_BYTES * (T + 1)
-- S2: to write s while R > 0, available >= s + COMMIT_BYTES * T; while R = 0, available >= s
-- S3: to commit, R += 1, then available >= COMMIT_BYTES * T
+- S2: to write s, available >= s + COMMIT_BYTES * T
+- S3: to commit, R += 1, then available >= what the store's strategy says (`strategies`), which is
+  COMMIT_BYTES * T at most
+
+So COMMIT_BYTES * T are available after each of them, and S3 finds its room: what was accepted
+commits, whatever others put and whoever commits first, though nobody reads (promise 5). Where the
+patent has writers use the last byte while no commit is under way, a transaction that did could
+never be committed if nobody read. Only where the capacity was lowered below what is taken does a
+commit wait for readers.
 
 `Space` is changed under its queue's lock only; every method is a check followed by its effect, so a
 `QueueFull` leaves all as it was.
 
 - S4: but where there is plenty for all commit records, a commit raises R without the lock, in one
   step with its look: a statement without a call, and what follows it, is never interrupted by
-  another thread (see C13 of `sequencer`). So who has the lock, and asks its strategy about R, looks
-  again whether R is the same, as the last thing before it takes the space. Without the GIL every
-  commit takes the lock.
+  another thread (see C13 of `sequencer`). S1 and S2 do not ask for R. Without the GIL every commit
+  takes the lock.
 """
 
 from __future__ import annotations
@@ -96,10 +100,11 @@ class Space:
         size = charge + OPEN_BYTES
         opened = self.open_transactions
         available = self.capacity - self.used
-        if available < size + COMMIT_BYTES * (opened + self.reserving + 2):  # not plenty
-            if available < self.strategy.open_need(opened):
-                raise self._full("a transaction cannot be opened in it", (OPEN, charge, messages))
-            self._check_need(OPEN, charge, messages)
+        if available < size + COMMIT_BYTES * (opened + 1):
+            why = f"{charge} bytes more do not fit"
+            if available < OPEN_BYTES + COMMIT_BYTES * (opened + 1):
+                why = "a transaction cannot be opened in it"
+            raise self._full(why, (OPEN, charge, messages))
         self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
@@ -109,10 +114,8 @@ class Space:
         """S2: messages of an open transaction; or a part of one, which may be of any size."""
         if self.is_guarded:
             self._check(charge, messages, is_whole)
-        available = self.capacity - self.used
-        plenty = charge + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
-        if available < plenty:
-            self._check_need(WRITE, charge, messages)
+        if self.capacity - self.used < charge + COMMIT_BYTES * self.open_transactions:
+            raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
@@ -126,10 +129,8 @@ class Space:
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
-        available = self.capacity - self.used
-        plenty = COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
-        if available < plenty and available < self._need(COMMIT, 0, 0):
-            why = "the commit records of its open transactions do not fit"
+        if self.capacity - self.used < self._need(COMMIT, 0):
+            why = "its capacity was lowered, and the commit records of its transactions do not fit"
             raise self._full(why, (COMMIT, 0, 0))
         self.reserving += 1
 
@@ -140,7 +141,7 @@ class Space:
     def lack(self, full: QueueFull) -> tuple[int, int]:
         """What is missing now for what was refused: bytes, and messages that are too many."""
         rule, charge, messages = full.refused
-        missing = self._need(rule, charge, messages) - (self.capacity - self.used)
+        missing = self._need(rule, charge) - (self.capacity - self.used)
         too_many = 0
         if self.max_messages is not None and messages:
             too_many = self.held + messages - self.max_messages
@@ -152,29 +153,12 @@ class Space:
         most = self.max_messages
         return charge <= self.capacity and (most is None or messages <= most)
 
-    def _need(self, rule: str, charge: int, messages: int) -> int:
+    def _need(self, rule: str, charge: int) -> int:
         """Bytes that have to be available, as things are."""
-        opened, reserving, strategy = self.open_transactions, self.reserving, self.strategy
         if rule == COMMIT:
-            return strategy.commit_need(opened, reserving + 1)
-        if rule == WRITE:
-            return strategy.write_need(charge, opened, reserving)
-        need = strategy.open_need(opened)
-        if messages:
-            need = max(need, OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving))
-        if rule == WHOLE:
-            end = strategy.commit_need(opened + 1, reserving + 1)
-            need = max(need, OPEN_BYTES + charge + end)
-        return need
-
-    def _check_need(self, rule: str, charge: int, messages: int) -> None:
-        """Raises QueueFull unless so much is available, with R as it still is then (S4)."""
-        while True:
-            reserving = self.reserving
-            if self.capacity - self.used < self._need(rule, charge, messages):
-                raise self._full(f"{charge} bytes more do not fit", (rule, charge, messages))
-            if self.reserving == reserving:
-                return
+            return self.strategy.commit_need(self.open_transactions, self.reserving + 1)
+        kept = charge + COMMIT_BYTES * self.open_transactions
+        return kept if rule == WRITE else kept + OPEN_BYTES + COMMIT_BYTES
 
     @property
     def held(self) -> int:
@@ -190,10 +174,8 @@ class Space:
             self.check_form(is_row=False)
             self._check(charge, 1)
         size = charge + CONTROL_BYTES
-        available = self.capacity - self.used
-        plenty = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
-        if available < plenty:
-            self._check_need(WHOLE, charge, 1)
+        if self.capacity - self.used < size + COMMIT_BYTES * self.open_transactions:
+            raise self._full(f"{charge} bytes more do not fit", (WHOLE, charge, 1))
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1

@@ -29,7 +29,7 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from quire.limits import INTERVAL_SECONDS, MESSAGE_OVERHEAD_BYTES
+from quire.limits import COMMIT_BYTES, INTERVAL_SECONDS, MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction
 from quire.remote.ownership.elected_transaction import ElectedTransaction
@@ -97,6 +97,7 @@ def fill(store: AnyStore) -> Any:
     put_at_owner(txn, "small", b"2")
     free = CAPACITY - store.queue("small").used_bytes
     put_at_owner(txn, "small", b"x" * (free - MESSAGE_OVERHEAD_BYTES))
+    store.alter_queue("small", capacity=CAPACITY)  # what is put leaves room for commit records
     return txn
 
 
@@ -112,7 +113,7 @@ def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
 
 def nearly_full(store: AnyStore) -> tuple[Any, Any]:
     """Two transactions in a queue without room for their commit records, and a message in it."""
-    store.create_queue("small", kind="work", capacity=CAPACITY)
+    store.create_queue("small", kind="work", capacity=CAPACITY + 2 * COMMIT_BYTES)
     store.put("small", b"old" * 1000)
     first = store.transaction()
     put_at_owner(first, "small", b"1")
@@ -369,7 +370,7 @@ def test_the_store_is_closed_while_a_commit_waits(owner: Store, store: AnyStore)
 
 def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: RemoteStore) -> None:
     """The commit is in doubt for the client, and over for the owner soon."""
-    joined.create_queue("small", kind="work", capacity=CAPACITY)
+    joined.create_queue("small", kind="work", capacity=CAPACITY + 2 * COMMIT_BYTES)
     joined.put("small", b"old" * 1000)
     first = joined.transaction()
     put_at_owner(first, "small", b"1")
@@ -387,7 +388,7 @@ def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: Re
 
 def test_a_client_dies_while_its_commit_waits(owner: Store) -> None:
     """Nobody waits for it any longer: it is rolled back soon, and commits nothing later."""
-    owner.create_queue("small", kind="work", capacity=CAPACITY)
+    owner.create_queue("small", kind="work", capacity=CAPACITY + 2 * COMMIT_BYTES)
     owner.put("small", b"old" * 1000)
     with child(WAITER, owner.path) as client:
         assert client.line() == "opened"

@@ -22,7 +22,7 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.testing import SimEnv
 from tests.kit.messages import take
 from tests.kit.waiting import SECONDS
@@ -59,14 +59,18 @@ def waits(transaction: Transaction) -> None:
 
 
 def nearly_full(store: Store) -> tuple[Transaction, Transaction]:
-    """Two transactions in a queue that has no room for their commit records, one message read."""
-    store.create_queue("q", kind="work", capacity=CAPACITY)
+    """Two transactions in a queue that has no room for their commit records, one message read.
+
+    It was made smaller meanwhile: what is put leaves room for them.
+    """
+    store.create_queue("q", kind="work", capacity=CAPACITY + 2 * COMMIT_BYTES)
     store.put("q", b"old" * 1000)
     first, second = store.transaction(), store.transaction()
     first.put("q", b"1")
     second.put("q", b"2")
     free = CAPACITY - store.queue("q").used_bytes
     second.put("q", b"x" * (free - MESSAGE_OVERHEAD_BYTES))
+    store.alter_queue("q", capacity=CAPACITY)
     return first, second
 
 

@@ -50,6 +50,11 @@ class Figure6:
         """One more message, after which so many bytes are available."""
         by.put(queue, bytes(self.available(queue) - left - MESSAGE_OVERHEAD_BYTES))
 
+    def narrow(self, queue: str, left: int) -> None:
+        """Lower the queue's capacity, after which so many bytes are available."""
+        info = self.store.queue(queue)
+        self.store.alter_queue(queue, capacity=info.used_bytes + left)
+
     def counters(self) -> dict[str, tuple[int, int]]:
         """(T, R) of each queue."""
         infos = {queue: self.store.queue(queue) for queue in OPEN_IN}
@@ -72,11 +77,13 @@ def figure_6(strategy: str) -> Iterator[Figure6]:
 def test_figures_7_and_9a_a_commit_checks_each_queue(strategy: str, queue: str) -> None:
     """[0065-0068, 0074-0077] One byte less in either queue, and nothing has happened in the other.
 
-    The transaction stays open [0066], and commits once there is room.
+    The transaction stays open [0066], and commits once there is room. What is put leaves that
+    much, so the capacity is lowered.
     """
     need = NEEDS[strategy](OPEN_IN[queue])
     with figure_6(strategy) as fig:
-        fig.fill(queue, need - 1, fig.t3)
+        fig.fill(queue, CAPACITY // 2, fig.t3)
+        fig.narrow(queue, need - 1)
         before = fig.available("A"), fig.available("D")
         with pytest.raises(QueueFull) as caught:
             fig.t2.commit(timeout=0)
@@ -89,17 +96,19 @@ def test_figures_7_and_9a_a_commit_checks_each_queue(strategy: str, queue: str) 
         fig.t2.commit(timeout=0)
         assert fig.counters() == {"A": (1, 0), "D": (2, 0)}
     with figure_6(strategy) as fig:
-        fig.fill(queue, need, fig.t3)
+        fig.fill(queue, CAPACITY // 2, fig.t3)
+        fig.narrow(queue, need)
         fig.t2.commit(timeout=0)
         assert fig.counters() == {"A": (1, 0), "D": (2, 0)}
 
 
 @pytest.mark.promise(5)
+@pytest.mark.parametrize("strategy", ["reserve-at-open", *NEEDS])
 @pytest.mark.parametrize("queue", ["A", "D"])
-def test_figures_8b_and_8c_the_room_was_kept_by_the_writes(queue: str) -> None:
-    """[0071-0073] A write leaves room for all open commits; the commits check nothing."""
+def test_figures_8b_and_8c_the_room_was_kept_by_the_writes(queue: str, strategy: str) -> None:
+    """[0071-0073] A write leaves room for all open commits, which find it, whoever is first."""
     kept = COMMIT_BYTES * OPEN_IN[queue]
-    with figure_6("reserve-at-open") as fig:
+    with figure_6(strategy) as fig:
         with pytest.raises(QueueFull):
             fig.fill(queue, kept - 1, fig.t3)
         fig.fill(queue, kept, fig.t3)
@@ -110,7 +119,7 @@ def test_figures_8b_and_8c_the_room_was_kept_by_the_writes(queue: str) -> None:
 
 
 @pytest.mark.promise(5)
-@pytest.mark.parametrize("strategy", ["reserve-at-open", "reserve-mode", "reserve-mode-counted"])
+@pytest.mark.parametrize("strategy", ["reserve-at-open", *NEEDS])
 def test_figure_8a_opening_leaves_room_for_all_commits(strategy: str) -> None:
     """[0070] Do = OPEN + COMMIT * (T + 1): one byte less, and T stays as it is."""
     need = OPEN_BYTES + COMMIT_BYTES * (OPEN_IN["D"] + 1)
@@ -127,9 +136,10 @@ def test_figure_8a_opening_leaves_room_for_all_commits(strategy: str) -> None:
 
 
 @pytest.mark.promise(5)
-@pytest.mark.parametrize(("strategy", "kept"), [("reserve-mode", 3), ("reserve-mode-counted", 1)])
-def test_figure_9b_writers_leave_room_only_in_reserve_mode(strategy: str, kept: int) -> None:
-    """[0078-0079] While T2's commit is under way in D, Dw = data + COMMIT * T, or * R."""
+@pytest.mark.parametrize("strategy", ["reserve-mode", "reserve-mode-counted"])
+def test_figure_9b_writers_leave_room(strategy: str) -> None:
+    """[0078-0079] While T2's commit is under way in D, Dw = data + COMMIT * T; and before it."""
+    kept = OPEN_IN["D"]
     with figure_6(strategy) as fig:
         queue = fig.store._context.state.queue("D")
         with queue.lock:
@@ -142,4 +152,7 @@ def test_figure_9b_writers_leave_room_only_in_reserve_mode(strategy: str, kept: 
             queue.space.unreserve()
         with fig.store.transaction() as reader:
             assert reader.get("D") is not None
-        fig.fill("D", 0, fig.t4)  # not in reserve mode: to the last byte
+        with pytest.raises(QueueFull):  # not in reserve mode
+            fig.fill("D", COMMIT_BYTES * kept - 1, fig.t4)
+        for transaction in (fig.t4, fig.t2, fig.t3):
+            transaction.commit(timeout=0)

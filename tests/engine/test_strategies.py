@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,8 @@ from quire.engine.queues.reservation import Space
 from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull
-from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
+from quire.testing import SimEnv
 from tests.kit.waiting import SECONDS
 
 NAMES = ["lock-all", "reserve-at-open", "reserve-mode", "reserve-mode-counted"]
@@ -34,7 +36,7 @@ def space_with(strategy: Strategy, available: int, open_transactions: int, reser
 @pytest.mark.parametrize(
     ("name", "need"),
     [
-        ("lock-all", OPEN),
+        ("lock-all", OPEN + C * 4),
         ("reserve-at-open", OPEN + C * 4),
         ("reserve-mode", OPEN + C * 4),
         ("reserve-mode-counted", OPEN + C * 4),
@@ -53,14 +55,14 @@ def test_opening_needs(name: str, need: int) -> None:
 @pytest.mark.parametrize(
     ("name", "reserving", "need"),
     [
-        ("lock-all", 0, 100),
-        ("lock-all", 2, 100),
+        ("lock-all", 0, 100 + C * 3),
+        ("lock-all", 2, 100 + C * 3),
         ("reserve-at-open", 0, 100 + C * 3),
         ("reserve-at-open", 2, 100 + C * 3),
-        ("reserve-mode", 0, 100),
+        ("reserve-mode", 0, 100 + C * 3),
         ("reserve-mode", 2, 100 + C * 3),
-        ("reserve-mode-counted", 0, 100),
-        ("reserve-mode-counted", 2, 100 + C * 2),
+        ("reserve-mode-counted", 0, 100 + C * 3),
+        ("reserve-mode-counted", 2, 100 + C * 3),
     ],
 )
 def test_writing_needs(name: str, reserving: int, need: int) -> None:
@@ -90,6 +92,97 @@ def test_committing_needs(name: str, need: int) -> None:
         with pytest.raises(QueueFull):
             short.reserve()
         assert short.reserving == 1
+
+
+class OpenOnes:
+    """Transactions of one queue, each as what it has charged; the model of what may be accepted."""
+
+    def __init__(self, name: str) -> None:
+        self.space = Space(QueueConfig(1, "q", "work", 4096, None, 0, 1), strategy_named(name))
+        self.charged: list[int] = []
+        self.committed = 0
+
+    def taken(self) -> int:
+        """Bytes that all of them have."""
+        return self.committed + sum(OPEN + charge for charge in self.charged)
+
+    def step(self, rng: Random) -> None:
+        """Open one, write, commit or roll back; what is refused is what does not fit."""
+        space, charged = self.space, self.charged
+        what = rng.choice(["open", "open", "whole", "write", "write", "write", "commit", "drop"])
+        size = rng.choice([0, 1, 63, 64, 65, 300, 1000])
+        left = space.capacity - self.taken() - C * len(charged)
+        if what == "open":
+            if accepted(lambda: space.open(size, 1), left >= OPEN + C + size):
+                charged.append(size)
+        elif what == "whole":
+            if accepted(lambda: space.whole(size), left >= OPEN + C + size):
+                space.commit_whole(size + OPEN + C, 1)
+                self.committed += size + OPEN + C
+        elif charged:
+            which = rng.randrange(len(charged))
+            if what == "write":
+                if accepted(lambda: space.write(size, 1), left >= size):
+                    charged[which] += size
+            elif what == "commit":
+                self.commit(which)
+            else:
+                space.abandon(charged.pop(which), 1)
+
+    def commit(self, which: int) -> None:
+        """One of them: that is never refused."""
+        charge = self.charged.pop(which) + OPEN + C
+        self.space.reserve()
+        self.space.commit(charge, 1)
+        self.committed += charge
+
+
+def accepted(put: Callable[[], None], fits: bool) -> bool:
+    """Whether the space takes it, which it does exactly if it fits."""
+    try:
+        put()
+    except QueueFull:
+        assert not fits
+        return False
+    assert fits
+    return True
+
+
+@pytest.mark.promise(5)
+@pytest.mark.parametrize("name", NAMES)
+def test_promise_5_what_was_accepted_commits(name: str, rng: Random) -> None:
+    """To the byte as a model says, in any order, though nobody reads; nothing goes beyond."""
+    for _ in range(200):
+        model = OpenOnes(name)
+        for _ in range(rng.randrange(1, 40)):
+            model.step(rng)
+            assert model.space.used == model.taken()
+        while model.charged:
+            model.commit(rng.randrange(len(model.charged)))
+        assert model.space.used == model.committed <= model.space.capacity
+        assert (model.space.open_transactions, model.space.reserving) == (0, 0)
+
+
+@pytest.mark.promise(5)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("others", [0, 2])
+def test_promise_5_who_has_filled_a_queue_commits(name: str, others: int) -> None:
+    """After QueueFull, byte by byte up to it; so do others that are open there."""
+    with Store.open("/s", env=SimEnv(), background=False, strategy=name) as store:
+        store.create_queue("q", kind="work", capacity=MIN_CAPACITY_BYTES)
+        open_ones = [store.transaction() for _ in range(others + 1)]
+        for transaction in open_ones:
+            transaction.put("q", b"")
+        for size in (1000, 100, 10, 1):
+            with suppress(QueueFull):
+                while True:
+                    open_ones[0].put("q", bytes(size))
+        for transaction in open_ones:
+            transaction.commit(timeout=0)
+        info = store.queue("q")
+        left = info.capacity_bytes - info.used_bytes
+        assert 0 <= left <= MESSAGE_OVERHEAD_BYTES  # a message more did not fit
+        assert store.admin.verify().ok
 
 
 def test_an_unknown_strategy_is_refused() -> None:
