@@ -7,6 +7,7 @@
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |
 | `quire.recovery` | what an opening has cut off the journal's end |
+| `quire.reports` | reports that senders ask for, and whose queues do not take them |
 | `quire.remote` | stores that cannot be shared, clients that are cut off |
 | `quire.schedules` | messages that a schedule could not put |
 | `quire.workers` | handlers that failed, or did not end in time |
@@ -46,6 +47,15 @@ def log_failure(
     """
     try:
         logger.error(text, *arguments, exc_info=error)
+    except Exception:  # noqa: BLE001 - of somebody else's code; it is shown
+        if logging.raiseExceptions and sys.stderr:
+            traceback.print_exc()
+
+
+def log_warning(logger: logging.Logger, text: str, *arguments: object) -> None:
+    """Log a line, in the midst of what must go on; as `log_failure`."""
+    try:
+        logger.warning(text, *arguments)
     except Exception:  # noqa: BLE001 - of somebody else's code; it is shown
         if logging.raiseExceptions and sys.stderr:
             traceback.print_exc()

@@ -22,7 +22,6 @@ wait in the write buffer, and leave it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -44,7 +43,6 @@ from quire.errors import (
     TransactionError,
 )
 from quire.libraries import is_arrow
-from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.ltds import check_foreign
 from quire.messages import encoded_values as value_encoding
 from quire.messages.message_fields import Fields
@@ -57,6 +55,7 @@ from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 from .arrow_slices import largest_charge, largest_of_all, measure_all, row_slices, slices_of
 from .context import Context
 from .own_requests import OwnRequests
+from .waiting_for_room import put_on_behalf
 
 
 class Puts:
@@ -349,16 +348,12 @@ class Puts:
         self._owed += reports
 
     def complete(self) -> None:
-        """For the commit: put what is owed, each once. Raises TransactionError, as a put (AR2)."""
+        """For the commit: put what is owed, each once (WR1). Raises TransactionError."""
         if self.streams:
             raise TransactionError(
                 f"{self.streams} messages are being put as streams: finish or abandon them first"
             )
-        while self._owed:
-            to, fields = self._owed[0]
-            with suppress(QueueNotFound, InvalidArgument):
-                self.one(to, b"", fields, MESSAGE_OVERHEAD_BYTES + fields.extra_bytes)
-            del self._owed[0]
+        put_on_behalf(self._context, self._owed, self.one)
 
     def _tell_unread(self, queue: Queue) -> None:
         """Of a transaction of this process's user, as the others wait for no room (NR1)."""

@@ -10,7 +10,7 @@
   where there are more than `STUCK_AT_ONCE` such.
 - LR1: who has asked for a report of it gets one, by the same commit (AR1): of an expiry where the
   message expires, of an exception where it leaves for another reason. So who waits for an answer to
-  it is told that there will be none. Where the report's queue is full, the message waits, too.
+  it is told that there will be none, unless the report's queue takes none (WR1).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.limits import MAX_REASON_BYTES
 from quire.moments import check_moment
 
 TYPE: Final = "quire.type"
@@ -40,7 +41,7 @@ EXCEPTION: Final = "exception"
 EXPIRY: Final = "expiry"
 REPORTED_EVENTS: Final = (ARRIVAL, DELIVERY, EXCEPTION, EXPIRY)
 
-KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORTS, REPLY_BY, ERROR})
+KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORT, REPORTS, REPLY_BY, ERROR})
 """Those that say what a message is, wherever it goes."""
 
 
@@ -83,6 +84,11 @@ def check_ends_only(attributes: Mapping[str, str]) -> None:
                 f"a request asks for a report of its {event}, which would be taken for the end of "
                 "it: leave that out, or put a message with a reply_to of its own"
             )
+
+
+def reason_of(error: BaseException) -> str:
+    """Its words, as far as a message may carry them."""
+    return str(error).encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "ignore")
 
 
 def report_attributes(event: str, reason: str | None = None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.errors import InvalidArgument, QueueDisabled, QueueFull
+from quire.errors import InvalidArgument, QueueFull
 from tests.behaviour.forms import AnyStore
 
 ASKED: dict[str, Any] = {"reply_to": "told", "attributes": {"quire.reports": "arrival delivery"}}
@@ -226,32 +226,6 @@ def test_where_there_is_no_queue_for_it_there_is_no_report(store: AnyStore) -> N
     store.put("q", b"x", **ASKED)
     assert store.get("q") is not None
     assert store.queue("told").messages == 0
-
-
-def test_where_its_queue_is_full_the_commit_is_refused(store: AnyStore) -> None:
-    """As it would be where the program had put the report: nothing arrives, nothing is read."""
-    store.put("q", b"before", correlation_id="1", **ASKED)
-    assert told(store) == [("arrival", "1")]
-    store.alter_queue("told", max_messages=1)
-    store.put("told", b"x")
-    with store.transaction() as txn:
-        txn.put("q", b"x", correlation_id="2", **ASKED)
-        with pytest.raises(QueueFull, match="told"):
-            txn.commit(timeout=0.0)
-        txn.rollback()
-    assert store.queue("q").messages == 1
-    with store.transaction() as txn:
-        assert txn.get("q") is not None
-        with pytest.raises(QueueFull, match="told"):
-            txn.commit(timeout=0.0)
-        assert store.get("told") is not None
-        txn.commit()
-    assert told(store) == [("delivery", "1")]
-    store.alter_queue("told", puts=False)
-    with pytest.raises(QueueDisabled, match="told"):
-        store.put("q", b"x", correlation_id="3", **ASKED)
-    store.alter_queue("told", puts=True)
-    assert told(store) == []
 
 
 def test_what_is_prepared_tells_when_it_is_decided(store: AnyStore) -> None:

@@ -12,8 +12,8 @@ What becomes of a request is decided by `reply` and `end`, for threads and for t
 - AN3: for a reply that its queue does not take no request is executed again. Where the put or the
   commit tells that, the transaction is open still, and what the function has put is in it: the
   reply goes, with all of that, as a dead letter of the request's queue, which `redrive` puts back
-  when the cause is mended. Without such a queue a reply that can never be put is dropped, and the
-  log tells it; one whose queue is full or stopped has its request come again.
+  when the cause is mended. Without such a queue, or where that takes none either, the reply is
+  dropped, and the log tells it: nobody is stuck behind a client that takes no replies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from quire.errors import (
     RequestFailed,
 )
 from quire.interface.transaction import Payload, Transaction
-from quire.limits import MAX_REASON_BYTES
 from quire.loggers import logger
 from quire.messages.message import Message, check_message
 from quire.messages.message_id import MessageId
@@ -45,6 +44,7 @@ from quire.messages.message_types import (
     REPLY,
     REPORTS,
     TYPE,
+    reason_of,
     reply_by,
     reports_asked,
 )
@@ -191,8 +191,6 @@ def _reply(
                 request.id, request.queue, letters, refused,
             )  # fmt: skip
             return
-    if not isinstance(refused, (QueueNotFound, InvalidArgument)):
-        raise refused
     txn.commit()
     _log.warning("message %d of %s is not answered: %s", request.id, request.queue, refused)
 
@@ -224,8 +222,3 @@ def _of_dead_letter(request: Message, error: str | None, refused: QuireError) ->
     if error is not None:
         own[ERROR] = error
     return {"correlation_id": request.correlation_id, "attributes": own}
-
-
-def reason_of(error: BaseException) -> str:
-    """Its words, as far as a message may carry them."""
-    return str(error).encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "ignore")
