@@ -228,9 +228,9 @@ class EmbeddedStore(StoreLife, SingleCalls):
     def browse(
         self,
         source: str,
-        start: int | None = None,
         max_messages: int = 1000,
         *,
+        start: int | None = None,
         after: Seen | None = None,
         where: Where | None = None,
     ) -> Messages:

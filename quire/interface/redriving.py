@@ -61,7 +61,9 @@ class Redrives(Protocol):
     def integration(self) -> Integration:
         """Where it tells of positions."""
 
-    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+    def browse(
+        self, source: str, max_messages: int = 1000, *, start: int | None = None
+    ) -> Messages:
         """Messages, which are not taken."""
 
     @change
@@ -139,7 +141,7 @@ def _chosen(
     where: Callable[[Message], bool],
     to: str | None,
 ) -> Chosen:
-    seen = store.browse(source, position, REDRIVEN_AT_ONCE)
+    seen = store.browse(source, REDRIVEN_AT_ONCE, start=position)
     ids = [
         message.id
         for message in seen

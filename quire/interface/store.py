@@ -377,9 +377,9 @@ class Store(Protocol):
     def browse(
         self,
         source: str,
-        start: int | None = None,
         max_messages: int = 1000,
         *,
+        start: int | None = None,
         after: finding.Seen | None = None,
         where: finding.Where | None = None,
     ) -> delivered_messages.Messages:

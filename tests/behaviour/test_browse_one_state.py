@@ -64,6 +64,18 @@ def pages(txn: Transaction, source: str, most: int, **where: Any) -> list[int]:
     return seen
 
 
+def test_how_many_is_the_second_argument_everywhere(store: AnyStore) -> None:
+    """Of a store and of a transaction, as of `get_many`; a position has to be named."""
+    store.create_queue("many")
+    store.put_many("many", [b"%d" % number for number in range(6)])
+    with store.transaction() as txn:
+        for browse in (store.browse, txn.browse):
+            assert browse("many", 3).payloads() == [b"0", b"1", b"2"]
+    assert store.browse("many", 2, start=3).payloads() == [b"3", b"4"]
+    with pytest.raises(TypeError):
+        store.browse("many", 2, 3)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_show_one_state(store: AnyStore, owner: Store, kind: str) -> None:
     """What is read, put, purged, and moved between two pages changes nothing (QV1)."""

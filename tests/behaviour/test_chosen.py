@@ -59,13 +59,13 @@ def test_browse_chooses(store: AnyStore, kind: str, where: str | Template) -> No
     store.create_queue("q", **KINDS[kind])
     ids = fill(store, "q", 40)
     assert numbers(store.browse("q", where=where)) == list(range(1, 40, 2))
-    assert numbers(store.browse("q", 11, 3, where=where)) == [11, 13, 15]
+    assert numbers(store.browse("q", 3, start=11, where=where)) == [11, 13, 15]
     with store.transaction() as txn:
         assert txn.get("q", where="n = 3") is not None
         assert numbers(store.browse("q", max_messages=3, where=where)) == [1, 3, 5]
     assert numbers(store.browse("q", max_messages=3, where=where)) == [1, 5, 7]
     assert numbers(store.browse("q", where=ids[8])) == [8]
-    assert numbers(store.browse("q", 9, where=ids[8])) == []
+    assert numbers(store.browse("q", start=9, where=ids[8])) == []
     assert numbers(store.browse("q", where=ids[3])) == []
 
 

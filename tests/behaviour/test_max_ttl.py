@@ -106,7 +106,7 @@ def test_a_large_array_is_cut(store: AnyStore, limited: str) -> None:
     count = 70_000
     with store.transaction() as txn:
         ids = txn.put_many(limited, pa.array([b"x"] * count))
-    last = store.browse(limited, count - 1)
+    last = store.browse(limited, start=count - 1)
     assert [m.expires_at for m in last] == [ids[count - 1].expires_by]
 
 

@@ -107,7 +107,7 @@ def of(event: str) -> Callable[[AnyStore], None]:
     """Put two messages that ask for a report of the event, and one that asks for none."""
 
     def put(store: AnyStore) -> None:
-        expiry = {"ttl": 10.0} if event == "expiry" else {}
+        expiry: dict[str, Any] = {"ttl": 10.0} if event == "expiry" else {}
         for _ in range(1 if event == "expiry" else 2):
             store.put("q", b"first", **asked(event), **expiry)
         store.put("q", b"second")

@@ -153,7 +153,7 @@ class History:
         except QueueFull:
             return
         # As long as the clock has been set back it is that of the latest commit before.
-        there = self.store.browse(self.name, self.messages, 1)  # or nobody asks for it
+        there = self.store.browse(self.name, 1, start=self.messages)  # or nobody asks for it
         now_us, last_us = self.machine.env.now_us(), self.store._context.state.last_time_us
         time_us = there[0].time if there else max(now_us, last_us)
         assert time_us >= now_us

@@ -159,7 +159,7 @@ def test_against_a_model(rng: random.Random, seed: int) -> None:
         everything = set(kept.values()) - (deleted - unread["a"] - unread["b"])
         assert store.queue("t").messages == len(everything)
         for name, left in unread.items():
-            found = [int(m.attributes["n"]) for m in store.browse(f"t/{name}", None, 1000)]
+            found = [int(m.attributes["n"]) for m in store.browse(f"t/{name}", 1000)]
             assert found == sorted(left), name
     store.close()
 

@@ -63,7 +63,7 @@ def run(env: SimEnv, done: Done) -> None:
 
 def numbers(store: Store, queue: str) -> list[int]:
     """What is in it."""
-    return [int(payload[:3]) for payload in store.browse(queue, None, 1000).payloads()]
+    return [int(payload[:3]) for payload in store.browse(queue, 1000).payloads()]
 
 
 def check(store: Store, done: Done) -> None:

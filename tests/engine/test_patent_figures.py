@@ -74,7 +74,7 @@ class Figure:
 
     def _read(self, queue: str, position: int | None, count: int, address: int) -> list[str]:
         if position is not None:
-            return [m.decode() for m in self.store.browse(queue, position, count).payloads()]
+            return [m.decode() for m in self.store.browse(queue, count, start=position).payloads()]
         places = self.store._context.places
         part = next(
             entry.part

@@ -143,7 +143,7 @@ def test_a_batch_that_is_put_in_slices_gets_the_default(seed: int) -> None:
     columns = {"payload": pa.array([b""] * 3 * third), "priority": pa.array(said, pa.int32())}
     store.put_many("q", pa.record_batch(columns))
     places = (0, third - 1, third, 2 * third - 1, 2 * third, 3 * third - 1)
-    found = [store.browse("q", place, 1)[0].priority for place in places]
+    found = [store.browse("q", 1, start=place)[0].priority for place in places]
     assert found == [5, 5, 0, 0, 9, 9]
     store.close()
 

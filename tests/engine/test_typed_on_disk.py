@@ -35,7 +35,7 @@ LATER = f"{WORDS}, more int"
 
 def ids(store: Store, queue: str) -> list[int]:
     """Of all that is in it."""
-    found = store.browse(queue, None, 100_000).to_arrow().column("id").to_pylist()
+    found = store.browse(queue, 100_000).to_arrow().column("id").to_pylist()
     assert all(isinstance(each, int) for each in found)
     return list(found)
 

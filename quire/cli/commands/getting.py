@@ -68,7 +68,7 @@ def _browse(options: argparse.Namespace) -> None:
     def shown(store: Any) -> tuple[list[Any], int]:
         messages = list(
             store.browse(
-                options.source, options.start, options.count, after=options.after,
+                options.source, options.count, start=options.start, after=options.after,
                 where=options.where,
             )
         )  # fmt: skip
