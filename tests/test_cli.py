@@ -52,6 +52,17 @@ def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return terminal
 
 
+def test_what_is_put_into_a_queue_with_a_codec_is_a_value(quire: Terminal, store_path: str) -> None:
+    """A text of the codec, with its content type; anything else is refused, or says what it is."""
+    quire("create-queue", "orders", "codec=json")
+    quire("put", "orders", '{"n": 1}', "2")
+    quire("put", "orders", "apples", status=1)
+    assert "codec 'json'" in quire.errors
+    quire("put", "orders", "apples", "--content-type", "text/plain")
+    with open_store(store_path) as store:
+        assert [m.value for m in store.browse("orders")] == [{"n": 1}, 2, "apples"]
+
+
 def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
     store_path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ from quire.errors import (
 )
 from quire.interface import schedules as schedule_fields
 from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
+from quire.messages.encoded_values import check_encoded
 from quire.reports.info import ScheduleInfo
 
 from .own_transaction import OwnTransaction
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from quire.definitions.cron import DueTimes
 
 _log: Final = logging.getLogger("quire.schedules")
+_CONTENT: Final = frozenset({"queue", "payload", "content_type"})
 _TIMING: Final = ("cron", "timezone")
 _LATE_US: Final = int(LATE_SECONDS * 1e6)
 
@@ -91,7 +93,9 @@ class Schedules:
                 body |= {"created_us": now_us, "since_us": now_us}
 
                 def prepare() -> list[CatalogChange]:
-                    body["queue_id"] = self._target(queue).queue_id
+                    target = self._target(queue)
+                    body["queue_id"] = target.queue_id
+                    _encode(target, body)
                     return [CatalogChange(SCHEDULE, self._state.durable.next_queue_id, body)]
 
                 self._submit(prepare)
@@ -120,8 +124,12 @@ class Schedules:
                 body["since_us"] = now_us
 
             def prepare() -> list[CatalogChange]:
+                target = self._state.queues[body["queue_id"]]
                 if queue is not None:
-                    body["queue_id"] = self._target(queue).queue_id
+                    target = self._target(queue)
+                    body["queue_id"] = target.queue_id
+                if not given.keys().isdisjoint(_CONTENT):
+                    _encode(target, body)
                 return [CatalogChange(SCHEDULE, number, body)]
 
             self._submit(prepare)
@@ -286,6 +294,15 @@ class Schedules:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
             txn.enter(RAN_KEY.format(number), due_us)
             txn.commit()
+
+
+def _encode(queue: Queue, body: dict[str, Any]) -> None:
+    """Say that the payload is what the queue's codec makes, as it is. Raises InvalidArgument."""
+    payload, fields = schedule_fields.message_of(body)
+    said, codec = fields.get("content_type"), queue.config.properties.codec
+    content_type = check_encoded(queue.name, codec, payload, said)
+    if content_type != said:
+        body["content_type"] = content_type
 
 
 def _check_due(body: Mapping[str, Any], now_us: int) -> None:

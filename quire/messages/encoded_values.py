@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from quire import codecs
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, PayloadInvalid
 from quire.libraries import is_arrow, pa
 
 M = TypeVar("M", bound=Mapping[str, Any])
@@ -63,6 +63,27 @@ def encoded_values(queue: str, codec: str, values: Any) -> Any:
     payloads = [_encoded(queue, found, value) for value in values]
     types = pa.array([found.content_type] * len(payloads), pa.string())
     return pa.record_batch({"payload": pa.array(payloads, pa.binary()), "content_type": types})
+
+
+def check_encoded(queue: str, codec: str | None, payload: bytes, content_type: str | None) -> Any:
+    """Return the content type of a value that is written as bytes, by a person or in a schedule.
+
+    Where the queue has a codec, and the bytes do not say that they are something else, they must be
+    a payload of that. Raises InvalidArgument, CodecNotFound.
+    """
+    if codec is None or not payload:
+        return content_type
+    found = codecs.codec(codec)
+    if content_type is not None and content_type != found.content_type:
+        return content_type
+    try:
+        found.decode(payload)
+    except PayloadInvalid as error:
+        raise InvalidArgument(
+            f"queue {queue!r} has the codec {codec!r}: {error}: give such a payload, or its own "
+            "content type"
+        ) from error
+    return found.content_type
 
 
 def is_value(payload: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, PayloadInvalid
 
 from .payload_reader import PayloadReader, reader_of
 
@@ -151,10 +151,16 @@ class Message(_OpenMessage):
     def value(self) -> Any:
         """Of a typed queue: the columns by name (see `TypedMessage`). Else what `decode` gives.
 
-        None of a message without a content type. Raises CodecNotFound, PayloadInvalid.
+        None of a message without a payload and a content type; PayloadInvalid is raised where there
+        is a payload of which nothing says what it is. Raises CodecNotFound, PayloadInvalid.
         """
         if self.content_type is None:
-            return None
+            if not self.size:
+                return None
+            raise PayloadInvalid(
+                f"message {self.id} of queue {self.queue!r} has no content type, by which its "
+                f"{self.size} bytes would be a value: take its payload, or put values"
+            )
         from quire import codecs
 
         return codecs.decode(self)

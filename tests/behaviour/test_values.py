@@ -9,8 +9,9 @@ import pytest
 
 import quire
 from quire import codecs
-from quire.errors import CodecNotFound, InvalidArgument
-from tests.behaviour.forms import AnyStore
+from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
+from tests.behaviour.forms import AnyStore, Clock
+from tests.kit.waiting import SECONDS
 
 VALUES: list[tuple[str, list[Any]]] = [
     ("json", [{"a": 1}, [1, 2.5, None], "text", None, True, 7]),
@@ -48,13 +49,39 @@ def test_a_table_is_a_value(store: AnyStore) -> None:
 
 
 def test_bytes_are_put_as_they_are(store: AnyStore) -> None:
-    """With the content type that they say, or none: then there is no value."""
+    """With the content type that they say, or none: then there is no value, which is an error."""
     store.create_queue("q", codec="json")
     store.put("q", b"\xff")
     store.put("q", bytearray(b"[1]"), content_type="application/json; charset=utf-8")
     store.put("q", {"a": 1}, content_type="application/json; charset=utf-8")
     store.put_many("q", [b"x"])
-    assert [m.value for m in store.get_many("q")] == [None, [1], {"a": 1}, None]
+    store.put("q", b"")
+    *found, empty = store.get_many("q")
+    assert [m.value for m in found[1:3]] == [[1], {"a": 1}]
+    for message in (found[0], found[3]):
+        with pytest.raises(PayloadInvalid, match="no content type"):
+            _ = message.value
+    assert empty.value is None
+
+
+def test_a_schedule_puts_values(store: AnyStore, clock: Clock) -> None:
+    """Its payload is one of the queue's codec, or it is refused; one that says what it is may be.
+
+    So with what is altered.
+    """
+    store.create_queue("q", codec="json")
+    with pytest.raises(InvalidArgument, match="codec 'json'"):
+        store.cron.create("s", "q", "* * * * * *", b"apples")
+    store.cron.create("s", "q", "* * * * * *", b'{"n": 1}', exist_ok=True)
+    store.cron.create("s", "q", "* * * * * *", b'{"n": 1}', exist_ok=True)
+    clock.forward(2.0)
+    message = store.get("q", timeout=SECONDS)
+    assert message is not None
+    assert (message.value, message.content_type) == ({"n": 1}, "application/json")
+    with pytest.raises(InvalidArgument, match="codec 'json'"):
+        store.cron.alter("s", payload=b"pears")
+    store.cron.alter("s", payload=b"pears", content_type="text/plain")
+    store.cron.drop("s")
 
 
 def test_what_its_codec_does_not_take_is_refused(store: AnyStore) -> None:

@@ -14,6 +14,7 @@ from quire.cli.opened_store import opened
 from quire.cli.typed_values import moment, number, pair, seconds
 from quire.errors import InvalidArgument
 from quire.limits import COMMAND_BATCH_MESSAGES
+from quire.messages.encoded_values import check_encoded
 
 _HEADER: Final = (
     ("--priority", number, "N", "0 to 65535; higher goes first, where the queue is so ordered"),
@@ -60,14 +61,18 @@ def _put(options: argparse.Namespace) -> None:
     if not options.payloads:
         payloads = (line.removesuffix(b"\n") for line in _standard_input())
     with opened(options) as store, store.transaction() as txn:
-        is_typed = store.queue(options.queue).schema is not None
+        info = store.queue(options.queue)
         timeout = {} if options.timeout is None else {"timeout": options.timeout}
         for batch in _batches(payloads):
-            contents = [_row(line) for line in batch] if is_typed else batch
-            if not fields and len(contents) > 1:
+            contents = [_row(line) for line in batch] if info.schema is not None else batch
+            if not fields and info.codec is None and len(contents) > 1:
                 txn.put_many(options.queue, contents, **timeout)
                 continue
             for content in contents:
+                if info.codec is not None:
+                    fields["content_type"] = check_encoded(
+                        options.queue, info.codec, content, options.content_type
+                    )
                 txn.put(options.queue, content, **fields, **timeout)
 
 
@@ -147,7 +152,8 @@ COMMANDS: Final = (
         _put,
         _arguments,
         "Each PAYLOAD is a message; without one, each line of standard input is. Of a typed queue\n"
-        "each is a JSON object of its columns. With --stream each file is one, by itself.\n\n"
+        "each is a JSON object of its columns, of one with a codec what that makes of a value (a\n"
+        "JSON text, say). With --stream each file is one, by itself.\n\n"
         "  quire put shop.quire orders '2 apples' '1 pear'\n"
         "  quire put shop.quire orders < orders.txt\n"
         "  quire put shop.quire orders '2 apples' --priority 3 --attribute colour=red",
