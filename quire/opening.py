@@ -18,14 +18,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from quire.arguments import check_seconds
-from quire.env import Env, OsEnv
+from quire.env import Env, OsEnv, check_env
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
 
 from .calls.uninterrupted import made, waiting
+from .env.descriptors import keep_standard_descriptors
 from .env.memory_env import IN_MEMORY
-from .env.os_env import keep_standard_descriptors
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
@@ -67,7 +67,7 @@ def open(
     if path == IN_MEMORY:
         return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
-    machine = OsEnv() if env is None else env
+    machine = check_env(env)
     if not share or not isinstance(machine, OsEnv):  # nobody else can reach a simulated disk
         from quire.engine import EmbeddedStore
 

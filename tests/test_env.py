@@ -10,6 +10,7 @@ import mmap
 import multiprocessing
 import os
 import random
+import resource
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ PAGE = 4096
 WITHOUT_STREAMS = """
 import os, sys
 import quire
+from quire.env import keep_standard_descriptors
 for fd in range(3):
     os.close(fd)
 with quire.open(sys.argv[1]) as store:
@@ -45,8 +47,80 @@ with quire.open(sys.argv[1]) as store:
     for fd in range(3):
         os.close(fd)
     with quire.connect(f"quire+unix://{sys.argv[1]}/run/quire.sock") as joined:
+        nothing = os.stat(os.devnull).st_rdev
+        keep_standard_descriptors()  # as each opening of a file does
+        while any(os.fstat(fd).st_rdev != nothing for fd in range(3)):
+            keep_standard_descriptors()  # another thread has just opened a file, and moves it
         os.write(2, b"Fatal Python error: Segmentation fault")
         joined.put("q", b"3")
+"""
+# Each opens what has the lowest number that is free: that of a standard stream.
+AS_STREAMS = """
+import os, socket, sys
+from quire.env import OsEnv
+from quire.env.descriptors import moved_up
+from quire.remote.wire.sockets import accept, connect, listen
+env, place, nothing = OsEnv(), sys.argv[1], os.stat(os.devnull).st_rdev
+listener = listen(place + ".sock")
+def close_streams():
+    for fd in range(3):
+        os.close(fd)
+close_streams()
+file = env.open_file(place, create=True, direct=True)
+close_streams()
+here = connect(place + ".sock", 60.0)
+close_streams()
+there = accept(listener)
+close_streams()
+lock = env.lock(place + ".lock", "test")
+numbers = [file._read_fd, file._write_fd, here.fileno(), there.fileno(), lock._fd]
+for fd in range(3):
+    os.close(fd)
+    moved = moved_up(os.open(place, os.O_RDWR))
+    assert os.fstat(fd).st_rdev == nothing, fd
+    numbers.append(moved)
+assert min(numbers) > 2, numbers
+"""
+# A program that closes what it has not opened, as some that become daemons do.
+CLOSES_ALL = """
+import os, resource, sys
+import quire
+from quire.errors import StoreFailed
+path, limit = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+store = quire.open(path, share=False)
+store.create_queue("q")
+store.put("q", b"1")
+os.closerange(3, min(limit, 1000))
+strangers = [open(f"{path}.{n}", "w+b", buffering=0) for n in range(40)]
+try:
+    store.put("q", b"2")
+    print("put")
+except StoreFailed:
+    print("failed")
+for n, stranger in enumerate(strangers):
+    assert os.path.getsize(f"{path}.{n}") == 0, n
+    stranger.write(b"x")
+sys.stdout.flush()
+os._exit(0)
+"""
+WITH_UMASK = """
+import os, sys
+import quire
+path, umask = sys.argv[1], int(sys.argv[2], 8)
+os.umask(umask)
+with quire.open(path) as store:
+    store.create_queue("q")
+    with store.transaction(large=True) as txn:
+        txn.put_many("q", [b"x" * 1000] * 3)
+    with quire.open(path) as again, quire.connect(f"quire+unix://{path}/run/quire.sock") as joined:
+        joined.put("q", b"y")
+    for folder, folders, files in os.walk(path):
+        assert os.stat(folder).st_mode & 0o777 == 0o700, folder
+        for name in files:
+            mode = os.stat(os.path.join(folder, name)).st_mode & 0o777
+            assert mode & 0o600 == 0o600, (name, oct(mode))
+            assert name.endswith(".sock") or mode == 0o600, (name, oct(mode))
 """
 
 
@@ -420,6 +494,38 @@ class TestLocks:
         with quire.open(path) as store:
             assert store.admin.verify().ok
             assert store.browse("q").payloads() == [b"1", b"2", b"3"]
+
+    def test_no_number_of_a_standard_stream_is_kept(self, tmp_path: Path) -> None:
+        """[DN1] Whatever is opened while they are closed, and by whichever thread."""
+        with child(AS_STREAMS, str(tmp_path / "file")) as process:
+            assert process.wait() == 0
+
+    def test_numbers_that_a_program_closes_are_not_the_files(self, tmp_path: Path) -> None:
+        """[DN2] A store goes on where the limit of open files lets it have numbers above those."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and hard < 2000:
+            pytest.skip("the limit of open files is too low here")
+        path = str(tmp_path / "store")
+        with child(CLOSES_ALL, path, "2000") as process:
+            assert process.line() == "put"
+            assert process.wait() == 0
+        with quire.open(path) as store:
+            assert store.browse("q").payloads() == [b"1", b"2"]
+
+    def test_nothing_is_written_to_a_file_that_has_the_number(self, tmp_path: Path) -> None:
+        """[O4, DN3] The store fails instead, and what was put before is there."""
+        path = str(tmp_path / "store")
+        with child(CLOSES_ALL, path, "200") as process:
+            assert process.line() == "failed"
+            assert process.wait() == 0
+        with quire.open(path) as store:
+            assert store.browse("q").payloads() == [b"1"]
+
+    @pytest.mark.parametrize("umask", ["777", "277", "077", "000"])
+    def test_files_are_their_owners_whatever_the_umask(self, tmp_path: Path, umask: str) -> None:
+        """Directories have mode 0700, files 0600, and the socket can be connected to."""
+        with child(WITH_UMASK, str(tmp_path / "store"), umask) as process:
+            assert process.wait() == 0
 
     def test_names_end_with_their_process(self, tmp_path: Path) -> None:
         """[E8] A killed holder leaves nothing behind, and a living one is seen by others."""

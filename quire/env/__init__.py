@@ -3,8 +3,9 @@
 What the system has in another form on Linux than elsewhere is behind `os_platform`.
 """
 
+from .descriptors import STREAMS, give_owner_rights, keep_standard_descriptors, moved_up
 from .file_systems import check_file_system
-from .os_env import OsEnv, after_fork
+from .os_env import OsEnv, after_fork, check_env
 from .os_platform import (
     ENDED,
     HANG_UP,
@@ -20,6 +21,7 @@ __all__ = [
     "ENDED",
     "HANG_UP",
     "READ",
+    "STREAMS",
     "UNIX_SOCKETS_REFUSE",
     "WRITE",
     "Env",
@@ -27,7 +29,11 @@ __all__ = [
     "FileLock",
     "OsEnv",
     "after_fork",
+    "check_env",
     "check_file_system",
+    "give_owner_rights",
+    "keep_standard_descriptors",
+    "moved_up",
     "short_path",
     "socket_events",
 ]

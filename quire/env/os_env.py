@@ -1,6 +1,7 @@
 """The real machine's environment: directories, locks, clocks and randomness beside `OsFile`.
 
-Files are created with mode 0600 and directories with 0700: messages are their owner's alone.
+Files are created with mode 0600 and directories with 0700, whatever the umask: messages are their
+owner's alone.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from quire.errors import InvalidArgument
 from quire.libraries import late_imports
 
+from .descriptors import keep_standard_descriptors, make_directory, open_descriptor
 from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from .os_lock import (
     HeldDescriptor,
@@ -23,22 +26,7 @@ from .os_lock import (
 )
 from .os_mount import file_system_of
 from .os_platform import sync_directory
-
-
-def keep_standard_descriptors() -> None:
-    """See to it that no file or socket of a store gets a number that all write errors to.
-
-    A program may be started with its standard streams closed. The next files that it opens get
-    their numbers, 0 to 2, and what the interpreter or a library writes to "standard error" goes
-    into them, as once into databases of SQLite.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            taken = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # the lowest number that is free
-            if taken > 2:  # another thread was first
-                os.close(taken)
+from .seam import Env
 
 
 class OsEnv:
@@ -79,7 +67,7 @@ class OsEnv:
 
     def make_directory(self, path: str) -> None:
         try:
-            os.mkdir(path, 0o700)
+            make_directory(path)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
@@ -101,7 +89,7 @@ class OsEnv:
             raise
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             sync_directory(fd)
         finally:
@@ -139,6 +127,15 @@ class OsEnv:
 
     def aligned_buffer(self, size: int) -> memoryview:
         return aligned_buffer(size)
+
+
+def check_env(env: Env | None) -> Env:
+    """Return the environment, or that of this machine. Raises InvalidArgument for what is none."""
+    if env is None:
+        return OsEnv()
+    if not hasattr(env, "open_file"):
+        raise InvalidArgument(f"env {env!r:.100}: leave it out, or give an Env, as a test does")
+    return env
 
 
 def after_fork(action: Callable[[int], None]) -> None:

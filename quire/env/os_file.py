@@ -9,6 +9,9 @@ O2. A file system that refuses direct writes gives a plain file: `direct` is Fal
     fdatasync. The caller reads `direct` once, after opening.
 O3. A descriptor is closed when the last call that uses it has returned, so that a `close` on one
     thread never makes a call on another thread hit a file that got the same number meanwhile.
+O4. Nothing is written to a file that has got the number since another part of the process has
+    closed it: that is looked at before each change, and for one write after another
+    every `KNOWN_SECONDS`, unless the number is a low one, which is the next to be given (DN2).
 - A file is read by position and never mapped: what a medium does not give, or somebody has cut off,
   is an error of the call (`unreadable`) or fewer bytes, where a mapping is SIGBUS, the process's
   end. What is mapped is memory without a file: buffers of direct writes, and what large blocks are
@@ -18,14 +21,17 @@ O3. A descriptor is closed when the last call that uses it has returned, so that
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 from contextlib import suppress
+from time import monotonic
 from typing import NoReturn
 
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
 from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
+from .descriptors import FIRST_NUMBER, Descriptor, open_descriptor
 from .os_platform import (
     DIRECT_FLAGS,
     forget_pages,
@@ -37,19 +43,12 @@ from .os_platform import (
 )
 
 DIRECT_ALIGNMENT = 4096
+KNOWN_SECONDS = 0.1  # that a number from 1,000 on is taken for the file's after a look
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _OF_THIS_PROCESS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-class Descriptor(int):
-    """A file descriptor that is closed when nothing refers to it any more (O3)."""
-
-    def __del__(self) -> None:
-        if self >= 0:
-            os.close(self)
 
 
 _CLOSED = Descriptor(-1)
@@ -125,8 +124,9 @@ class OsFile:
         self.direct = False
         self._cached = False  # a direct file has writes in the page cache
         # Reads always go through the page cache; so does every write, unless direct.
-        self._read_fd = Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))
+        self._read_fd = Descriptor(open_descriptor(path, flags))
         self._write_fd = self._read_fd
+        self._known_until = -math.inf  # of monotonic time: till then the number is the file's
         if direct and DIRECT_FLAGS:
             direct_fd = _open_direct(path)
             if direct_fd is not None:
@@ -167,7 +167,9 @@ class OsFile:
         return memory[:done].toreadonly()
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        # The hot path of a commit: one system call, one comparison.
+        # The hot path of a commit: one system call, two comparisons.
+        if monotonic() > self._known_until:
+            self._check_number(self._write_fd)
         try:
             written = os.pwrite(self._write_fd, data, offset)
         except OSError as error:
@@ -176,6 +178,7 @@ class OsFile:
             self._write_rest(self._write_fd, offset, memoryview(data).cast("B"), written)
 
     def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self._check_number(self._read_fd)
         self._write_rest(self._read_fd, offset, memoryview(data).cast("B"), 0)
         self._cached = self.direct  # after the write: a sync that has begun may not cover it
 
@@ -187,6 +190,7 @@ class OsFile:
         fd = self._read_fd
         if fd < 0:  # fdatasync itself would call this a ValueError
             raise OSError(errno.EBADF, "the file is closed", self.path)
+        self._check_number(fd)
         sync_data(fd)
 
     def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
@@ -204,6 +208,7 @@ class OsFile:
         """
         if length <= 0:
             return
+        self._check_number(self._write_fd)
         old_size = self.size()
         try:
             self._reserve(offset, length, old_size)
@@ -220,12 +225,14 @@ class OsFile:
             raise
 
     def punch(self, offset: int, length: int) -> None:
+        self._check_number(self._write_fd)
         if length <= 0 or not punch_hole(self._write_fd, offset, length):
             return
         if self.direct:
             sync_data(self._write_fd)
 
     def truncate(self, length: int) -> None:
+        self._check_number(self._write_fd)
         os.ftruncate(self._write_fd, length)
         if self.direct:
             sync_data(self._write_fd)
@@ -238,6 +245,16 @@ class OsFile:
 
     def close(self) -> None:
         self._write_fd = self._read_fd = _CLOSED
+
+    def _check_number(self, fd: Descriptor) -> None:
+        """Raise OSError if the number has become another file's (O4)."""
+        if fd >= 0 and not fd.is_own():
+            words = "another part of this process has closed it, and its number may be another file"
+            raise OSError(
+                errno.EBADF, f"{words}; leave it open, and open the store again", self.path
+            )
+        if fd >= FIRST_NUMBER:
+            self._known_until = monotonic() + KNOWN_SECONDS
 
     def _write_rest(self, fd: int, offset: int, data: memoryview, written: int) -> None:
         while written < len(data):
@@ -313,7 +330,7 @@ def _open_direct(path: str) -> Descriptor | None:
     page, or on an empty file a write that is taken back.
     """
     try:
-        fd = Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC | DIRECT_FLAGS))
+        fd = Descriptor(open_descriptor(path, os.O_RDWR | DIRECT_FLAGS))
         page = aligned_buffer(DIRECT_ALIGNMENT)
         if os.fstat(fd).st_size:
             read_into(fd, page, 0)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
+from .descriptors import open_descriptor
 from .seam import SocketEvents
 
 FALLOC_FL_KEEP_SIZE = 0x01
@@ -107,7 +108,7 @@ def free_byte(fd: int, place: int) -> None:
 def short_path(path: bytes) -> Iterator[bytes]:
     """Another path of a file in a directory that is there, of 30 bytes and the file's name."""
     directory, name = os.path.split(path)
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_descriptor(os.fsdecode(directory), os.O_PATH | os.O_DIRECTORY)
     try:
         yield b"/proc/self/fd/%d/%s" % (fd, name)
     finally:

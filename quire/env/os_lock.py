@@ -36,11 +36,12 @@ from typing import Final
 
 from quire.errors import StoreLocked
 
+from .descriptors import key_of, open_descriptor
 from .interpreter import RLock
 from .os_platform import BYTES_OF_OPEN_FILES, free_byte, lock_byte
 
 _TAKEN: Final = (errno.EACCES, errno.EAGAIN)
-_NAMES_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_NAMES_FLAGS: Final = os.O_RDWR | os.O_CREAT
 _registry_lock = RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock | HeldDescriptor] = weakref.WeakSet()
@@ -190,7 +191,7 @@ def lock_file(path: str, owner: str) -> OsFileLock:
     with _registry_lock:
         while True:
             _check_own_process(path)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = open_descriptor(path, os.O_RDWR | os.O_CREAT)
             try:
                 lock = _lock_descriptor(fd, path, owner)
             except BaseException:
@@ -204,7 +205,7 @@ def lock_file(path: str, owner: str) -> OsFileLock:
 def is_locked(path: str) -> bool:
     """Whether somebody holds the lock at `path`; without writing, on any file system."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_descriptor(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
@@ -226,7 +227,7 @@ def lock_names(path: str, names: Sequence[str]) -> HeldDescriptor | HeldNames | 
 
 
 def _lock_for_file(path: str, names: Sequence[str]) -> HeldDescriptor | str:
-    fd = os.open(path, _NAMES_FLAGS, 0o600)
+    fd = open_descriptor(path, _NAMES_FLAGS)
     lock = HeldDescriptor(fd, path)
     for name in names:
         try:
@@ -264,7 +265,7 @@ def _table_at(path: str) -> tuple[tuple[int, int], _NameTable]:
         table = _tables.get((status.st_dev, status.st_ino))
         if table is not None:  # a further descriptor could not be closed before all is released
             return (status.st_dev, status.st_ino), table
-    fd = os.open(path, _NAMES_FLAGS, 0o600)
+    fd = open_descriptor(path, _NAMES_FLAGS)
     key = key_of(fd)
     table = _tables.get(key)
     if table is None:
@@ -297,7 +298,7 @@ def _place_of(name: str) -> int:
 
 def hold_file(path: str) -> HeldDescriptor:
     """Lock a file by itself (OL5), by a descriptor of its own, which a forked child closes."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    fd = open_descriptor(path, os.O_RDWR)
     guard = HeldDescriptor(fd, path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -346,12 +347,6 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
     lock = OsFileLock(fd, path, key)
     _held[key] = (os.getpid(), owner)
     return lock
-
-
-def key_of(fd: int) -> tuple[int, int]:
-    """What tells an open file from all others: its device and inode."""
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
 
 
 def leads_to(path: str, key: tuple[int, int]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from quire.env import Env, OsEnv
+from quire.env import Env, OsEnv, check_env
 from quire.errors import QueueNotFound, QuireError, RemoteError
 from quire.libraries import pa
 from quire.limits import MOST_TOLD_RECORDS
@@ -58,7 +58,7 @@ def dump(
     from quire.engine.dump import Choices, dump_files
 
     path = checked_path(path)
-    machine = OsEnv() if env is None else env
+    machine = check_env(env)
     choices = Choices(journal, queue, messages, pages, checkpoint, limit, start)
     if not offline and isinstance(machine, OsEnv):
         choices = replace(choices, owner=_ask_owner(machine, path, choices))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quire.engine.layout import Layout
-from quire.env import Env, OsEnv
+from quire.env import Env, check_env
 from quire.env.look_env import LookEnv
 from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
 from quire.interface.store import Store
@@ -31,7 +31,7 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
     for a store whose owner does not answer.
     """
     path = checked_path(path)
-    machine = OsEnv() if env is None else env
+    machine = check_env(env)
     layout = Layout(path)
     lock = layout.lock
     deadline = machine.monotonic() + JOIN_SECONDS

@@ -23,7 +23,14 @@ from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.uninterrupted import waiting
-from quire.env import UNIX_SOCKETS_REFUSE, short_path
+from quire.env import (
+    STREAMS,
+    UNIX_SOCKETS_REFUSE,
+    give_owner_rights,
+    keep_standard_descriptors,
+    moved_up,
+    short_path,
+)
 from quire.env.interpreter import RLock
 from quire.remote.limits import (
     BACKLOG,
@@ -58,6 +65,7 @@ def listen(place: Endpoint) -> socket.socket:
     try:
         with _address(place) as address:
             listener.bind(address)
+        give_owner_rights(place)
         listener.listen(BACKLOG)
     except BaseException:
         listener.close()
@@ -85,7 +93,8 @@ def connect(place: Endpoint, seconds: float) -> socket.socket:
 def accept(listener: socket.socket) -> socket.socket:
     """A connection that waits, made ready: sending does not wait for ever. Raises OSError."""
     with _making:
-        connection = listener.accept()[0]
+        keep_standard_descriptors()
+        connection = _moved(listener.accept()[0])
         _sockets.add(connection)
     connection.setblocking(True)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
@@ -196,9 +205,17 @@ def _unix() -> socket.socket:
 
 def _made(family: socket.AddressFamily) -> socket.socket:
     with _making:
-        made = socket.socket(family)
+        keep_standard_descriptors()
+        made = _moved(socket.socket(family))
         _sockets.add(made)
     return made
+
+
+def _moved(made: socket.socket) -> socket.socket:
+    """Return it with a number that is no standard stream's (DN1)."""
+    if made.fileno() >= STREAMS:
+        return made
+    return socket.socket(made.family, made.type, made.proto, fileno=moved_up(made.detach()))
 
 
 @contextmanager
