@@ -52,6 +52,21 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return is_int(value) or isinstance(value, float)
 
 
+def are_several(value: object) -> TypeGuard[Iterable[object]]:
+    """Return True for an iterable of values, as a list is: no text, no bytes and no mapping."""
+    return isinstance(value, Iterable) and not isinstance(
+        value, (str, bytes, bytearray, memoryview, Mapping)
+    )
+
+
+def copied_bytes(what: str, data: Bytes) -> bytes:
+    """Return the bytes of a buffer. Raises InvalidArgument for a memoryview that was released."""
+    try:
+        return bytes(data)
+    except ValueError:
+        raise InvalidArgument(f"{what}: its memoryview was released: give bytes") from None
+
+
 # Names
 
 
@@ -141,9 +156,9 @@ def count_of(payloads: object) -> int:
 
 def check_request_ids(given: object, messages: int) -> list[str]:
     """One for each of so many messages, none of them None."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+    if not are_several(given):
         raise InvalidArgument(f"request_ids {given!r:.100}: give a list, with one for each payload")
-    found = list(given)
+    found: list[Any] = list(given)
     if len(found) != messages:
         raise InvalidArgument(
             f"request_ids: {len(found)} for {messages} payloads: give one for each"
@@ -176,7 +191,7 @@ def check_key(key: object) -> str:
 
 def check_keys(keys: object) -> list[str]:
     """Several ledger keys."""
-    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+    if not are_several(keys):
         raise InvalidArgument(f"keys {keys!r:.100}: give several")
     return [check_key(key) for key in keys]
 
@@ -209,7 +224,7 @@ def check_state_value(value: object) -> bytes | None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise InvalidArgument(f"state value {value!r:.100}: give bytes, or None to delete it")
-    found = bytes(value)
+    found = copied_bytes("state value", value)
     if len(found) > MAX_STATE_VALUE_BYTES:
         raise InvalidArgument(
             f"a state value of {len(found)} bytes: at most {MAX_STATE_VALUE_BYTES}; put more under "
@@ -286,7 +301,7 @@ def check_message_id(message_id: object) -> int:
 
 def check_blocks(blocks: Iterable[object]) -> Iterator[tuple[str, Bytes]]:
     """One after another: the name of a queue and a block, which are looked at by who puts them."""
-    if not isinstance(blocks, Iterable):
+    if not are_several(blocks):
         raise InvalidArgument(f"blocks {blocks!r:.100}: give pairs of a queue's name and a block")
     for pair in blocks:
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -359,7 +374,7 @@ def check_range(start: object, end: object) -> tuple[int, int]:
 
 def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     """Queues, each with two positions."""
-    if isinstance(ranges, (str, bytes, Mapping)) or not isinstance(ranges, Iterable):
+    if not are_several(ranges):
         raise InvalidArgument(f"ranges {ranges!r:.100}: give several (queue, start, end)")
     checked = []
     for given in ranges:
@@ -494,7 +509,7 @@ def check_queues(queues: object, files: int | None = None) -> list[NewQueue]:
 
     `files`: how many data files the store has, if that is known.
     """
-    if isinstance(queues, (str, bytes, Mapping)) or not isinstance(queues, Iterable):
+    if not are_several(queues):
         raise InvalidArgument(f"queues {queues!r:.100}: give several names, or mappings")
     return [_new_queue(given, files) for given in queues]
 
@@ -529,7 +544,7 @@ def check_changes(changes: object) -> dict[str, Any]:
 
 def check_names(names: object) -> list[str]:
     """Several queues' names."""
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+    if not are_several(names):
         raise InvalidArgument(f"names {names!r:.100}: give several, or None for all queues")
     return [check_name(name, "queue") for name in names]
 

@@ -248,7 +248,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         id: MessageKey | None = None,
         where: Where | None = None,
     ) -> Message | None:
-        if id is not None or where is not None or timeout != 0.0:
+        try:
+            chooses = id is not None or where is not None or not timeout == 0.0  # noqa: SIM201
+        except ValueError:  # of an array, which has no truth: "not" asks for it here
+            chooses = True
+        if chooses:
             return self._take_one(source, timeout, finding.where_of(id, where))
         message = None
         thread = get_ident()
@@ -312,7 +316,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     ) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
         check_max_messages(limit)
-        seconds = 0.0 if timeout == 0.0 else check_wait(timeout)
+        seconds = check_wait(timeout)
         with self._lock:
             self._check_open()
             gets = self._reading()
@@ -465,7 +469,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
         """Do what may wait for others, without the lock; raises why this was ended meanwhile."""
-        seconds = 0.0 if timeout == 0.0 else check_wait(timeout)
+        seconds = check_wait(timeout)
         if seconds:
             self._waits_for = queue
         try:

@@ -13,6 +13,7 @@ from quire.arguments import Bytes, check_wait
 from quire.calls.documented import documented_by
 from quire.errors import (
     ConnectionLost,
+    InvalidArgument,
     OutcomeUnknown,
     QueueExists,
     QueueNotFound,
@@ -28,6 +29,7 @@ from quire.interface.sessions.requesting import (
     Asked,
     Replying,
     check_replies,
+    check_request,
     payload_of,
 )
 from quire.interface.sessions.session import Session
@@ -141,7 +143,7 @@ class AsyncSession:
         seconds = check_wait(timeout)
         check_number(number)
         if txn is not None:
-            return await self._take(txn, number, seconds)
+            return await self._take(_checked(txn), number, seconds)
         loop = asyncio.get_running_loop()
         until, lost = loop.time() + seconds, 0
         seen: Reply | None = None
@@ -213,10 +215,17 @@ class AsyncSession:
     ) -> R:
         if txn is None:
             return await self._pool.run(partial(call, None))
-        return await txn._call(call)
+        return await _checked(txn)._call(call)
 
     async def _call(self, call: Callable[[Any], R]) -> R:
         return await self._pool.run(partial(call, self._inner))
+
+
+def _checked(txn: AsyncTransaction) -> AsyncTransaction:
+    """Raise InvalidArgument for what is no transaction of asyncio."""
+    if not isinstance(txn, AsyncTransaction):
+        raise InvalidArgument(f"txn {txn!r:.100}: give an open transaction of the store, or None")
+    return txn
 
 
 async def request(
@@ -230,6 +239,7 @@ async def request(
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
     if not asked.is_known(store):
+        check_request(await store.queue(asked.queue), payload)
         if asked.replies == SHARED_REPLIES:
             with suppress(QueueExists):  # somebody has made it another one
                 await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from quire.arguments import split_source
+from quire.arguments import are_several, split_source
 from quire.definitions.row_schema import META
 from quire.errors import InvalidArgument
 from quire.libraries import pa
@@ -140,7 +140,7 @@ def move(
 
 def messages_given(given: object) -> list[Message]:
     """Messages that are to be moved, each once. Raises InvalidArgument."""
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
+    if not are_several(given):
         raise InvalidArgument(
             f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
             "transaction has got"

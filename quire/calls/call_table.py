@@ -10,7 +10,7 @@ it may ask twice. A method without a decorator is not sent: it is made of others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, wraps
 from operator import attrgetter
 from typing import (
@@ -25,6 +25,7 @@ from typing import (
     overload,
 )
 
+from quire.arguments import are_several
 from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
 from quire.messages.message import Message
@@ -231,6 +232,4 @@ def filled(interface: type, path: str) -> Callable[[C], C]:
 
 def _listed(value: object) -> object:
     """What can be gone through more than once, and sent; what is a mistake stays one."""
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping)):
-        return list(value)
-    return value
+    return list(value) if are_several(value) else value

@@ -44,10 +44,10 @@ def check_rate(name: str, value: object) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    rate = float(cast(float, value)) if is_number else 0.0
+    rate = cast(float, value) if is_number else 0.0
     if not SLOWEST_RATE <= rate <= MAX_RATE or (rate > 1 and rate != int(rate)):
         raise InvalidArgument(
             f"{name} {value!r:.100}: give messages a second, a whole number up to {MAX_RATE}, or "
             "less than 1 where they are rarer (1 / 60: one a minute; one a day at least), or None"
         )
-    return rate
+    return float(rate)

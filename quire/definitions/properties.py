@@ -379,7 +379,9 @@ def _order(name: str, value: object) -> str | dict[str, Any]:
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
-    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    is_list = isinstance(value, Sequence) and not isinstance(
+        value, (str, bytes, bytearray, memoryview)
+    )
     names = tuple(cast("Sequence[object]", value)) if is_list else ()
     texts = [each for each in names if isinstance(each, str) and 0 < len(each) <= MAX_INDEXED_NAME]
     if not is_list or len(texts) < len(names) or not len(set(texts)) == len(names) <= MAX_INDEXED:

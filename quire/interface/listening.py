@@ -179,7 +179,7 @@ def check_group(group: object) -> int:
 
 def check_on(on: object) -> str:
     """Of what somebody hears. Raises InvalidArgument."""
-    if on not in (PUT, REMOVAL):
+    if not isinstance(on, str) or on not in (PUT, REMOVAL):
         raise InvalidArgument(f'on {on!r:.100}: give "put" or "removal"')
     return str(on)
 

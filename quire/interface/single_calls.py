@@ -454,7 +454,10 @@ def _put_once(
 
 def lifetime_of(timeout: Duration | None) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
-    return None if timeout == 0.0 else math.inf
+    try:
+        return None if timeout == 0.0 else math.inf
+    except ValueError:  # an array, which is refused where it is looked at
+        return None
 
 
 class Streaming(Transaction, Moving, Protocol):

@@ -7,6 +7,7 @@ from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from quire.arguments import copied_bytes
 from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_ATTRIBUTES,
@@ -162,7 +163,7 @@ def check_payload(payload: object) -> bytes:
                 f"a payload must be bytes, bytearray or memoryview, not {type(payload).__name__}; "
                 "encode it first, or for a typed queue give a mapping of its columns"
             )
-        payload = bytes(payload)
+        payload = copied_bytes("payload", payload)
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise InvalidArgument(
             f"a payload of {len(payload)} bytes is above the limit of {MAX_PAYLOAD_BYTES}; "

@@ -193,7 +193,7 @@ def bytes_of(data: object) -> memoryview:
         )
     try:
         return memoryview(data).cast("B")
-    except TypeError:
+    except (TypeError, ValueError):  # with gaps, or released
         raise InvalidArgument("a piece of a payload must be contiguous bytes") from None
 
 

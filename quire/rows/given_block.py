@@ -19,6 +19,10 @@ def check_block(data: object) -> Block:
             f"a block must be bytes, bytearray or memoryview, not {type(data).__name__}"
         )
     try:
+        memoryview(data)
+    except ValueError:
+        raise InvalidArgument("a block: its memoryview was released: give bytes") from None
+    try:
         block = verified_block(data, "put_block")
     except StoreCorrupt as error:
         raise InvalidArgument(f"{error}: give the bytes of one block, all of them") from None

@@ -241,8 +241,8 @@ class PutBuffer:
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""
-        data = bytes(data) if isinstance(data, bytearray | memoryview) else data
         count = check_block(data).count
+        data = bytes(data)
         entry = BufferedPut(queue, BLOCK, data)
         return MessageIds(*self._keep(queue, entry, len(data), count), count)
 

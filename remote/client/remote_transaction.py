@@ -285,7 +285,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         wait = None if timeout is None else check_timeout(timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
             payloads = nested(list, payloads)  # the program's code
-        if isinstance(payloads, Sequence) and payloads and is_value(payloads[0]):
+        is_list = isinstance(payloads, Sequence) and not isinstance(payloads, memoryview)
+        if is_list and payloads and is_value(payloads[0]):
             codec = self._at_store(lambda: self._store.codec_of(queue))
             payloads = payloads if codec is None else encoded_values(queue, codec, payloads)
         if request_ids is not None:

@@ -32,7 +32,7 @@ SentArguments = Mapping[str, object] | msgspec.Raw
 _UNSENT: Final = 1  # codes of extended values: what an argument looks like
 _MESSAGE: Final = 2  # of which queue and number are told
 _TEXT: Final = 3  # with half a character, which is no UTF-8
-_SPAN: Final = 4  # of time, in microseconds
+_SPAN: Final = 4  # of time, in microseconds; in decimal digits where 64 bits do not hold them
 _INT: Final = 5  # of more than 64 bits, in decimal digits
 _PRESENT: Final = 6  # in a template: with any value
 _ID: Final = 7  # of a message
@@ -84,7 +84,7 @@ _EXTENDED: Final[Mapping[int, Callable[[memoryview], Any]]] = {
     _UNSENT: lambda data: Unsent(str(data, "utf-8", "replace")),
     _MESSAGE: _message,
     _TEXT: lambda data: str(data, "utf-8", "surrogatepass"),
-    _SPAN: lambda data: timedelta(microseconds=_number(data)),
+    _SPAN: lambda data: timedelta(microseconds=int(msgspec.msgpack.decode(data))),
     _INT: lambda data: int(str(data, "ascii")),
     _PRESENT: lambda _: ANY,
     _ID: lambda data: id_of(KnownId(_number(data)), 0),
@@ -107,7 +107,7 @@ def encode_map(value: Mapping[str, object]) -> bytes:
     try:
         try:
             return _encode(value)
-        except (UnicodeEncodeError, OverflowError):
+        except (UnicodeEncodeError, OverflowError, BufferError, ValueError):
             return _encode(_sendable(value))
     except RecursionError:
         raise InvalidArgument("an argument is nested too deeply for the store's owner") from None
@@ -144,7 +144,9 @@ def _ready(value: Any, levels: int) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else _unsent(value)
     if isinstance(value, timedelta):
-        return msgspec.msgpack.Ext(_SPAN, _encode(value // _US))
+        length = value // _US
+        digits = length if abs(length) < 1 << 63 else str(length)
+        return msgspec.msgpack.Ext(_SPAN, _encode(digits))
     if value is ANY:
         return msgspec.msgpack.Ext(_PRESENT, b"")
     if isinstance(value, Template):
@@ -158,18 +160,27 @@ def _ready(value: Any, levels: int) -> Any:
 
 def _sendable(value: Any) -> Any:
     """A value as it can be sent: what cannot is sent as it looks (VA2)."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return msgspec.msgpack.Ext(_TEXT, value.encode(errors="surrogatepass"))
-    elif isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 64:
-            return msgspec.msgpack.Ext(_INT, str(value).encode())
-    elif isinstance(value, Mapping):
+    if isinstance(value, str | int | memoryview):
+        return _sendable_scalar(value)
+    if isinstance(value, Mapping):
         if any(_sendable(key) is not key for key in value):  # no key can be an extended value
             return _unsent(value)
         return {key: _sendable(each) for key, each in value.items()}
-    elif isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset):
         return [_sendable(each) for each in value]
+    return value
+
+
+def _sendable_scalar(value: str | int | memoryview) -> Any:
+    try:
+        if isinstance(value, memoryview):
+            return value.tobytes()  # it may have gaps
+        if isinstance(value, str):
+            value.encode()
+        elif not -(1 << 63) <= value < 1 << 64:
+            return msgspec.msgpack.Ext(_INT, str(value).encode())
+    except UnicodeEncodeError:
+        return msgspec.msgpack.Ext(_TEXT, str(value).encode(errors="surrogatepass"))
+    except ValueError:  # a view that was released, or a number of too many digits to be shown
+        return _unsent(value)
     return value

@@ -30,6 +30,7 @@ from quire.errors import (
 from quire.interface.transaction import Transaction
 from quire.limits import OWNERS_LOST
 from quire.messages.message import Message
+from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_types import (
     EXCEPTION,
     EXPIRY,
@@ -117,6 +118,7 @@ class Asked(NamedTuple):
                 raise InvalidArgument(f"option {own!r} of a request: leave it out, it has its own")
         seconds = check_wait(timeout)
         drawn = f"{_ENV.random_u64():016x}{_ENV.random_u64():016x}"
+        Fields.of(**with_moments(options, _ENV.now_us))  # what the put would refuse
         attributes = dict(options.get("attributes") or {})
         check_ends_only(attributes)
         attributes.setdefault(TYPE, REQUEST)
@@ -138,6 +140,15 @@ class Asked(NamedTuple):
             f"no reply to a request to {self.queue!r} came in time: see whether somebody answers "
             "there, or wait longer"
         )
+
+
+def check_request(info: QueueInfo, payload: object) -> None:
+    """Raise InvalidArgument for a payload that the queue cannot take.
+
+    It comes before the queue for replies is made: a request that is refused makes nothing.
+    """
+    if info.schema is None and info.codec is None:
+        check_payload(payload)
 
 
 def check_replies(info: QueueInfo) -> None:
@@ -200,6 +211,7 @@ def request(
     """See `Store.request`."""
     asked = Asked.of(queue, timeout, replies, options)
     if not asked.is_known(store):
+        check_request(store.queue(asked.queue), payload)
         if asked.replies == SHARED_REPLIES:
             with suppress(QueueExists):  # somebody has made it another one
                 store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
-from quire.arguments import Bytes, check_name, check_wait
+from quire.arguments import Bytes, check_flag, check_name, check_wait
 from quire.calls.uninterrupted import held, made
 from quire.env import OsEnv
 from quire.errors import (
@@ -89,6 +89,12 @@ class SessionStore(Protocol):
         durable: bool = True,
     ) -> Transaction:
         """A new one."""
+
+
+def check_within(txn: object) -> None:
+    """Raise InvalidArgument unless it is a transaction, or None."""
+    if txn is not None and not hasattr(type(txn), "begin_stream"):
+        raise InvalidArgument(f"txn {txn!r:.100}: give an open transaction of the store, or None")
 
 
 class Session:
@@ -167,7 +173,7 @@ class Session:
 
         Raises what a put raises, and ReplyNotFound where it has ended already, or is not known.
         """
-        self._check_may_change()
+        self._check_may_change(txn)
         check_number(number)
         return self._do(lambda step: self._record.submit(step, number), txn)
 
@@ -194,7 +200,7 @@ class Session:
         options: Mapping[str, Any],
     ) -> int:
         """A request that was not there before, by that step; its number."""
-        self._check_may_change()
+        self._check_may_change(txn)
         name, data, asked = check_name(queue, "queue"), check_payload(payload), dict(options)
         kept = KeptRequest(BEGUN, name, check_options(asked), _ENV.now_us(), payload=data)
         self._forget_old()
@@ -213,7 +219,7 @@ class Session:
         has got is there when that is rolled back. Raises ReplyNotFound where none can come: it was
         not put, or has ended.
         """
-        self._check_may_change()
+        self._check_may_change(txn)
         check_number(number)
         seconds = check_wait(timeout)
         if txn is not None:
@@ -252,7 +258,7 @@ class Session:
         One that is not put is dropped, one that waits is taken out of its queue. Raises
         ReplyNotFound.
         """
-        self._check_may_change()
+        self._check_may_change(txn)
         check_number(number)
         self._ended += 1
         return self._do(lambda step: self._record.withdraw(step, number), txn)
@@ -377,7 +383,8 @@ class Session:
     def _values(self) -> dict[str, bytes]:
         return self._store.states.items(self._record.state)
 
-    def _check_may_change(self) -> None:
+    def _check_may_change(self, txn: object = None) -> None:
+        check_within(txn)
         if self._watches:
             raise InvalidArgument(
                 f"session {self.name!r} is only watched here: open it without `watch` to change it"
@@ -466,6 +473,7 @@ def open_session(
 ) -> Session:
     """See `Store.session`."""
     check_session(name)
+    check_flag("watch", watch)
     if replies is not None:
         check_name(replies, "queue")
     value = store.states.get(SESSIONS, name)
