@@ -76,7 +76,7 @@ def test_a_queue_of_no_kind_and_a_topic_that_nobody_reads(
         warnings.simplefilter("default")
         terminal("put", "news", "nothing")
     [line] = terminal.errors.splitlines()
-    assert line.startswith("quire: NobodyReads: nobody reads the topic 'news'")
+    assert line.startswith("quire: warning: nobody reads the topic 'news'")
 
 
 def test_a_script_makes_a_queue_each_time(quire: Terminal) -> None:

@@ -21,7 +21,7 @@ States (`quire.reports.info.TransactionState`):
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
   So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
-- An open transaction delays nobody. `info` tells what it costs, which is bounded.
+- An open transaction delays no commit and no put. `info` tells what it costs, which is bounded.
 - Once it is prepared, what it holds is the store's: this object only decides.
 """
 

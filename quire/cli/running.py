@@ -54,4 +54,5 @@ def _run(arguments: Sequence[str]) -> int:
 def _show(what: Warning | Exception | str, path: str) -> None:
     """In one line; no line of Quire's code is what it is about."""
     message = " ".join(error_hints.in_commands(str(what), path).split())
-    print(f"quire: {type(what).__name__}: {message}", file=sys.stderr)
+    kind = "warning" if isinstance(what, Warning) else type(what).__name__
+    print(f"quire: {kind}: {message}", file=sys.stderr)
