@@ -592,3 +592,70 @@ def test_the_number_of_a_prepared_request_is_given_once(
     assert second > first
     assert session.unfinished() == [first, second]
     assert session.lookup(first).payload == b"prepared"
+
+
+# What its queue never takes ----------------------------------------------------------------------
+
+NEVER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a priority": ({}, {"priority": 3}),
+    "a time": ({"timed": False}, {"ttl": 5.0}),
+    "a group": ({}, {"group_key": "a"}),
+    "its size": ({"max_message_bytes": 3}, {}),
+    "bytes": ({"schema": "n INT"}, {}),
+}
+
+
+@pytest.mark.parametrize("what", NEVER)
+def test_what_no_submit_could_put_is_not_begun(store: AnyStore, what: str) -> None:
+    """It is refused, and its session keeps nothing of it; as what goes to a queue that is none."""
+    properties, options = NEVER[what]
+    store.create_queue("q", **properties)
+    session = store.session("till")
+    for begin in (session.begin, session.put):
+        with pytest.raises(InvalidArgument, match="'q'"):
+            begin("q", b"apples", **options)
+        with pytest.raises(QueueNotFound):
+            begin("nowhere", b"apples")
+    assert session.unfinished() == []
+
+
+@pytest.mark.parametrize("how", ["gone", "typed", "priority"])
+def test_what_becomes_impossible_ends_with_the_error(store: AnyStore, how: str) -> None:
+    """The loop of a client's start goes through it, and the requests behind it are put."""
+    store.create_queue("q", order="priority")
+    store.create_queue("other")
+    session = store.session("till")
+    first = session.begin("q", b"apples", priority=3)
+    second = session.begin("other", b"pears")
+    if how == "priority":
+        store.alter_queue("q", order="commit")
+    else:
+        store.drop_queue("q")
+    if how == "typed":
+        store.create_queue("q", schema="n INT")
+    session = store.session("till")
+    for number in session.unfinished():
+        if session.resolve(number) == "not put":
+            assert session.submit(number) == (number == second)
+    assert session.unfinished() == [second]
+    known = session.lookup(first)
+    assert known.state == RequestState.FAILED
+    assert "'q'" in (known.reason or "")
+    with pytest.raises(RequestFailed, match="'q'"):
+        _ = some(session.result(first)).payload
+    with pytest.raises(ReplyNotFound, match="'q'"):
+        session.take(first)
+    assert store.queue("other").messages == 1
+
+
+def test_in_a_transaction_what_is_impossible_is_raised(store: AnyStore) -> None:
+    """Its user decides what becomes of the rest; without it the request ends."""
+    store.create_queue("q")
+    session = store.session("till")
+    number = session.begin("q", b"apples")
+    store.drop_queue("q")
+    with pytest.raises(QueueNotFound), store.transaction() as txn:
+        session.submit(number, txn=txn)
+    assert session.unfinished() == [number]
+    assert not session.submit(number)
+    assert session.unfinished() == []

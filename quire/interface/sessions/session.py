@@ -35,6 +35,7 @@ from quire.interface.namespaces.states import States
 from quire.interface.transaction import Transaction
 from quire.limits import OWNERS_LOST
 from quire.messages.message_fields import check_payload
+from quire.messages.message_types import reason_of
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo
@@ -51,6 +52,7 @@ from .session_record import (
     SessionRecord,
     check_number,
     check_options,
+    check_puttable,
     check_session,
     dropped_up_to,
     key_of,
@@ -163,19 +165,29 @@ class Session:
         """Store a request, and put it not yet; its number, above all before it.
 
         `payload`: up to 1 MiB less some 200 bytes. `options`: what a put may say, but for
-        `correlation_id` and `reply_to`, which are the session's. The queue is looked for when the
-        request is put. Raises StateFull.
+        `correlation_id` and `reply_to`, which are the session's. Raises StateFull, QueueNotFound,
+        and InvalidArgument for what the queue would never take.
         """
         return self._begun(self._record.begin, queue, payload, txn, options)
 
     def submit(self, number: int, *, txn: Transaction | None = None) -> bool:
-        """Put a request that was begun; False: it was put before.
+        """Put a request that was begun; False: it was put before, or cannot be put any more.
 
-        Raises what a put raises, and ReplyNotFound where it has ended already, or is not known.
+        Where its queue is not there any more, or never takes it (the put raises QueueNotFound or
+        InvalidArgument), the request has failed: `lookup` and `result` tell that error, so that no
+        later run meets it again. Within a `txn` that is raised. Raises what else a put raises, and
+        ReplyNotFound where it has ended already, or is not known.
         """
         self._check_may_change(txn)
         check_number(number)
-        return self._do(lambda step: self._record.submit(step, number), txn)
+        try:
+            return self._do(lambda step: self._record.submit(step, number), txn)
+        except (QueueNotFound, InvalidArgument) as error:
+            if txn is not None:
+                raise
+            reason = reason_of(error)
+        self._do(lambda step: self._record.end(step, number, reason), None)
+        return False
 
     def put(
         self,
@@ -203,6 +215,7 @@ class Session:
         self._check_may_change(txn)
         name, data, asked = check_name(queue, "queue"), check_payload(payload), dict(options)
         kept = KeptRequest(BEGUN, name, check_options(asked), _ENV.now_us(), payload=data)
+        check_puttable(self._store.queue(name), kept)
         self._forget_old()
         while True:
             number = self._record.next_number()

@@ -43,6 +43,7 @@ from quire.messages.message_types import (
     reports_asked,
 )
 from quire.moments import check_moment
+from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState, SessionInfo
 from quire.selectors.template import Template
 
@@ -127,6 +128,28 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         found["attributes"] = dict(found["attributes"])
         check_ends_only(found["attributes"])
     return found
+
+
+def check_puttable(info: QueueInfo, request: KeptRequest) -> None:
+    """Raises InvalidArgument for a request that its queue, as it is, never takes."""
+    options, name = request.options, info.name
+    times = sorted(options.keys() & {*_TIMES, "ttl", "delay"})
+    never = info.timed is False or (info.timed is None and info.kind != "work")
+    size = len(request.payload or b"")
+    for is_refused, why in (
+        (info.schema is not None, "it is typed, and a request is bytes"),
+        ("priority" in options and info.order == "commit", "it does not obey its priority"),
+        (never and times, f"it does not obey its {' and '.join(times)}"),
+        ("group_key" in options and not info.grouped, "it does not obey its group_key"),
+        (
+            info.max_message_bytes is not None and size > info.max_message_bytes,
+            f"it takes up to {info.max_message_bytes} bytes each",
+        ),
+    ):
+        if is_refused:
+            raise InvalidArgument(
+                f"request to queue {name!r}: {why}: begin another one, or alter_queue it first"
+            )
 
 
 def key_of(number: int) -> str:
@@ -247,6 +270,13 @@ class SessionRecord:
         self.put(txn, number, request)
         return True
 
+    def end(self, txn: Transaction, number: int, reason: str) -> None:
+        """Note that it has failed before it was put, unless it was put meanwhile; twice is once."""
+        request = self.found(txn, number)
+        if request.state == BEGUN:
+            ended = request.ended(RequestState.FAILED, _ENV.now_us(), reason)
+            self._set(txn, number, ended)
+
     def put_at_once(self, txn: Transaction, number: int, request: KeptRequest) -> bool:
         """Put what was not begun before, unless that has taken place already (KS5).
 
@@ -283,6 +313,7 @@ class SessionRecord:
         request = self.found(txn, number)
         if request.state != PUT:
             how = "was not put: submit it" if request.state == BEGUN else f"is {request.state}"
+            how += f" ({request.reason})" if request.reason else ""
             raise ReplyNotFound(f"request {number} of session {self.name!r} {how}; see `resolve`")
         return request
 
