@@ -115,7 +115,7 @@ going = False
 for thread in threads:
     thread.join()
 assert mine.queue("work").messages == put[0] + put[1]
-assert mine.verify().ok
+assert mine.admin.verify().ok
 for store in stores:
     store.close()
 print(put[2], flush=True)

@@ -6,6 +6,7 @@ Nobody takes over, as the owner has its lock. When it goes on, all go on, and no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 import quire.aio
+from quire.aio import AsyncTransaction
 from quire.block import encode_one
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreLocked
@@ -474,6 +476,35 @@ def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
                     await asyncio.sleep(0.05)
             assert (await store.queue("work")).messages == 10
             assert (await store.queue("other")).messages == 0
+
+    asyncio.run(run())
+    assert owner.ask("store.admin.verify().ok") == "True"
+
+
+def test_a_get_that_is_cancelled_while_its_commit_waits(
+    owner: Actor, store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the owner, and says by its cause that the message may be gone."""
+    end = AsyncTransaction._end
+
+    async def run() -> None:
+        async with quire.aio.open(store_path, call_timeout=1000) as store:
+            await store.put("other", b"x")
+            with contextlib.ExitStack() as stack:
+
+                async def end_at_a_stopped_owner(*arguments: Any) -> Any:
+                    stack.enter_context(stopped(owner))
+                    return await end(*arguments)
+
+                monkeypatch.setattr(AsyncTransaction, "_end", end_at_a_stopped_owner)
+                getting = asyncio.create_task(store.get("other"))
+                await asyncio.wait([getting], timeout=0.2)
+                getting.cancel()
+                with pytest.raises(asyncio.CancelledError) as caught:
+                    await getting
+                assert isinstance(caught.value.__cause__, OutcomeUnknown)
+            monkeypatch.undo()
+            assert (await store.queue("other")).messages <= 1  # its commit may have taken place
 
     asyncio.run(run())
     assert owner.ask("store.admin.verify().ok") == "True"
