@@ -14,6 +14,8 @@ import pytest
 
 from scripts.commit_seed import OUTSIDE, PER_TURN, TURNS, commit_seed, seed_of
 from scripts.test_parts import LONG, QUICK
+from tests.engine.test_crash_workloads import WORKLOADS
+from tests.kit.crashes import FAULTS, SHARE, all_cells, pick
 from tests.kit.drawn_items import FORMS, Drawable, cases_left_out, forms_left_out
 from tests.kit.draws import drawn, share
 from tests.source_tree import ROOT, own_files
@@ -100,6 +102,19 @@ def test_over_twenty_commits_each_test_has_each_form(repository: Path, rng: rand
         for name, start in itertools.product(names, range(COMMITS - len(others) + 1)):
             few = seeds[start : start + len(others)]
             assert {drawn(others, seed, name) for seed in few} == set(others)
+
+
+def test_over_twenty_commits_each_crash_workload_has_each_fault(
+    repository: Path, rng: random.Random
+) -> None:
+    """Any three commits in a row have all of them, and each commit each workload and each fault."""
+    for seeds in (seeds_of(repository), *(random_seeds(rng) for _ in range(50))):
+        runs = [set(pick(seed, WORKLOADS)) for seed in seeds]
+        for start in range(COMMITS - SHARE + 1):
+            assert set().union(*runs[start : start + SHARE]) == set(all_cells(WORKLOADS))
+        for run in runs:
+            assert {cell.workload for cell in run} == set(WORKLOADS)
+            assert {cell.fault for cell in run} == set(FAULTS)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, COMMITS])

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 
+from scripts.commit_seed import PER_TURN
 from tests.conftest import DEFAULT_ROUNDS, SEED
 from tests.engine.crashing.drawn import VARIANTS, drawn, variant_of
 from tests.kit.crashes import FAULTS, POINTS, SHARE, CellRun, all_cells, pick
@@ -81,14 +82,14 @@ def test_each_workload_has_its_test() -> None:
 
 
 def test_a_seed_picks_a_third() -> None:
-    """Of each workload and of each kind of fault at least one cell, and after 20 seeds all."""
-    runs = [pick(seed, WORKLOADS) for seed in range(400)]
+    """Of each workload and of each kind of fault at least one cell, and after three turns all."""
+    runs = [pick(turn * PER_TURN, WORKLOADS) for turn in range(400)]
     cells = set(all_cells(WORKLOADS))
     for run in runs:
         assert len(set(run)) == len(run)
         assert abs(len(run) - len(cells) / SHARE) < 1
         assert {cell.workload for cell in run} == set(WORKLOADS)
         assert {cell.fault for cell in run} == set(FAULTS)
-    for first in range(0, 400, 20):
-        assert set().union(*runs[first : first + 20]) == cells
+    for first in range(400 - SHARE + 1):
+        assert set().union(*runs[first : first + SHARE]) == cells
     assert any(one != other for one, other in pairwise(runs))

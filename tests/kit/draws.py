@@ -20,9 +20,14 @@ def hashed(name: str) -> int:
     return crc32(name.encode())
 
 
+def turn(seed: int) -> int:
+    """Return the turn of a seed."""
+    return seed // PER_TURN
+
+
 def drawn(choices: Sequence[Choice], seed: int, name: str) -> Choice:
     """Return the choice of this seed for what has this name: a test, or a workload."""
-    return choices[(hashed(name) + seed // PER_TURN) % len(choices)]
+    return choices[(hashed(name) + turn(seed)) % len(choices)]
 
 
 def share(names: Sequence[str], parts: int, seed: int, name: str) -> set[str]:
