@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
-from quire.arguments import Bytes, check_wait
+from quire.arguments import check_wait
 from quire.calls.documented import documented_by
 from quire.errors import (
     ConnectionLost,
@@ -35,7 +35,7 @@ from quire.interface.sessions.requesting import (
 from quire.interface.sessions.session import Session
 from quire.interface.sessions.session_record import check_number
 from quire.interface.store import Store
-from quire.interface.transaction import Transaction
+from quire.interface.transaction import Payload, Transaction
 from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
@@ -109,7 +109,7 @@ class AsyncSession:
     async def begin(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         txn: AsyncTransaction | None = None,
         **options: Unpack[MessageOptions],
@@ -124,7 +124,7 @@ class AsyncSession:
     async def put(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         txn: AsyncTransaction | None = None,
         **options: Unpack[MessageOptions],
@@ -231,7 +231,7 @@ def _checked(txn: AsyncTransaction) -> AsyncTransaction:
 async def request(
     store: AsyncAsks,
     queue: str,
-    payload: Bytes,
+    payload: Payload,
     timeout: Duration | None,
     replies: str | None,
     options: Mapping[str, Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -659,3 +660,41 @@ def test_in_a_transaction_what_is_impossible_is_raised(store: AnyStore) -> None:
     assert session.unfinished() == [number]
     assert not session.submit(number)
     assert session.unfinished() == []
+
+
+def test_a_request_may_be_a_value(store: AnyStore) -> None:
+    """As what is put: by the queue's codec, at begin; what that does not take is refused there."""
+    store.create_queue("q", codec="json")
+    session = store.session("till")
+    session.submit(session.begin("q", {"n": 1}))
+    session.put("q", {"n": 2})
+    assert [request.value for request in store.get_many("q")] == [{"n": 1}, {"n": 2}]
+    with pytest.raises(InvalidArgument, match="codec"):
+        session.begin("q", {1, 2})
+    with pytest.raises(InvalidArgument):
+        session.begin("q", {"n": 1}, content_type="text/plain")
+    assert len(session.unfinished()) == 2
+
+
+def test_a_request_that_is_too_large_is_called_one(store: AnyStore) -> None:
+    """By its size, and with the size that it may have."""
+    store.create_queue("q")
+    session = store.session("till")
+    with pytest.raises(InvalidArgument, match="a request of 1048576 bytes") as caught:
+        session.begin("q", bytes(1 << 20))
+    found = re.search("up to ([0-9]+) bytes", str(caught.value))
+    assert found is not None
+    assert (1 << 20) - 300 < int(found[1]) < 1 << 20
+    assert session.unfinished() == []
+
+
+def test_words_for_what_has_ended(store: AnyStore) -> None:
+    """A request is not what has taken anything."""
+    store.create_queue("q")
+    session = store.session("till")
+    number = session.put("q", b"x")
+    serve_one(store, "q")
+    assert session.take(number, SECONDS) is not None
+    for again in (session.submit, session.take):
+        with pytest.raises(ReplyNotFound, match="was answered, and its reply was taken"):
+            again(number)

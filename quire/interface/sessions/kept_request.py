@@ -34,6 +34,17 @@ class KeptRequest(NamedTuple):
         """Whether nothing more comes of it."""
         return self.state not in OPEN_STATES
 
+    @property
+    def how_it_ended(self) -> str:
+        """Words for that, with the reason."""
+        words = {
+            RequestState.TAKEN: "was answered, and its reply was taken",
+            RequestState.WITHDRAWN: "was withdrawn",
+        }
+        return words.get(self.state, f"has {self.state}") + (
+            f" ({self.reason})" * bool(self.reason)
+        )
+
     def value(self) -> bytes:
         """As it is kept."""
         told = {

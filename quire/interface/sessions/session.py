@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
-from quire.arguments import Bytes, check_flag, check_name, check_wait
+from quire.arguments import check_flag, check_name, check_wait
 from quire.calls.uninterrupted import held, made
 from quire.env import OsEnv
 from quire.errors import (
@@ -32,8 +32,9 @@ from quire.errors import (
 )
 from quire.interface.namespaces.admin import Admin
 from quire.interface.namespaces.states import States
-from quire.interface.transaction import Transaction
+from quire.interface.transaction import Payload, Transaction
 from quire.limits import OWNERS_LOST
+from quire.messages.encoded_values import encoded_value
 from quire.messages.message_fields import check_payload
 from quire.messages.message_types import reason_of
 from quire.messages.put_options import MessageOptions
@@ -157,16 +158,16 @@ class Session:
     def begin(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         txn: Transaction | None = None,
         **options: Unpack[MessageOptions],
     ) -> int:
         """Store a request, and put it not yet; its number, above all before it.
 
-        `payload`: up to 1 MiB less some 200 bytes. `options`: what a put may say, but for
-        `correlation_id` and `reply_to`, which are the session's. Raises StateFull, QueueNotFound,
-        and InvalidArgument for what the queue would never take.
+        `payload`: up to 1 MiB less some 200 bytes, or a value for the queue's codec. `options`:
+        what a put may say, but for `correlation_id` and `reply_to`, which are the session's. Raises
+        StateFull, QueueNotFound, and InvalidArgument for what the queue would never take.
         """
         return self._begun(self._record.begin, queue, payload, txn, options)
 
@@ -192,7 +193,7 @@ class Session:
     def put(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         txn: Transaction | None = None,
         **options: Unpack[MessageOptions],
@@ -207,15 +208,17 @@ class Session:
         self,
         step: Callable[[Transaction, int, KeptRequest], bool],
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         txn: Transaction | None,
         options: Mapping[str, Any],
     ) -> int:
         """A request that was not there before, by that step; its number."""
         self._check_may_change(txn)
-        name, data, asked = check_name(queue, "queue"), check_payload(payload), dict(options)
-        kept = KeptRequest(BEGUN, name, check_options(asked), _ENV.now_us(), payload=data)
-        check_puttable(self._store.queue(name), kept)
+        info = self._store.queue(check_name(queue, "queue"))
+        value, asked = encoded_value(queue, info.codec, payload, dict(options))
+        data = check_payload(value)
+        kept = KeptRequest(BEGUN, queue, check_options(asked), _ENV.now_us(), payload=data)
+        check_puttable(info, kept)
         self._forget_old()
         while True:
             number = self._record.next_number()

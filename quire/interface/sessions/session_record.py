@@ -31,6 +31,7 @@ from quire.arguments import check_name
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, LockTimeout, ReplyNotFound, SessionFenced, StoreCorrupt
 from quire.interface.transaction import Transaction
+from quire.limits import MAX_STATE_VALUE_BYTES
 from quire.messages.message import Message
 from quire.messages.message_fields import Fields, with_moments
 from quire.messages.message_types import (
@@ -135,7 +136,13 @@ def check_puttable(info: QueueInfo, request: KeptRequest) -> None:
     options, name = request.options, info.name
     times = sorted(options.keys() & {*_TIMES, "ttl", "delay"})
     never = info.timed is False or (info.timed is None and info.kind != "work")
-    size = len(request.payload or b"")
+    size, kept = len(request.payload or b""), len(request.value())
+    if kept > MAX_STATE_VALUE_BYTES:
+        raise InvalidArgument(
+            f"a request of {size} bytes: a session keeps it until it is put, up to "
+            f"{MAX_STATE_VALUE_BYTES - kept + size} bytes with these options; put what is larger "
+            "into a queue of its own, and name it in the request"
+        )
     for is_refused, why in (
         (info.schema is not None, "it is typed, and a request is bytes"),
         ("priority" in options and info.order == "commit", "it does not obey its priority"),
@@ -265,7 +272,8 @@ class SessionRecord:
             return False
         if request.payload is None:
             raise ReplyNotFound(
-                f"request {number} of session {self.name!r} has {request.state}: begin another one"
+                f"request {number} of session {self.name!r} {request.how_it_ended}: begin another "
+                "one, if it is to be done still"
             )
         self.put(txn, number, request)
         return True
@@ -312,8 +320,7 @@ class SessionRecord:
         """A request whose reply may be taken. Raises ReplyNotFound."""
         request = self.found(txn, number)
         if request.state != PUT:
-            how = "was not put: submit it" if request.state == BEGUN else f"is {request.state}"
-            how += f" ({request.reason})" if request.reason else ""
+            how = "was not put: submit it" if request.state == BEGUN else request.how_it_ended
             raise ReplyNotFound(f"request {number} of session {self.name!r} {how}; see `resolve`")
         return request
 
