@@ -8,18 +8,22 @@ than the default number of rounds (`make crash`) all of them, at every call, in 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from scripts.commit_seed import PER_TURN
 from tests.conftest import DEFAULT_ROUNDS, SEED
+from tests.engine.crashing import delivery
 from tests.engine.crashing.drawn import VARIANTS, drawn, variant_of
+from tests.engine.crashing.parts import Script
 from tests.kit.crashes import FAULTS, POINTS, SHARE, CellRun, all_cells, pick
 from tests.kit.limits import limited
 
 pytestmark = [pytest.mark.crash, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-WORKLOADS = (*VARIANTS,)
+SCRIPTS: dict[str, Any] = {"delivery": delivery}
+WORKLOADS = (*VARIANTS, *SCRIPTS)
 LONG_ROUNDS = 500  # for each so many every variant has another seed
 
 
@@ -73,6 +77,24 @@ def test_promise_1_2_5_7_8_11_prepared(fault: str, seed: int, rounds: int) -> No
 def test_promise_2_3_5_8_11_14_unsynced(fault: str, seed: int, rounds: int) -> None:
     """After a power failure a prefix of the commits is there, all durable ones with it."""
     try_drawn("unsynced", fault, seed, rounds)
+
+
+def try_script(name: str, fault: str, seed: int, rounds: int) -> None:
+    """Try a cell of a script; in a long run at every point."""
+    module = SCRIPTS[name]
+    is_long = rounds > DEFAULT_ROUNDS
+    for number in range(max(1, rounds // LONG_ROUNDS)):
+        with limited(module.LIMITS):
+            run = CellRun(Script(seed + number, module.PARTS), seed, None if is_long else POINTS)
+            run.try_fault(fault)
+        assert run.cases > 80
+        assert run.machines > 20
+
+
+@pytest.mark.promise(1, 2, 5, 8, 11)
+def test_promise_1_2_5_8_11_delivery(fault: str, seed: int, rounds: int) -> None:
+    """Counts, failures, times, groups, sessions, schedules: each message is in one place."""
+    try_script("delivery", fault, seed, rounds)
 
 
 def test_each_workload_has_its_test() -> None:

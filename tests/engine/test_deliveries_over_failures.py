@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +18,13 @@ from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection
 from quire.engine.state.sections.kinds import pack_sections, read_sections
 from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import MAX_ATTRIBUTES
-from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.alone import Alone
+from tests.engine.crashing.delivery import Deliveries as DeliveriesPart
+from tests.engine.crashing.parts import try_parts
 from tests.engine.workload import new_machine, open_store
 
 MOST = 3
 MESSAGES = [b"%d" % number for number in range(6)]
-
-
-@dataclass
-class Seen:
-    """What a consumer saw: how often each message was handed to it, and what it has read."""
-
-    is_made: bool = False
-    put: list[bytes] = field(default_factory=list)
-    handed: Counter[bytes] = field(default_factory=Counter)
-    read: set[bytes] = field(default_factory=set)
-    reading: bytes | None = None  # its commit is under way
 
 
 def make(store: Store, **options: Any) -> None:
@@ -47,79 +35,6 @@ def make(store: Store, **options: Any) -> None:
             {"name": "q", "kind": "work", "max_deliveries": MOST, "dead_letter": "dead", **options},
         ]
     )
-
-
-def consume(store: Store, seen: Seen, tries: int) -> None:
-    """Even messages are read, after two tries; odd ones are poison. With a checkpoint."""
-    for number in range(tries):
-        with store.transaction() as txn:
-            message = txn.get("q")
-            if message is None:
-                txn.rollback()
-                return
-            payload = message.payload
-            assert message.delivery_count >= seen.handed[payload] + 1
-            seen.handed[payload] = message.delivery_count
-            if int(payload) % 2 or message.delivery_count < 2:
-                if number % 3:
-                    txn.reject(message, "poison")
-                txn.rollback()
-                continue
-            seen.reading = payload
-        seen.read.add(payload)
-        seen.reading = None
-        if number == 4:
-            store.admin.checkpoint()
-
-
-def work(env: SimEnv, seen: Seen) -> None:
-    """Messages are put, and handed out until all are read or dead letters."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    make(store)
-    seen.is_made = True
-    for payload in MESSAGES:
-        store.put("q", payload)
-        seen.put.append(payload)
-    consume(store, seen, 12)
-    store.close()
-
-
-def check(env: SimEnv, seen: Seen) -> None:
-    """Each message is in one place, was delivered so often at most, and the rest goes on."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    if {info.name for info in store.queues()} != {"q", "dead"}:
-        raise AssertionError("the queues are gone")
-    waiting = store.browse("q").payloads()
-    dead = [(m.payload, m.attributes["quire.deliveries"]) for m in store.browse("dead")]
-    there = Counter([*waiting, *(payload for payload, _ in dead)])
-    for payload in seen.put:
-        maybe = {0, 1} if payload == seen.reading else {int(payload not in seen.read)}
-        assert there[payload] in maybe, payload
-    assert all(int(deliveries) == MOST for _, deliveries in dead)
-    rest = Seen(True, list(there), seen.handed.copy(), set(), None)
-    consume(store, rest, 100)
-    store.create_queue(
-        "more", kind="topic"
-    )  # after a commit the maintenance looks, as no thread does
-    assert store.browse("q").payloads() == []
-    assert max(rest.handed.values(), default=0) <= MOST
-    store.admin.checkpoint()
-    store.close()
-    with open_store(env) as again:
-        assert again.browse("q").payloads() == []
-        assert again.admin.verify().ok
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_at_every_call_of_a_consumer(seed: int, spread: int) -> None:
-    """What was handed out stays counted, and every message has one place."""
-    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=2, every=(spread + 1) // 2)
-    assert cases > 100
 
 
 def test_kills_count(seed: int) -> None:
@@ -238,7 +153,7 @@ def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.Mon
         ],
     )
     with pytest.raises(AssertionError):
-        enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
+        try_parts(seed, DeliveriesPart)
 
 
 def test_a_dead_letter_keeps_its_own_attributes(seed: int) -> None:

@@ -8,7 +8,7 @@ from quire import QueueOptions, Retry
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import Subscription
 from quire.errors import StoreFailed
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.workload import new_machine, open_store
 
 RETRY: Retry = {"delay": 30.0, "growth": "linear"}
@@ -58,44 +58,6 @@ def check_whole(store: Store) -> None:
     """A rollback raises nothing where it could not be written; then it is not acknowledged."""
     if store._context.committer.failed:
         raise StoreFailed("nothing of it is acknowledged")
-
-
-def check(env: SimEnv, done: list[str]) -> None:
-    """What was acknowledged holds; and what is there of the rest is whole."""
-    with open_store(env) as store:
-        assert store.admin.verify().ok
-        for name in ("plain", "retried", "counted"):
-            later = [s.delayed for s in store.subscriptions(name)]
-            assert later == [1] or name not in done
-            with store.transaction() as txn:
-                assert (txn.get(name) is None) == (later == [1])
-                txn.commit()
-        env.advance(31)
-        for name in ("plain", "retried", "counted"):
-            with store.transaction() as txn:
-                message = txn.get(name)
-                if message is not None:  # else it was had above
-                    assert message.failed_count == 1
-        store.put("numbered", b"2", sender="s", attributes={"n": "2"})
-        told = store.get_many("numbered").payloads()
-        assert told in (([b"2"],) if "numbered" in done else ([b"2"], [b"1", b"2"]))
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_failures_over_power_failures(seed: int) -> None:
-    """At every call: a wait that was acknowledged goes on, and so does a sequence."""
-    base = new_machine(seed)
-    make(base)
-
-    def run(env: SimEnv, done: list[str]) -> None:
-        store = open_store(env)
-        work(store, done)
-        store.close()
-
-    assert enumerate_crashes(
-        run, check, list, seed=seed, rounds=2, new_env=lambda _: base.kill()
-    ) > 20  # fmt: skip
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from quire.engine.delivery.ordered_groups import Groups, group_number
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.state.attempts import Attempts
 from quire.intervals import IntervalSet
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine import test_rules_model
 from tests.engine.workload import open_store
 from tests.kit.messages import take
@@ -149,74 +148,6 @@ def test_a_read_to_passes_groups_by(env: SimEnv) -> None:
     assert take(store, "q") == [b"b1"]
     assert store.queue("q").messages == 0
     store.close()
-
-
-@dataclass
-class Seen:
-    """What was put, and what was read for good."""
-
-    is_made: bool = False
-    put: list[bytes] = field(default_factory=list)
-    read: set[bytes] = field(default_factory=set)
-    unsure: set[bytes] = field(default_factory=set)
-
-
-def work(env: SimEnv, seen: Seen) -> None:
-    """Two readers of three groups, one of which commits and one of which is rolled back."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    store.create_queue("q", kind="work", grouped=True)
-    seen.is_made = True
-    for number in range(12):
-        payload = b"%02d" % number
-        seen.unsure.add(payload)
-        store.put("q", payload, group_key="abc"[number % 3])
-        seen.unsure.discard(payload)
-        seen.put.append(payload)
-        if number % 3 != 2:
-            continue
-        first, second = store.transaction(), store.transaction()
-        taken = set(first.get_many("q", 1).payloads())
-        others = second.get_many("q").payloads()
-        assert {int(p) % 3 for p in taken}.isdisjoint(int(p) % 3 for p in others)
-        seen.unsure |= taken
-        first.commit()
-        seen.read |= taken
-        seen.unsure -= taken
-        second.rollback()
-        if number == 5:
-            store.admin.checkpoint()
-    store.close()
-
-
-def check(env: SimEnv, seen: Seen) -> None:
-    """What was not read comes, each group in order, to one reader at a time."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    with store.transaction() as txn:
-        got = [m.payload for _ in range(3) if (m := txn.get("q"))]
-        held = {int(payload) % 3 for payload in got}
-        others = take(store, "q")
-        assert held.isdisjoint(int(payload) % 3 for payload in others)
-        got += txn.get_many("q").payloads()
-    for group in range(3):
-        mine = [p for p in got + others if int(p) % 3 == group]
-        assert mine == sorted(mine)
-    there = set(got + others)
-    assert len(there) == len(got) + len(others)
-    assert there - seen.unsure == set(seen.put) - seen.read - seen.unsure
-    assert store.admin.verify().ok
-    store.close()
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_groups_are_read(seed: int, spread: int) -> None:
-    """The groups are found again from what is kept, in order."""
-    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=spread)
-    assert cases > 30
 
 
 GROUPS: dict[str, Callable[[int], int]] = {

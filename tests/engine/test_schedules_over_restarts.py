@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from quire.engine.state.catalog import RAN_KEY, SCHEDULE, TYPES
 from quire.errors import DiskFull, InvalidArgument, ScheduleNotFound
 from quire.interface.schedules import DUE, MissedPolicy
 from quire.limits import LATE_SECONDS, MAX_SCHEDULE_ENTRY_BYTES, PUT_AT_ONCE
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.kit.limits import Limits
 
@@ -371,71 +370,6 @@ def test_many_are_due_at_once(seed: int) -> None:
     assert store.queue("q").messages == before + PUT_AT_ONCE + 21
     assert all(info.last_us is not None for info in store.cron.list())
     store.close()
-
-
-@dataclass
-class Seen:
-    """What was told of a schedule."""
-
-    first: int = 0  # the minute in which it was made
-    is_changing: bool = False
-    is_dropped: bool = False
-    got: list[int] = field(default_factory=list)
-    getting: list[int] = field(default_factory=list)
-
-
-def test_promise_1_2_each_due_time_once_over_any_failure(seed: int) -> None:
-    """Cut at every call: a due time's message and its note are there together, or neither."""
-
-    def run(env: SimEnv, seen: Seen) -> None:
-        env.make_directory("/disk")
-        env.sync_directory("/")
-        env.advance((MINUTE - env.now_us() % MINUTE) / 1e6 + 1)
-        store = open_store(env)
-        store.create_queue("q", kind="work", dedup_count=3)
-        seen.is_changing = True
-        store.cron.create("s", "q", "* * * * *", missed="all", priority=3)
-        seen.first, seen.is_changing = minute(env), False
-        for number in range(3):
-            env.advance(60)
-            look(store)
-            if number == 1:
-                store.admin.checkpoint()
-            seen.getting = due(store)
-            store.get_many("q")
-            seen.got += seen.getting
-            seen.getting = []
-        env.advance(120)
-        store.put("q", b"has it look", request_id="a")  # who commits does the maintenance's part
-        seen.is_changing = True
-        store.cron.drop("s")
-        seen.is_changing, seen.is_dropped = False, True
-        store.close()
-
-    def check(env: SimEnv, seen: Seen) -> None:
-        if not env.exists("/disk"):
-            env.make_directory("/disk")
-        with open_store(env) as store:
-            made = store.cron.list()
-            if not seen.is_changing:
-                assert bool(made) == (seen.first > 0 and not seen.is_dropped)
-            if not store.queues():
-                return
-            if made:
-                env.advance(60)
-                look(store)
-            there = [int(m.attributes[DUE]) // MINUTE for m in store.browse("q") if m.attributes]
-            got = seen.got
-            if seen.getting and seen.getting[-1] not in there:
-                got = got + seen.getting
-            everything = got + there
-            if made and seen.first:
-                assert everything == list(range(seen.first + 1, minute(env) + 1))
-            else:
-                assert everything == sorted(set(everything))
-
-    cases = enumerate_crashes(run, check, Seen, seed=seed, rounds=1, every=3)
-    assert cases > 50
 
 
 def test_an_opening_knows_what_a_dump_shows(seed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,29 +11,19 @@ from quire import RequestState, put_reply
 from quire.engine import EmbeddedStore as Store
 from quire.errors import DiskFull
 from quire.interface.sessions.session import Session
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
+from tests.engine.crashing.delivery import Sessions
+from tests.engine.crashing.parts import try_parts
 from tests.engine.test_full_disk import repeat
 from tests.engine.workload import new_machine, open_store
 from tests.kit.limits import Limits
 
+
 # In the order in which a request goes through them.
-STATES = [
-    RequestState.NOT_PUT, RequestState.PENDING, RequestState.ANSWERED, RequestState.TAKEN,
-]  # fmt: skip
-REQUESTS = 4
-
-
 @pytest.fixture(autouse=True)
 def _moved_soon(limits: Limits) -> None:
     """What has ended is moved together by the next request."""
     limits(FINISHED_KEPT=4, FINISHED_AT_ONCE=2)
-
-
-@dataclass
-class Told:
-    """What a client knows of its requests: how far each is at least."""
-
-    reached: dict[int, int] = field(default_factory=dict)
 
 
 def make(store: Store) -> None:
@@ -60,85 +49,6 @@ def take(store: Store, session: Session, number: int) -> None:
         txn.put("taken", reply.payload)
 
 
-def name_of(number: int) -> bytes:
-    """What a request asks for; long enough to go to a page, each second one."""
-    return b"%d" % number * (1 + number % 2 * 3000)
-
-
-def played(env: SimEnv, told: Told) -> None:
-    """Three requests, the first begun and put apart, a checkpoint in the midst; one after them."""
-    store = open_store(env)
-    session = store.session("till")
-    first = session.begin("work", name_of(1))
-    told.reached[first] = 0
-    session.submit(first)
-    told.reached[first] = 1
-    for number in range(2, REQUESTS):
-        told.reached[session.put("work", name_of(number))] = 1
-    for number in range(1, REQUESTS):
-        serve_one(store)
-        told.reached[number] = 2
-        if number == 2:
-            store.admin.checkpoint()
-    for number in range(1, REQUESTS):
-        take(store, session, number)
-        told.reached[number] = 3
-    told.reached[session.put("work", name_of(REQUESTS))] = 1
-    store.close()
-
-
-def check(env: SimEnv, told: Told) -> None:
-    """Each request is where it was told to be, or one step on; what is left of it goes on."""
-    with open_store(env) as store:
-        session = store.session("till")
-        unfinished = session.unfinished()
-        done = {name: store.browse(name).payloads() for name in ("executed", "taken")}
-        for number in range(1, 1 + REQUESTS):
-            at = STATES.index(session.resolve(number))
-            least = told.reached.get(number, 0)
-            assert at in (least, least + 1)
-            assert done["executed"].count(name_of(number)) == (at >= 2)
-            assert done["taken"].count(b"done " + name_of(number)) == (at == 3)
-            assert (number in unfinished) == (at in (1, 2) or (at == 0 and number in unfinished))
-        finish(store, session)
-        for number in range(1, 1 + REQUESTS):
-            assert session.resolve(number) is RequestState.TAKEN
-            assert store.browse("executed").payloads().count(name_of(number)) == 1
-            assert store.browse("taken").payloads().count(b"done " + name_of(number)) == 1
-        assert store.admin.verify().ok
-
-
-def finish(store: Store, session: Session) -> None:
-    """What a client does that has lost its memory: by what each request is."""
-    known = set(session.unfinished())
-    for number in range(1, 1 + REQUESTS):
-        state = session.resolve(number)
-        if state is RequestState.NOT_PUT:
-            if number in known:
-                session.submit(number)
-            else:
-                assert session.put("work", name_of(number)) == number
-            state = RequestState.PENDING
-        if state is RequestState.PENDING:
-            while serve_one(store) != name_of(number):
-                pass
-            state = session.resolve(number)
-        if state is RequestState.ANSWERED:
-            take(store, session, number)
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_a_session_is_played(seed: int, spread: int) -> None:
-    """At every call, and after every failed one: its states are told right, and nothing twice."""
-    base = new_machine(seed)
-    with open_store(base) as store:
-        make(store)
-    assert enumerate_crashes(
-        played, check, Told, seed=seed, rounds=1, every=spread, new_env=lambda _: base.kill(),
-    ) > 20  # fmt: skip
-
-
 @pytest.mark.crash
 def test_canary_a_reply_that_is_taken_apart_is_caught(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -150,12 +60,9 @@ def test_canary_a_reply_that_is_taken_apart_is_caught(
         assert reply is not None
         store.put("taken", reply.payload)
 
-    monkeypatch.setattr("tests.engine.test_sessions_crash.take", twice)
-    base = new_machine(seed)
-    with open_store(base) as store:
-        make(store)
+    monkeypatch.setattr("tests.engine.crashing.delivery.take_reply", twice)
     with pytest.raises(AssertionError):
-        enumerate_crashes(played, check, Told, seed=seed, rounds=1, new_env=lambda _: base.kill())
+        try_parts(seed, Sessions)
 
 
 # A full disk ------------------------------------------------------------------------------------

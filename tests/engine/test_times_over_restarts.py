@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import pyarrow as pa
-import pytest
 
 from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore as Store
-from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
 from tests.kit.messages import take
 
 HOUR = 3_600_000_000
-
-
-@dataclass
-class Seen:
-    """What was put, and what was delivered."""
-
-    is_made: bool = False
-    put: list[bytes] = field(default_factory=list)
-    read: set[bytes] = field(default_factory=set)
-    reading: bytes | None = None
 
 
 def make(store: Store, *, keep: bool = False) -> None:
@@ -114,61 +99,3 @@ def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
             assert set(store.get_many(f"q/{name}").payloads()) == {b"stays"}
         assert store.queue("q").messages == 0
         assert store.admin.verify().ok
-
-
-def work(env: SimEnv, seen: Seen) -> None:
-    """Messages come and go, are due and expire, between commits and checkpoints."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    make(store, keep=True)
-    seen.is_made = True
-    for number in range(24):
-        payload = b"%d" % number
-        times: dict[str, Any] = {"deliver_at": env.now_us() + 2_000_000} if number % 3 == 0 else {}
-        if number % 3 == 1:
-            times = {"expires_at": env.now_us() + 1_500_000}
-        store.put("q", payload, **times)
-        seen.put.append(payload)
-        env.advance(1)
-        if number % 4 == 3:
-            with store.transaction() as txn:
-                message = txn.get("q")
-                if message is not None:
-                    seen.reading = message.payload
-            if seen.reading is not None:
-                seen.read.add(seen.reading)
-            seen.reading = None
-        if number % 10 == 9:
-            store.admin.checkpoint()
-    store.close()
-
-
-def check(env: SimEnv, seen: Seen) -> None:
-    """Each message is in one place, and those that do not expire are delivered in the end."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    env.advance(10)
-    there = store.browse("q").payloads() + store.browse("dead").payloads()
-    for payload in seen.put:
-        maybe = {0, 1} if payload == seen.reading else {int(payload not in seen.read)}
-        assert there.count(payload) in maybe, payload
-    got = take(store, "q")
-    assert got == sorted(got, key=int)
-    assert not [payload for payload in got if int(payload) % 3 == 1]
-    store.create_queue("more", kind="topic")
-    assert store.queue("q").messages == 0
-    dead = store.browse("dead").payloads()
-    assert not [payload for payload in dead if int(payload) % 3 != 1]
-    assert sorted([*got, *dead]) == sorted(there)
-    assert store.admin.verify().ok
-    store.close()
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_messages_expire(seed: int, spread: int) -> None:
-    """What has expired leaves the queue whole or not at all, with what it is kept as."""
-    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=2, every=(spread + 1) // 2)
-    assert cases > 100
