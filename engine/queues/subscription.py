@@ -44,6 +44,7 @@ from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.intervals import IntervalSet
+from quire.limits import REASONS_KEPT
 
 from .read_structure import ReadStructure
 
@@ -297,6 +298,14 @@ class Subscription:
     def is_spent(self, position: int) -> bool:
         """Whether it was delivered as often as it may be."""
         return bool(self.most) and self.attempts.of(position) >= self.most
+
+    def note_reason(self, start: int, end: int, reason: str) -> None:
+        """Note why these positions failed, where they are spent by that and not read past."""
+        for position in range(start, end if self.most else start):
+            if len(self.reasons) >= REASONS_KEPT:
+                return
+            if self.is_spent(position) and not self.done.contains(position):
+                self.reasons[position] = reason
 
     def set_aside(self, start: int, end: int) -> None:
         """[start, end) was just taken, and is spent."""

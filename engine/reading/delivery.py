@@ -19,7 +19,7 @@ from quire.engine.records.format import LTDS
 from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.errors import QueueInUse, StoreCorrupt, StoreError, TransactionError
-from quire.limits import HANDOUT_RUNS, REASONS_KEPT
+from quire.limits import HANDOUT_RUNS
 from quire.messages.payload_reader import Stream
 from quire.rows.row_block import RowBlock
 
@@ -234,12 +234,17 @@ class Delivery:
         due = min(list(self._paced.values()), default=math.inf)
         return due - self._env.monotonic() if due < math.inf else due
 
-    def fail(self, runs: Sequence[TakenRow]) -> set[Subscription]:
-        """These are given back, as they failed: the subscriptions of which that is noted (U7)."""
+    def fail(self, runs: Sequence[TakenRow], reason: str | None = None) -> set[Subscription]:
+        """These are given back, as they failed: the subscriptions of which that is noted (U7).
+
+        `reason`: why, for what becomes a dead letter by that.
+        """
         failures: list[Failure] = []
         noted: set[Subscription] = set()
         for _, _, start, end, queue, subscription, *_ in runs:
             with queue.lock:
+                if reason is not None:
+                    subscription.note_reason(start, end, reason)
                 if subscription.retry is not None:
                     noted.add(subscription)
                     failures += subscription.failing(start, end, subscription.retry)
@@ -259,10 +264,7 @@ class Delivery:
         """What was in flight is available again after so long, or it is spent."""
         policy = subscription.retry if delay is None else delay
         with queue.lock:
-            is_read = subscription.done.contains(position)  # by somebody's read_to
-            is_spent = subscription.is_spent(position) and not is_read
-            if is_spent and len(subscription.reasons) < REASONS_KEPT:
-                subscription.reasons[position] = reason
+            subscription.note_reason(position, position + 1, reason)
             failures: list[Failure] = []
             noted = bool(policy) or subscription.retry is not None
             if noted:

@@ -582,8 +582,8 @@ class Gets:
         names = sorted({(own[4].name, own[5].name) for own in self.rows()})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
-    def give_back(self) -> None:
-        """The transaction is rolled back; may be called again after an interrupt."""
+    def give_back(self, reason: str | None = None) -> None:
+        """The transaction is rolled back, for that reason; twice is once, after an interrupt."""
         if self.spread is not None:
             rows = self._spread_out().rows()
             self.taken, self.spread = rows, None  # no call in between
@@ -591,8 +591,8 @@ class Gets:
             rest, uncounted = taken_positions.cut_out(self.taken, self.removed)
             self.taken, self._uncounted, self.removed = rest, uncounted, frozenset()  # no call
         counted = self._is_counted
-        has_retry = counted and taken_positions.has_retry(self.taken)
-        noted = self._context.delivery.fail(self.taken) if has_retry else set()
+        fails = counted and (reason is not None or taken_positions.has_retry(self.taken))
+        noted = self._context.delivery.fail(self.taken, reason) if fails else set()
         taken_positions.give_back_rows(self._uncounted, set(), counted=False)
         taken_positions.give_back_rows(self.taken, noted, counted=counted)
         if self.has_more:

@@ -81,7 +81,7 @@ from .context import Context
 from .gets import Gets
 from .own_values import OwnValues
 from .puts import Puts
-from .registry import owner_name
+from .registry import owner_name, reason_of_end
 from .waiting_for_room import patience, with_room
 
 _OPEN: Final = TransactionState.OPEN
@@ -361,7 +361,7 @@ class TransactionLife:
             self._settle()
             return
         if gets is not None:
-            gets.give_back()
+            gets.give_back(None if self._ended_by is None else reason_of_end(*self._ended_by))
         if puts is not None:
             puts.drop()
         self._end(_ROLLED_BACK)

@@ -29,6 +29,11 @@ _ABORTED: Final = (
 )
 
 
+def reason_of_end(kind: type[QuireError], text: str) -> str:
+    """Why the messages of a transaction failed that was ended by others than its user."""
+    return f"{kind.__name__}: {text}"
+
+
 class BufferUser(Protocol):
     """What has messages in a write buffer."""
 

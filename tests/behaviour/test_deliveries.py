@@ -370,3 +370,24 @@ def test_messages_are_pickled_as_a_list(store: AnyStore) -> None:
         for copied in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
             assert type(copied) is list
             assert copied == list(found)
+
+
+@pytest.mark.parametrize("how", ["time-out", "abort"])
+def test_a_dead_letter_tells_how_its_last_transaction_ended(
+    store: AnyStore, clock: Clock, how: str
+) -> None:
+    """Where that was not its user's doing: it is named, and not only that it was too often."""
+    store.create_queue("dead")
+    store.create_queue("q", max_deliveries=1, dead_letter="dead")
+    store.put("q", b"x")
+    txn = store.transaction(timeout=5.0)
+    assert txn.get("q") is not None
+    if how == "abort":
+        store.admin.abort(txn.id)
+    else:
+        clock.forward(10.0)
+    eventually(lambda: store.queue("dead").messages == 1)
+    (letter,) = store.browse("dead")
+    name = "TransactionAborted" if how == "abort" else "TransactionTimeout"
+    assert letter.attributes["quire.reason"].startswith(f"{name}: ")
+    txn.rollback()
