@@ -19,7 +19,7 @@ from quire.engine.queues.queue import Queue
 from quire.env import Env, OsEnv, after_fork, check_file_system
 from quire.env.interpreter import warn_without_gil
 from quire.env.memory_env import IN_MEMORY, MemoryEnv
-from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
+from quire.errors import QuireError, ResourceExhausted, StoreClosed, StoreFailed
 from quire.interface.store import Store
 from quire.limits import IDLE_JOURNAL_BYTES
 from quire.reports.info import QueueInfo
@@ -83,9 +83,9 @@ def _begin(parts: Parts, *, background: bool) -> None:
     else:
         opened.places.discarded.remove_all()
     if not journal.keep_back():  # a full disk: an opening takes some of it
-        with contextlib.suppress(DiskFull):
+        with contextlib.suppress(ResourceExhausted):
             parts.checkpointer.run()
-    with contextlib.suppress(DiskFull):  # nothing is admitted then before there is room
+    with contextlib.suppress(ResourceExhausted):  # nothing is admitted then before there is room
         journal.admit()
 
 
@@ -200,7 +200,10 @@ class StoreLife:
 
     def _close_by(self, step: Callable[[], None]) -> None:
         """Take a step of closing; without room it can be left out, as the journal holds all."""
-        with contextlib.suppress(DiskFull), self._context.sequencer.fail_stop("closing the store"):
+        with (
+            contextlib.suppress(ResourceExhausted),
+            self._context.sequencer.fail_stop("closing the store"),
+        ):
             step()
 
     def _look_at_place(self) -> None:
@@ -236,7 +239,7 @@ class StoreLife:
             return
         self._context.sequencer.sync()
         if opened.journal.bytes_since(self._checkpointer.last_lsn) > IDLE_JOURNAL_BYTES:
-            with contextlib.suppress(DiskFull):
+            with contextlib.suppress(ResourceExhausted):
                 self._checkpointer.run()
         opened.places.sweep()
 

@@ -64,6 +64,7 @@ GENERATION record: the first record of the first group that an open writes; `seq
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -233,7 +234,31 @@ def pack_record(kind: int, sequence: int, body: bytes | bytearray | memoryview) 
     return b"".join((RECORD_HEADER.pack(length, kind, 0, sequence), body))
 
 
+def next_generation(highest: int, chance: int) -> int:
+    """The number of a generation behind the highest one, with 32 bits that nobody can guess."""
+    return (((highest >> 32) + 1) << 32) | (chance & 0xFFFFFFFF)
+
+
 def padded_bytes(record: WholeRecord) -> int:
     """What a record takes in a group."""
     length = sum(map(len, record)) if isinstance(record, tuple) else len(record)
     return (length + RECORD_ALIGNMENT - 1) & -RECORD_ALIGNMENT
+
+
+def pack_records(buffer: memoryview, records: Sequence[WholeRecord]) -> None:
+    """Put the records behind the place of a group's header. Raises InvalidArgument."""
+    position = GROUP_HEADER_BYTES
+    for record in records:
+        start = next_position = position
+        for piece in record if isinstance(record, tuple) else (record,):
+            position = next_position
+            next_position += len(piece)
+            buffer[position:next_position] = piece
+        length = next_position - start
+        if length < RECORD_HEADER_BYTES or RECORD_LENGTH.unpack_from(buffer, start)[0] != length:
+            raise InvalidArgument(
+                f"a record of {length} bytes: it must begin with its header, which says its length"
+            )
+        position = (next_position + 7) & -8
+        if position != next_position:
+            buffer[next_position:position] = bytes(position - next_position)

@@ -14,7 +14,7 @@ J4  A page that was synced is not written again before its segment was released;
 J5  Generations never decrease along the chain. Every open begins a new one, durable before any
     other record of it, so that what an earlier open left beyond the end never comes back.
 J6  After a failed write or sync nothing more is written and nothing is tried again: every later
-    call raises StoreFailed until the journal is closed and recovered.
+    call raises StoreFailed until the journal is closed and recovered. J11 is for refused writes.
 J7  Damage of what was durable raises StoreCorrupt with file, page and offset; nothing of it is cut.
     A torn tail is cut and reported.
 J8  A crash at any point, those of creation, rotation and release included, leaves a directory that
@@ -27,6 +27,8 @@ J10  One sync covers all groups that were written without, and is made: by the n
     how far back groups were not synced when it was written: after a power failure those may be
     missing though it is there. So that is no damage (JS2), and what comes after a missing one is
     cut. If the sync fails, J6 holds: those groups may be lost with the next power failure.
+J11  Before a refusal of a write (E9) is raised, the first page of its group is zeros, durably.
+    Where that is refused, too, and the group's header is there, J6 holds.
 
 Recovery reads from `restart_lsn` to the end, and for J7 looks through what is left of the last
 segment and through the ready one: its time depends on the journal since the checkpoint and on the
@@ -42,7 +44,13 @@ from typing import NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
-from quire.errors import DiskFull, InvalidArgument, QuireError, StoreClosed, StoreFailed
+from quire.errors import (
+    InvalidArgument,
+    QuireError,
+    ResourceExhausted,
+    StoreClosed,
+    StoreFailed,
+)
 from quire.limits import (
     COUNTED_TIMES,
     FIRST_BUFFER_BYTES,
@@ -65,15 +73,17 @@ from .format import (
     VERSION_OF_UNSYNCED,
     WholeRecord,
     checked_geometry,
+    next_generation,
     pack_record,
+    pack_records,
     padded_bytes,
     round_up,
 )
 from .hooks import NO_HOOKS, Hooks
 from .reader import ReadHandles, check_range, lost, whole
-from .recovery import Apply, RecoveredJournal, ReportDropped, recover_segments, remove_unused
-from .segment import UNFINISHED_SUFFIX, Directory, make_segment, make_spare, no_room, parent_of
-from .segments import JournalStatus, SegmentSet, first_capacity
+from .recovery import Apply, RecoveredJournal, ReportDropped, create_segments, recover_segments
+from .segment import Directory, take_back
+from .segments import JournalStatus, SegmentSet
 
 _record_length = RECORD_LENGTH.unpack_from
 _put_fields = GROUP_ENDS.pack_into
@@ -101,7 +111,7 @@ class Journal:
         self._handles = ReadHandles(directory)
         store_id, self._segment_bytes, self._page_size = directory.geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self.generation = generation = _next_generation(self._env, found.generation)
+        self.generation = generation = next_generation(found.generation, self._env.random_u64())
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
         self._start = start(GROUP_MAGIC, VERSION, *ids)
@@ -124,7 +134,7 @@ class Journal:
         try:
             record = GENERATION_BODY.pack(generation, self._env.now_us())
             self.write_group([pack_record(KIND_GENERATION, 0, record)], relieving=True)
-            with suppress(DiskFull):  # then it comes before the next group that needs it
+            with suppress(ResourceExhausted):  # then it comes before the next group that needs it
                 segments.keep_back()
         except BaseException:
             self.close()
@@ -150,12 +160,8 @@ class Journal:
         Raises InvalidArgument if there is a journal with records.
         """
         geometry = checked_geometry(store_id, segment_bytes, page_size)
-        remove_unused(env, directory)
-        env.make_directory(directory)
-        env.sync_directory(parent_of(directory))
         own = Directory(env, directory, geometry, direct)
-        unfinished = own.path_of(0, UNFINISHED_SUFFIX)
-        make_segment(own, 0, make_spare(own, unfinished, first_capacity(geometry)), 0, 0)
+        create_segments(own)
         return cls(own, RecoveredJournal([0], page_size), NO_HOOKS, max_spares, kept_back)
 
     @classmethod
@@ -250,7 +256,7 @@ class Journal:
                 if not self._file.direct:
                     self._file.sync()
             except BaseException as error:
-                self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
+                self._group_failed(error, lsn, group)
                 raise
         self.end_lsn = lsn + group_bytes
         self._last_lsn = lsn
@@ -270,7 +276,24 @@ class Journal:
                 self._sync_unsynced()
         except BaseException as error:  # whatever it is: the group may be there
             if self._refusal is None:
-                self._fail(error, f"write of the group at LSN {lsn:#x}")
+                self._group_failed(error, lsn, group, cached=True)
+            raise
+
+    def _group_failed(
+        self, error: BaseException, lsn: int, group: memoryview, *, cached: bool = False
+    ) -> None:
+        """Poison the journal (J6), or take the group back where its write was refused (J11)."""
+        doing = f"write or sync of the group at LSN {lsn:#x}"
+        if not isinstance(error, ResourceExhausted):
+            self._fail(error, doing)
+            return
+        try:
+            take_back(self._file, lsn - self._base, group, self._page_size, cached=cached)
+            if cached:
+                self._sync_unsynced()
+        except BaseException as later:
+            if self._refusal is None:
+                self._fail(later, doing)
             raise
 
     def sync(self) -> None:
@@ -306,22 +329,7 @@ class Journal:
             buffer = self._buffer
         if buffer is self._buffer:
             self._fill_up(end)
-        position = GROUP_HEADER_BYTES
-        for record in records:
-            start = next_position = position
-            for piece in record if isinstance(record, tuple) else (record,):
-                position = next_position
-                next_position += len(piece)
-                buffer[position:next_position] = piece
-            length = next_position - start
-            if length < RECORD_HEADER_BYTES or _record_length(buffer, start)[0] != length:
-                raise InvalidArgument(
-                    f"a record of {length} bytes: it must begin with its header, which says its"
-                    " length"
-                )
-            position = (next_position + 7) & -8
-            if position != next_position:
-                buffer[next_position:position] = bytes(position - next_position)
+        pack_records(buffer, records)
         return buffer, end, len(records)
 
     def _take_buffer(self, room: int) -> None:
@@ -343,12 +351,12 @@ class Journal:
 
         Raises DiskFull if there is no room for it: nothing has changed then.
         """
-        with self._failing("making the next segment", but_for_room=True):
+        with self._failing("making the next segment", may_refuse=True):
             return self._segments.prepare_next()
 
     def keep_back(self) -> bool:
         """Have what is kept back for relieving groups, if there is room; whether it is whole."""
-        with suppress(OSError), self._failing("making a spare segment", but_for_room=True):
+        with suppress(OSError), self._failing("making a spare segment", may_refuse=True):
             self._segments.keep_back()
         return not self._segments.missing
 
@@ -360,11 +368,11 @@ class Journal:
         try:
             try:
                 return self._hooks.admit()
-            except DiskFull:
+            except ResourceExhausted:
                 if not self.drop_spares():
                     raise
             return self._hooks.admit()
-        except DiskFull:
+        except ResourceExhausted:
             raise
         except StoreFailed as refusal:
             self.give_up(refusal)
@@ -481,8 +489,7 @@ class Journal:
         current = self._base // self._segment_bytes
         if number >= current:
             return self.end_lsn - lsn
-        between = sum(self._segments.space_of(other) for other in range(number, current))
-        return max(between - offset, 0) + self._offset
+        return max(self._segments.space_between(number, current) - offset, 0) + self._offset
 
     @property
     def next_is_ready(self) -> bool:
@@ -528,7 +535,7 @@ class Journal:
             if self._offset + group_bytes > self._capacity:
                 self._advance(group_bytes, relieving=True)
             return
-        with self._failing("making a spare segment", but_for_room=True):
+        with self._failing("making a spare segment", may_refuse=True):
             self._segments.keep_back()
         allowed = self.admit()
         if self._offset + group_bytes > self._capacity:
@@ -540,9 +547,12 @@ class Journal:
         """Go on in the next segment, on page 1."""
         if self.unsynced_bytes:
             self._sync_unsynced()
+        is_begun = False
         try:
-            file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
-            self._hooks.before_segment(file.path)
+            hook = self._hooks.before_segment
+            file = self._segments.open_next(self._page_size + group_bytes, hook, relieving)
+            is_begun = True
+            self._segments.advance()
             self._limit_lsn = 0
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity
@@ -553,20 +563,19 @@ class Journal:
             self._base += self._segment_bytes
             self.end_lsn = self._base + self._page_size
         except BaseException as error:
-            if isinstance(error, OSError) and no_room(error):
-                raise
-            self._fail(error, "making the next segment")  # half done: it must not be done twice
+            if is_begun or not isinstance(error, ResourceExhausted):
+                self._fail(error, "making the next segment")  # it must not be done twice
             raise
 
     @contextmanager
-    def _failing(self, doing: str, *, but_for_room: bool = False) -> Iterator[None]:
-        """An OSError inside poisons the journal (J6); not, if so said, where there is no room."""
+    def _failing(self, doing: str, *, may_refuse: bool = False) -> Iterator[None]:
+        """An OSError inside poisons the journal (J6); not, if it `may_refuse`, by E9."""
         if self._refusal is not None:
             self._refuse()
         try:
             yield
         except OSError as error:
-            if but_for_room and no_room(error):
+            if may_refuse and isinstance(error, ResourceExhausted):
                 raise
             self._fail(error, doing)
             raise
@@ -589,7 +598,3 @@ class Journal:
         refusal = self._refusal
         assert refusal is not None
         raise type(refusal)(*refusal.args) from refusal.__cause__
-
-
-def _next_generation(env: Env, highest: int) -> int:
-    return (((highest >> 32) + 1) << 32) | (env.random_u64() & 0xFFFFFFFF)

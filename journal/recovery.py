@@ -31,15 +31,19 @@ from .scan import Chain, RecoveryReport, search_groups
 from .segment import (
     SPARE_SUFFIX,
     SUFFIXES,
+    UNFINISHED_SUFFIX,
     Directory,
     Spare,
     capacity_of,
     geometry_in,
     list_segments,
     make_segment,
+    make_spare,
+    parent_of,
     segment_number,
     segment_path,
 )
+from .segments import first_capacity
 
 Apply = Callable[[Record], None]
 """Takes a record. Its body may be kept; it holds on to as much as 1 MiB of what was read, or to its
@@ -122,6 +126,20 @@ def remove_unused(env: Env, path: str) -> None:
             env.remove(f"{path}/{name}")
     if not env.list_directory(path):
         env.remove(path)
+
+
+def create_segments(directory: Directory) -> None:
+    """Make the first segment; what a crashed creation left is replaced (J8).
+
+    Raises InvalidArgument if records were written.
+    """
+    env, path = directory.env, directory.path
+    remove_unused(env, path)
+    env.make_directory(path)
+    env.sync_directory(parent_of(path))
+    unfinished = directory.path_of(0, UNFINISHED_SUFFIX)
+    spare = make_spare(directory, unfinished, first_capacity(directory.geometry))
+    make_segment(directory, 0, spare, 0, 0)
 
 
 def _apply_chain(chain: Chain, apply: Apply) -> int:

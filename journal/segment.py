@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from errno import EDQUOT, ENOSPC
 from typing import Final, NamedTuple
 
 from quire.env import Env, File
-from quire.errors import DiskFull, StoreCorrupt, StoreVersion
+from quire.errors import ResourceExhausted, StoreCorrupt, StoreVersion
 from quire.limits import SCAN_WINDOW_BYTES
 
 from .format import (
+    GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     VERSION,
     Geometry,
@@ -119,7 +119,7 @@ def make_segment(directory: Directory, number: int, spare: Spare, wanted: int, n
             try:
                 file.allocate(capacity, wanted - capacity)
                 capacity = wanted
-            except DiskFull:
+            except ResourceExhausted:
                 file.punch(capacity, wanted - capacity)  # a part of it may have been given
                 if capacity < need:
                     raise
@@ -227,9 +227,23 @@ class SegmentReader:
         self._file.close()
 
 
-def no_room(error: OSError) -> bool:
-    """Whether it says that the disk is full."""
-    return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
+def take_back(file: File, place: int, group: memoryview, page_size: int, *, cached: bool) -> None:
+    """Let nothing come back of a group whose write at that place was refused (J11).
+
+    `group` is used for that. Raises what the file raises where it is not certain.
+    """
+    is_there = file.read(place, GROUP_HEADER_BYTES) == bytes(group[:GROUP_HEADER_BYTES])
+    page = group[:page_size]
+    page[:] = bytes(page_size)
+    try:
+        if cached:
+            file.write_cached(place, page)
+        else:
+            file.write(place, page)
+        file.sync()
+    except ResourceExhausted:
+        if is_there:
+            raise
 
 
 def parent_of(directory: str) -> str:

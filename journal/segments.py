@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from quire.env import File
 from quire.env.interpreter import Lock
-from quire.errors import DiskFull, InvalidArgument, PositionLost
+from quire.errors import InvalidArgument, PositionLost, ResourceExhausted
 from quire.limits import FIRST_SEGMENT_BYTES, FIRST_SEGMENT_PAGES
 
 from .format import Geometry
@@ -131,6 +131,10 @@ class SegmentSet:
         """The space of a segment; all of it where that is not known (any more)."""
         return self._capacity.get(number, self._geometry.segment_bytes)
 
+    def space_between(self, first: int, end: int) -> int:
+        """The space of the segments from one to before another."""
+        return sum(self.space_of(number) for number in range(first, end))
+
     def holds(self, number: int) -> bool:
         """Whether the segment's groups can be read (without the lock: one look-up in a set)."""
         return number in self._live
@@ -173,17 +177,29 @@ class SegmentSet:
                 self._capacity[number] = capacity
             return True
 
-    def advance(self, need: int, *, relieving: bool) -> File:
-        """Make the next segment the current one, and open it (made now if it is not ready)."""
+    def open_next(self, need: int, before: Callable[[str], None], relieving: bool) -> File:
+        """Open the next segment (made now if it is not ready), and call `before` with its path.
+
+        A refusal, of either, has changed nothing.
+        """
         number = self._current + 1
         if number not in self.ready or self._capacity[number] < need:
             self.prepare_next(need, relieving=relieving)
         file = self._open(number)
+        try:
+            before(file.path)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def advance(self) -> None:
+        """Make the next segment the current one."""
+        number = self._current + 1
         with self._lock:
             self.ready.discard(number)
             self._live.add(number)
             self._current = number
-        return file
 
     def release(self, before_number: int, keep: Collection[int] = ()) -> list[int]:
         """Recycle or remove the unpinned segments below `before_number` that are not to be kept.
@@ -202,14 +218,20 @@ class SegmentSet:
         if not gone:
             return gone
         kept: list[Spare] = []
-        for number in gone:
-            path = self._directory.path_of(number)
-            if len(kept) < room:
-                spare = self._directory.path_of(number, SPARE_SUFFIX)
-                self._env.rename(path, spare)
-                kept.append(Spare(self._capacity[number], spare))
-            else:
-                self._env.remove(path)
+        done: list[int] = []
+        with suppress(ResourceExhausted):  # the rest goes with the next release
+            for number in gone:
+                path = self._directory.path_of(number)
+                if len(kept) < room:
+                    spare = self._directory.path_of(number, SPARE_SUFFIX)
+                    self._env.rename(path, spare)
+                    kept.append(Spare(self._capacity[number], spare))
+                else:
+                    self._env.remove(path)
+                done.append(number)
+        with self._lock:
+            self._live.update(gone[len(done) :])
+        gone = done
         self._directory.sync()
         with self._lock:
             for number in gone:
@@ -224,7 +246,8 @@ class SegmentSet:
             going = self._spares[self._kept_back :]
             del self._spares[self._kept_back :]
         for spare in going:
-            self._env.remove(spare.path)
+            with suppress(ResourceExhausted):  # it is a file too many then, until the next opening
+                self._env.remove(spare.path)
         return bool(going)
 
     def pin(self, number: int) -> None:
@@ -254,7 +277,7 @@ class SegmentSet:
             if spare is None:
                 spare = self._largest_new(wanted, max(need, first_capacity(self._geometry)))
             return self._make(number, spare, wanted, need)
-        except DiskFull:
+        except ResourceExhausted:
             if not relieving or not self._spares:
                 raise
         return self._make(number, self._take_spare(0), need, need)
@@ -263,7 +286,7 @@ class SegmentSet:
         """Make a segment of it; its capacity. DiskFull leaves the spare where it was."""
         try:
             return make_segment(self._directory, number, spare, wanted, need)
-        except DiskFull:
+        except ResourceExhausted:
             if spare.path != self._directory.path_of(number):
                 with self._lock:
                     insort(self._spares, spare)
@@ -278,7 +301,7 @@ class SegmentSet:
         while True:
             try:
                 return self._new_spare(wanted)
-            except DiskFull:
+            except ResourceExhausted:
                 if wanted // 2 < least:
                     raise
                 wanted = wanted // 2 & -self._geometry.page_size
@@ -288,9 +311,9 @@ class SegmentSet:
         unfinished = path.removesuffix(SPARE_SUFFIX) + UNFINISHED_SUFFIX
         try:
             made = make_spare(self._directory, unfinished, capacity)
+            self._env.rename(unfinished, path)
         except OSError:
             if self._env.exists(unfinished):
                 self._env.remove(unfinished)
             raise
-        self._env.rename(unfinished, path)
         return made._replace(path=path)

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from quire.errors import ReplyNotFound as ReplyNotFound
     from quire.errors import RequestFailed as RequestFailed
     from quire.errors import RequestTimeout as RequestTimeout
+    from quire.errors import ResourceExhausted as ResourceExhausted
     from quire.errors import ScheduleExists as ScheduleExists
     from quire.errors import ScheduleNotFound as ScheduleNotFound
     from quire.errors import SessionFenced as SessionFenced
@@ -227,6 +228,7 @@ else:
             "ReplyNotFound",
             "RequestFailed",
             "RequestTimeout",
+            "ResourceExhausted",
             "ScheduleExists",
             "ScheduleNotFound",
             "SessionFenced",

@@ -48,7 +48,8 @@
     │   ├── StoreFailed                   a write or sync failed; reopen the store to recover
     │   ├── StoreCorrupt                  bytes on disk fail their checksum or contradict each other
     │   ├── StoreVersion                  the files are of a format version this release cannot read
-    │   └── DiskFull (NoRoom)             the file system has no room for what was asked; an OSError too
+    │   └── ResourceExhausted (NoRoom)    no memory or file descriptor for the call; an OSError too
+    │       └── DiskFull                        the file system has no room for what was asked
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
@@ -72,12 +73,17 @@ What a call that raised an error leaves behind:
   what is prepared).
   CommitUnfinished comes after a commit that stands.
 * A transaction is open as before, and can be tried again or rolled back. It has been rolled back
-  after AlreadyCommitted, StateConflict, TransactionTimeout and TransactionAborted; after DiskFull, where its
-  messages were on their way to a file; in a joined store also after ConnectionLost.
+  after AlreadyCommitted, StateConflict, TransactionTimeout and TransactionAborted; after DiskFull and
+  other ResourceExhausted, where its messages were on their way to a file; in a joined store also after ConnectionLost.
   `transaction.state` tells.
 """
 
 from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 
 class QuireError(Exception):
@@ -297,8 +303,16 @@ class StoreVersion(StoreError):
     """The files are of a format version that this release cannot read."""
 
 
-class DiskFull(StoreError, NoRoom, OSError):
-    """The file system has no room for what was asked, which is not done.
+class ResourceExhausted(StoreError, NoRoom, OSError):
+    """The system has no memory or no file descriptor for the call, which is not done.
+
+    Repeat it once there is. `errno` tells which (docs/full-disk.md). A transaction whose messages
+    were on their way to a file is rolled back; any other stays open.
+    """
+
+
+class DiskFull(ResourceExhausted):
+    """The file system has no room for what was asked, or not for this process: it is not done.
 
     A transaction whose messages were on their way to a file is rolled back; any other stays open.
     """
@@ -337,3 +351,44 @@ class FileSystemWarning(UserWarning):
 
     Said by the process that owns it, when it opens it. Where a store may live: docs/deployment.md.
     """
+
+
+# Errors of the system
+
+
+# What refuses a call of the environment (E9), and what to do then.
+_REFUSALS: Final = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "raise the quota, or free space there",
+    errno.EFBIG: "raise the limit on the size of this process's files (ulimit -f)",
+    errno.EMFILE: "let this process close files, or raise its limit on open files (ulimit -n)",
+    errno.ENFILE: "let processes close files, or raise the system's limit on open files",
+    errno.ENOMEM: "free memory, or raise the limits on memory",
+}
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def raise_if_refused(error: OSError, path: str, doing: str) -> None:
+    """Raise ResourceExhausted, which says what to do, if `error` refuses a call (E9)."""
+    if isinstance(error, ResourceExhausted):  # said already
+        raise error
+    remedy = _REFUSALS.get(error.errno or 0)
+    if remedy is None:
+        return
+    kind = DiskFull if error.errno in _NO_ROOM else ResourceExhausted
+    refusal = kind(
+        f"{path}: cannot {doing} ({error.strerror}); {remedy}, then repeat the operation"
+    )
+    refusal.errno = error.errno
+    refusal.filename = path
+    raise refusal from error
+
+
+@contextmanager
+def refusing(path: str, doing: str) -> Iterator[None]:
+    """An OSError inside that refuses the call is ResourceExhausted (E9)."""
+    try:
+        yield
+    except OSError as error:
+        raise_if_refused(error, path, doing)
+        raise

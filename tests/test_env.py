@@ -22,9 +22,9 @@ import pytest
 
 import quire
 from quire.env import Env, File, OsEnv
-from quire.env.os_file import OsFile, raise_if_full
+from quire.env.os_file import OsFile
 from quire.env.os_platform import PORTABLE, read_into
-from quire.errors import DiskFull, InvalidArgument, StoreLocked
+from quire.errors import DiskFull, InvalidArgument, StoreLocked, raise_if_refused
 from quire.limits import MAPPED_READ_BYTES
 from quire.testing import SimEnv
 from tests.kit.children import child
@@ -713,7 +713,7 @@ class TestTheRealMachine:
 
     def test_other_errors_stay_what_they_are(self) -> None:
         """Only a lack of room is DiskFull."""
-        raise_if_full(OSError(errno.EIO, "broken"), "file", "write")
+        raise_if_refused(OSError(errno.EIO, "broken"), "file", "write")
 
     def test_direct_space_is_written_not_reserved(self, tmp_path: Path) -> None:
         """A direct file's allocated space is data to the file system: no write needs metadata."""

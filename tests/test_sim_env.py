@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from quire.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
+from quire.errors import DiskFull, ResourceExhausted, StoreCorrupt, StoreError, StoreLocked
 from quire.testing import Call, SimEnv, SimFile, SimulatedCrash, enumerate_crashes
 from quire.testing.sim_content import SimContent
 from tests.kit.limits import Limits
@@ -534,9 +534,14 @@ class TestFaults:
             return env.open_file("/file", read_only=True).read(1, 2)
 
         place = "/file cannot be opened" if kind == "open" else "/file: 2 bytes at offset 1"
-        for number, error in ((errno.EIO, StoreCorrupt), (errno.EMFILE, StoreError)):
+        doing = "/file: cannot open" if kind == "open" else "/file: cannot read 2 bytes at 1"
+        for number, error, words in (
+            (errno.EIO, StoreCorrupt, place),
+            (errno.EACCES, StoreError, place),
+            (errno.EMFILE, ResourceExhausted, doing),
+        ):
             env.fail(kind, error=OSError(number, "it is told"))
-            with pytest.raises(error, match=rf"{place}.*it is told") as raised:
+            with pytest.raises(error, match=rf"{words}.*it is told") as raised:
                 read()
             assert type(raised.value) is error
         env.fail("open", error=FileNotFoundError(errno.ENOENT, "no such file"))

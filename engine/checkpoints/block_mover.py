@@ -25,7 +25,7 @@ from quire.engine.pages.io_worker import JobGroup
 from quire.engine.reading.block_reader import BlockMoved, BlockReader
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.errors import DiskFull, StoreCorrupt
+from quire.errors import ResourceExhausted, StoreCorrupt
 from quire.limits import MOVED_WRITE_BYTES, PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 
 from .background_pace import Pace
@@ -115,7 +115,7 @@ class Mover:
             return
         try:
             extent = self._places.write(file, [piece for piece, _ in batch])
-        except DiskFull:
+        except ResourceExhausted:
             if len(batch) == 1:
                 self._refused[file] = pages
             else:

@@ -26,7 +26,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import PageEntry
 from quire.env.interpreter import Lock
-from quire.errors import DiskFull, StoreFailed
+from quire.errors import ResourceExhausted, StoreFailed
 
 from .background_pace import Pace
 from .block_mover import MovedBlock, Mover, consecutive
@@ -64,7 +64,7 @@ class Checkpointer:
             return
         try:
             self._make(sparing=False)
-        except DiskFull:
+        except ResourceExhausted:
             self._make(sparing=True)
         finally:
             self._lock.release()

@@ -48,7 +48,7 @@ from quire.engine.reading.block_reader import BlockMoved, BlockReader
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import PageEntry
-from quire.errors import DiskFull, StoreCorrupt
+from quire.errors import ResourceExhausted, StoreCorrupt
 from quire.limits import REORGANISE_BLOCKS, REORGANISE_BYTES, REORGANISE_RECORD_PAGES
 
 from .snapshot import QueueSnapshot, Snapshot
@@ -216,7 +216,7 @@ class Reorganisation:
             moves = action(taken)
         except BaseException as error:
             self._places.abandon(taken)
-            if not isinstance(error, DiskFull):
+            if not isinstance(error, ResourceExhausted):
                 raise
             self._no_room = True
             return []

@@ -29,7 +29,7 @@ from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.env.interpreter import Lock
-from quire.errors import DiskFull
+from quire.errors import ResourceExhausted
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
     CHECKPOINT_DIRECTORY_BYTES,
@@ -85,7 +85,7 @@ class KeptBack:
         with self._lock:
             remove_older(self._env, self._directory, lsn)
             self.look()
-            with suppress(DiskFull):  # then nothing is admitted before there is room
+            with suppress(ResourceExhausted):  # then nothing is admitted before there is room
                 self._grow()
                 wanted = 2 * (self.needed_bytes() + self._step())
                 if self.bytes > SPARE_MOST_TIMES * wanted:
@@ -131,7 +131,7 @@ class KeptBack:
         if self.bytes < wanted:
             try:
                 self._keep(wanted + wanted // 2)  # so that this is seldom
-            except DiskFull:
+            except ResourceExhausted:
                 self._keep(wanted)
         return max(step, self.bytes - needed)
 

@@ -51,7 +51,13 @@ from quire.engine.records.checkpoint_file import (
 from quire.engine.records.checkpoint_spares import keep_spares, spares
 from quire.engine.strategies import strategy_named
 from quire.env import Env, FileLock
-from quire.errors import DiskFull, InvalidArgument, QuireError, StoreCorrupt, StoreFailed
+from quire.errors import (
+    InvalidArgument,
+    QuireError,
+    ResourceExhausted,
+    StoreCorrupt,
+    StoreFailed,
+)
 from quire.journal import Hooks, Journal
 from quire.limits import KEPT_BACK_SEGMENTS
 from quire.loggers import logger
@@ -304,7 +310,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int)
             manager.match_file()
         remove_older(env, layout.checkpoints, lsn)
         if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
-            with suppress(DiskFull):
+            with suppress(ResourceExhausted):
                 keep_spares(env, layout.checkpoints, spare_space)
         kept_back.look()
         if recovered.cut:

@@ -39,11 +39,11 @@ from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import (
-    DiskFull,
     InvalidArgument,
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    ResourceExhausted,
     SubscriptionExists,
     SubscriptionNotFound,
 )
@@ -301,7 +301,7 @@ class Definitions:
             wanted = max(config.capacity + missing, config.capacity * 2)
             return [definition_checks.altered(self._state, queue, capacity=min(wanted, most))]
 
-        with suppress(QueueFull, DiskFull):
+        with suppress(QueueFull, ResourceExhausted):
             self.submit(prepare, is_temporary=lambda: queue.is_temporary)
             return True
         return False

@@ -42,7 +42,13 @@ from typing import Final, Protocol, TypeVar, cast
 
 from quire.calls.uninterrupted import nested
 from quire.env.interpreter import Lock
-from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
+from quire.errors import (
+    AlreadyCommitted,
+    ResourceExhausted,
+    StoreFailed,
+    TransactionNotFound,
+    XidExists,
+)
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
 
@@ -184,7 +190,7 @@ class Sequencer:
                             raise
             self._wait_in_line(change)
             return
-        except DiskFull:
+        except ResourceExhausted:
             if change.applied or not change.relieves:
                 raise
         self._relieve()  # (C11)
@@ -359,7 +365,7 @@ class Sequencer:
             change.place()
             try:
                 address = write((change.record,), change.durable)
-            except DiskFull:
+            except ResourceExhausted:
                 if not change.relieves:
                     change.withdraw()
                     raise
@@ -399,7 +405,7 @@ class Sequencer:
                     [change.record for change in placed],
                     durable=any(change.durable for change in placed),
                 )
-            except DiskFull as full:
+            except ResourceExhausted as full:
                 self._refuse_others(group, placed, full)
                 if not placed:
                     return
@@ -420,7 +426,9 @@ class Sequencer:
                 self._failure = self._failure or repr(error)
             raise
 
-    def _refuse_others(self, group: list[_Turn], placed: list[Change], full: DiskFull) -> None:
+    def _refuse_others(
+        self, group: list[_Turn], placed: list[Change], full: ResourceExhausted
+    ) -> None:
         """Withdraw what does not relieve from a group that has no room (C11)."""
         for turn in reversed(group):
             change = cast("Change", turn.change)
@@ -460,7 +468,7 @@ class Sequencer:
         """I/O that is not the journal's (C7). Raises StoreFailed for an OSError but DiskFull."""
         try:
             yield
-        except DiskFull:
+        except ResourceExhausted:
             raise
         except (StoreFailed, OSError) as error:
             self.fail(error)

@@ -42,7 +42,7 @@ from __future__ import annotations
 import copy
 import os.path
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from struct import Struct
 from typing import Final
 
@@ -50,8 +50,8 @@ from quire.checksum import checksum
 from quire.env import Env, File
 from quire.env.interpreter import Lock, RLock, numbers_from
 from quire.errors import (
-    DiskFull,
     InvalidArgument,
+    ResourceExhausted,
     StoreClosed,
     StoreCorrupt,
     StoreFailed,
@@ -180,7 +180,7 @@ class DataFile:
             return 0
         self._hold_space(first_page, count)
         size = count * self.page_size
-        with self._buffers.lend(size) as buffer, self._failing("write"):
+        with self._buffers.lend(size) as buffer, self._failing("write", unless=ResourceExhausted):
             offset = first_page * self.page_size
             for filled in _gather(views, buffer, self.page_size):
                 self._file.write(offset, filled)
@@ -215,7 +215,7 @@ class DataFile:
                 generous = -(-pages // step) * step
                 try:
                     self._allocate(old, generous)
-                except DiskFull:
+                except ResourceExhausted:
                     if generous == pages:
                         raise
                     generous = pages
@@ -234,7 +234,7 @@ class DataFile:
         with self._size_lock:
             with self._lock:
                 self._held.remove(first, first + pages)
-            with self._failing("punch"):
+            with self._failing("punch"), suppress(ResourceExhausted):  # then the space is kept
                 self._file.punch(first * self.page_size, pages * self.page_size)
 
     def shrink(self, pages: int) -> None:
@@ -282,15 +282,13 @@ class DataFile:
 
     def _allocate(self, first: int, end: int) -> None:
         try:
-            with self._failing("allocate", unless=DiskFull):
+            with self._failing("allocate", unless=ResourceExhausted):
                 self._file.allocate(
                     first * self.page_size, (end - first) * self.page_size, zeros=False
                 )
-        except DiskFull as error:
-            raise DiskFull(
-                f"no room on the file system for {end - first} more pages of {self.page_size} bytes"
-                f" in {self.path}; free space there, then repeat the operation"
-            ) from error
+        except ResourceExhausted as error:
+            error.add_note(f"for {end - first} more pages of {self.page_size} bytes")
+            raise
 
     def _check_pages(self, first: int, pages: int) -> None:
         self._check_usable()
@@ -415,7 +413,7 @@ def _make(env: Env, path: str, page_size: int, store_id: int, number: int) -> No
             # The new name may never become durable, whatever is synced later: begin anew next time.
             env.rename(path, unfinished)
             raise
-    except DiskFull:
+    except ResourceExhausted:
         raise
     except OSError as error:
         raise StoreFailed(f"{path} could not be created ({error}); try again") from error

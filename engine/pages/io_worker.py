@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from quire.calls.uninterrupted import as_call
 from quire.calls.wake_up import Thread, WakeUp
 from quire.env.interpreter import Lock
-from quire.errors import DiskFull
+from quire.errors import ResourceExhausted
 
 Action = Callable[[], None]
 
@@ -167,6 +167,6 @@ class JobGroup:
 
 
 def _mildness(error: BaseException) -> int:
-    if isinstance(error, DiskFull):
+    if isinstance(error, ResourceExhausted):
         return 2
     return 0 if isinstance(error, Exception) else 1

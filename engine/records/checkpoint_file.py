@@ -21,13 +21,13 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
 from quire.checksum import checksum
 from quire.env import Env
-from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
+from quire.errors import ResourceExhausted, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
 from .checkpoint_spares import let_go, spares
@@ -161,18 +161,19 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
     temporary = path + ".tmp"
     try:
         _write_file(env, temporary, data)
-    except DiskFull:
+    except ResourceExhausted:
         if env.exists(temporary):
-            env.remove(temporary)
+            env.remove(temporary)  # refused too: the checkpoint is
         if not _write_into_spare(env, directory, temporary, bytearray(data)):
             raise
     try:
         env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
-    except DiskFull:
-        let_go(env, directory, temporary)
+        env.rename(temporary, path)
+    except ResourceExhausted:
+        with suppress(ResourceExhausted):  # the next checkpoint lets go of it
+            let_go(env, directory, temporary)
         raise
     try:
-        env.rename(temporary, path)
         env.sync_directory(directory)
     except OSError as error:
         raise StoreFailed(
@@ -196,9 +197,13 @@ def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> b
     if not there or there[-1][0] < len(data):
         return False
     env.rename(there[-1][1], path)
-    with closing(env.open_file(path)) as file:
-        file.write(0, data)
-        file.sync()
+    try:
+        with closing(env.open_file(path)) as file:
+            file.write(0, data)
+            file.sync()
+    except ResourceExhausted:
+        env.rename(path, there[-1][1])
+        raise
     return True
 
 

@@ -24,7 +24,7 @@ from quire.calls.wake_up import Thread
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
-from quire.errors import DiskFull, QuireError, StoreFailed
+from quire.errors import QuireError, ResourceExhausted, StoreFailed
 from quire.limits import (
     INTERVAL_SECONDS,
     REMOVAL_PAUSE_SECONDS,
@@ -140,7 +140,7 @@ class Maintenance:
             self._wake.put(None)
             return
         with (
-            suppress(StoreFailed, DiskFull),
+            suppress(StoreFailed, ResourceExhausted),
             self._context.sequencer.fail_stop("removing a file"),
         ):
             self._context.places.discarded.remove_all()
@@ -181,12 +181,12 @@ class Maintenance:
         left = options.checkpoint_bytes - self._journal.bytes_since(checkpointer.last_lsn)
         self._set_due(self._journal.end_lsn + min(left, self._pace_bytes))
 
-    def _prepare_journal(self) -> DiskFull | None:
+    def _prepare_journal(self) -> ResourceExhausted | None:
         """Have the next segment before it is needed; what there is no room for."""
         try:
             if self._journal.nearly_full and not self._journal.next_is_ready:
                 self._journal.prepare_next()
-        except DiskFull as error:
+        except ResourceExhausted as error:
             return error
         return None
 

@@ -6,15 +6,23 @@ owner's alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, raise_if_refused, refusing
 from quire.libraries import late_imports
 
-from .descriptors import keep_standard_descriptors, make_directory, open_descriptor
-from .os_file import OsFile, aligned_buffer, not_readable, raise_if_full
+from .descriptors import (
+    Descriptor,
+    keep_standard_descriptors,
+    make_directory,
+    open_descriptor,
+)
+from .os_file import OsFile, aligned_buffer, not_readable
 from .os_lock import (
     HeldDescriptor,
     HeldNames,
@@ -29,11 +37,49 @@ from .os_platform import sync_directory
 from .seam import Env
 
 
+class ReserveDescriptor:
+    """A file descriptor that is kept back for syncs of directories.
+
+    A name that was given is durable only after such a sync, which opens the directory: without a
+    descriptor left for it the store would have to fail.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[Descriptor] = []  # one, or a few where threads refill at the same time
+
+    def refill(self) -> None:
+        """Keep one back, if there is one."""
+        if not self._kept:
+            with suppress(OSError):
+                self._kept.append(Descriptor(open_descriptor(os.devnull, os.O_RDONLY)))
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory, in the stead of what is kept back where no other descriptor is left."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        try:
+            return open_descriptor(path, flags)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._kept:
+                raise
+        with suppress(IndexError):  # another thread was first
+            self._kept.pop()  # which closes it
+        return open_descriptor(path, flags)
+
+    def close_directory(self, fd: int) -> None:
+        """Close it, and keep one back again."""
+        os.close(fd)
+        self.refill()
+
+
+_RESERVE: Final = ReserveDescriptor()
+
+
 class OsEnv:
     """The machine that this process runs on (see `quire.env.Env`)."""
 
     def __init__(self) -> None:
         keep_standard_descriptors()
+        _RESERVE.refill()
 
     def open_file(
         self,
@@ -54,7 +100,7 @@ class OsEnv:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise_if_full(error, path, "create the file")
+            raise_if_refused(error, path, "create the file" if create else "open the file")
             if read_only:
                 raise not_readable(error, path) from error
             raise
@@ -63,7 +109,8 @@ class OsEnv:
         return os.path.exists(path)
 
     def list_directory(self, path: str) -> Sequence[str]:
-        return sorted(os.listdir(path))
+        with refusing(path, "list the directory"):
+            return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
         try:
@@ -72,28 +119,29 @@ class OsEnv:
             if not os.path.isdir(path):
                 raise
         except OSError as error:
-            raise_if_full(error, path, "create the directory")
+            raise_if_refused(error, path, "create the directory")
             raise
 
     def remove(self, path: str) -> None:
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.rmdir(path)
-        else:
-            os.unlink(path)
+        with refusing(path, "remove the file"):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
 
     def rename(self, old: str, new: str) -> None:
         try:
             os.rename(old, new)
         except OSError as error:
-            raise_if_full(error, new, "rename the file")
+            raise_if_refused(error, new, "rename the file")
             raise
 
     def sync_directory(self, path: str) -> None:
-        fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = _RESERVE.open_directory(path)
         try:
             sync_directory(fd)
         finally:
-            os.close(fd)
+            _RESERVE.close_directory(fd)
 
     def file_system(self, path: str) -> str:
         return file_system_of(path)
@@ -102,16 +150,19 @@ class OsEnv:
         return os.stat(path).st_mtime_ns // 1000
 
     def lock(self, path: str, owner: str) -> OsFileLock:
-        return lock_file(path, owner)
+        with refusing(path, "open the file"):
+            return lock_file(path, owner)
 
     def hold_file(self, path: str) -> HeldDescriptor:
-        return hold_file(path)
+        with refusing(path, "open the file"):
+            return hold_file(path)
 
     def is_locked(self, path: str) -> bool:
         return is_locked(path)
 
     def lock_names(self, path: str, names: Sequence[str]) -> HeldDescriptor | HeldNames | str:
-        return lock_names(path, names)
+        with refusing(path, "open the file"):
+            return lock_names(path, names)
 
     def now_us(self) -> int:
         return time.time_ns() // 1000

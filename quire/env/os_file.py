@@ -28,7 +28,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
 
-from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
+from quire.errors import InvalidArgument, StoreCorrupt, StoreError, raise_if_refused, refusing
 from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
 from .descriptors import FIRST_NUMBER, Descriptor, open_descriptor
@@ -45,10 +45,9 @@ from .os_platform import (
 DIRECT_ALIGNMENT = 4096
 KNOWN_SECONDS = 0.1  # that a number from 1,000 on is taken for the file's after a look
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
-_OF_THIS_PROCESS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_OF_THIS_PROCESS = (errno.EACCES, errno.EPERM)
 
 
 _CLOSED = Descriptor(-1)
@@ -56,7 +55,11 @@ _CLOSED = Descriptor(-1)
 
 def aligned_buffer(size: int) -> memoryview:
     """`size` writable bytes that begin on a page boundary, private to this process."""
-    pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise_if_refused(error, "memory", f"map {size} bytes")
+        raise
     return memoryview(pages)[:size]
 
 
@@ -77,19 +80,6 @@ def mapped_memory(size: int) -> memoryview:
     return memoryview(pages)[:size]
 
 
-def raise_if_full(error: OSError, path: str, doing: str) -> None:
-    """Raise DiskFull, which says what to do, if `error` means that there is no room."""
-    if error.errno not in _NO_SPACE or isinstance(error, DiskFull):
-        return
-    full = DiskFull(
-        f"no room on the file system for {path}: cannot {doing} ({error.strerror}); free space"
-        " there or raise the quota, then repeat the operation"
-    )
-    full.errno = error.errno
-    full.filename = path
-    raise full from error
-
-
 def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreError:
     """That bytes of a file cannot be read, as an error of Quire, with what to do.
 
@@ -97,6 +87,7 @@ def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreErro
     """
     if error.errno == errno.EBADF:
         raise error
+    raise_if_refused(error, path, f"read {length} bytes at offset {offset}")
     place = f"{path}: {length} bytes at offset {offset} cannot be read ({error.strerror})"
     if error.errno in _OF_THIS_PROCESS:
         return StoreError(f"{place}; repeat the call, or open the store again")
@@ -105,10 +96,11 @@ def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreErro
 
 def not_readable(error: OSError, path: str) -> StoreError:
     """That a file which is there cannot be opened to read, as an error of Quire."""
+    raise_if_refused(error, path, "open the file")
     if error.errno in _OF_THIS_PROCESS:
         return StoreError(
-            f"{path} cannot be opened ({error.strerror}); give this process the rights, or the"
-            " room for open files, that it needs, and repeat the call"
+            f"{path} cannot be opened ({error.strerror}); give this process the rights"
+            " that it needs, and repeat the call"
         )
     return StoreCorrupt(
         f"{path} cannot be opened ({error.strerror}); look after the disk, and restore the file"
@@ -221,19 +213,21 @@ class OsFile:
         except OSError as error:
             if self.size() > old_size:
                 os.ftruncate(self._write_fd, old_size)
-            raise_if_full(error, self.path, f"allocate {length} bytes at {offset}")
+            raise_if_refused(error, self.path, f"allocate {length} bytes at {offset}")
             raise
 
     def punch(self, offset: int, length: int) -> None:
         self._check_number(self._write_fd)
-        if length <= 0 or not punch_hole(self._write_fd, offset, length):
-            return
+        with refusing(self.path, f"punch {length} bytes at {offset}"):
+            if length <= 0 or not punch_hole(self._write_fd, offset, length):
+                return
         if self.direct:
             sync_data(self._write_fd)
 
     def truncate(self, length: int) -> None:
         self._check_number(self._write_fd)
-        os.ftruncate(self._write_fd, length)
+        with refusing(self.path, f"set the size to {length} bytes"):
+            os.ftruncate(self._write_fd, length)
         if self.direct:
             sync_data(self._write_fd)
 
@@ -271,7 +265,7 @@ class OsFile:
         self, error: OSError, offset: int, data: bytes | bytearray | memoryview
     ) -> NoReturn:
         length = len(data)
-        raise_if_full(error, self.path, f"write {length} bytes at {offset}")
+        raise_if_refused(error, self.path, f"write {length} bytes at {offset}")
         if error.errno == errno.EINVAL and self.direct:
             raise InvalidArgument(
                 f"a direct write to {self.path} needs an offset, a length and a buffer address"
@@ -340,7 +334,7 @@ def _open_direct(path: str) -> Descriptor | None:
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             return None
-        raise_if_full(error, path, "write the first page")
+        raise_if_refused(error, path, "write the first page")
         raise
     return fd
 

@@ -28,6 +28,9 @@ E6. No file is mapped. Bytes that the medium does not give are StoreCorrupt, wit
     process that they cannot be read (its rights, its number of open files, its memory). Bytes
     that are not in the file any more are not an error: a read gives fewer.
 E7. No room is `quire.errors.DiskFull`. A failed allocate leaves the size and the data as before.
+E9. ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE and ENOMEM refuse a call: it raises DiskFull or another
+    `quire.errors.ResourceExhausted`. Nothing was done then, but that a write may have landed in
+    part or whole (E3). A sync, of a file or a directory, is never refused: it fails.
 E8. A lock has one holder over all processes and threads, and ends with its process.
 """
 
@@ -60,7 +63,7 @@ class File(Protocol):
         """Write all of `data` at `offset` (loops over short writes). Not durable before `sync`.
 
         On a direct file it is durable when it returns (E2). A memoryview must have items of one
-        byte. Raises DiskFull, which may leave a part of the data written.
+        byte. Raises ResourceExhausted, which may leave a part of the data written.
         """
 
     def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:

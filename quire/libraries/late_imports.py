@@ -21,6 +21,8 @@ from importlib import import_module
 from queue import Empty, SimpleQueue
 from types import ModuleType
 
+from quire.errors import refusing
+
 from .limits import IMPORT_POLL_SECONDS, IMPORT_WAIT_SECONDS
 
 
@@ -81,8 +83,12 @@ def hold_signals_by(held: Callable[[Callable[[str], ModuleType], str], ModuleTyp
 
 
 def load(name: str) -> ModuleType:
-    """Import the module of that name, and have forks wait for it (LD2)."""
-    return _held(_importing.load, name)
+    """Import the module of that name, and have forks wait for it (LD2).
+
+    Raises ResourceExhausted where the system has no file or no memory for that.
+    """
+    with refusing(name, "load the module"):
+        return _held(_importing.load, name)
 
 
 def before_fork() -> None:

@@ -13,9 +13,11 @@ import copy
 import errno
 import fnmatch
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from msgspec import Struct
+
+from quire.errors import raise_if_refused
 
 NUMBERED_KINDS = (
     "create",
@@ -29,7 +31,7 @@ NUMBERED_KINDS = (
     "make_directory",
     "sync_directory",
 )
-READ_KINDS = ("open", "read", "list_directory")
+READ_KINDS = ("open", "read", "list_directory", "map")
 
 
 class SimulatedCrash(BaseException):
@@ -127,6 +129,14 @@ class CallLog:
         """Forget the log and the counts; the numbers go on."""
         self.log.clear()
         self._reads.clear()
+
+
+def raise_fault(call: Call, fault: Fault) -> NoReturn:
+    """Raise the fault's error, as the real machine raises it of such a call (E9)."""
+    error = fault.make_error()
+    if isinstance(error, OSError):
+        raise_if_refused(error, call.path, f"{call.kind} {call.length} bytes at {call.offset}")
+    raise error
 
 
 def io_error() -> OSError:

@@ -21,10 +21,18 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import nested
 from quire.env import Env
 from quire.env.interpreter import RLock
-from quire.env.os_file import aligned_buffer, not_readable, raise_if_full
+from quire.env.os_file import aligned_buffer, not_readable
 from quire.env.os_lock import guarded_words
-from quire.errors import StoreLocked
-from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
+from quire.errors import StoreLocked, raise_if_refused
+from quire.testing.sim_calls import (
+    Call,
+    CallLog,
+    Fault,
+    SimulatedCrash,
+    io_error,
+    matches,
+    raise_fault,
+)
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
 from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode, pages_of
@@ -201,9 +209,11 @@ class SimEnv:
     ) -> Fault:
         """Let the nth call of this kind from now on, on a path or file name that matches, fail.
 
-        Kinds are those of `sim_calls`, or "*". The error is EIO unless given. What a failed sync
-        should have made durable stays readable, and so does a failed write: all of it, nothing, or
-        some sectors from its beginning, as the seed or `lands` says. Whether it is there after a
+        Kinds are those of `sim_calls`, or "*". The error is EIO unless given; one that refuses a
+        call (E9) is raised as ResourceExhausted, as by the real machine, but by a sync. What a
+        failed sync should have made durable stays readable, and so does a failed write: all of it,
+        nothing, or some sectors from its beginning, as the seed or `lands` says. Whether it is
+        there after a
         power failure is open, whatever is synced later, until it is written again (E3).
         """
         fault = Fault(kind, pattern, nth, error or io_error(), forever, lands=lands)
@@ -411,6 +421,7 @@ class SimEnv:
             return self.random.getrandbits(64)
 
     def aligned_buffer(self, size: int) -> memoryview:
+        self.raise_fault(self.begin("map", "memory", 0, size))
         return aligned_buffer(size)
 
     # What handles ask of it.
@@ -441,7 +452,7 @@ class SimEnv:
         with self.guard:
             fault = self.strike(call)
         if fault is not None:
-            raise fault.make_error()
+            raise_fault(call, fault)
 
     def landed(self, fault: Fault, length: int) -> int:
         """How many bytes of a failed write reads see."""
@@ -465,7 +476,7 @@ class SimEnv:
         more = sum(1 for page in pages_of(offset, length) if page not in inode.pages)
         if more and (self.disk.used_pages() + more) * PAGE_BYTES > self.capacity_bytes:
             full = OSError(errno.ENOSPC, "the simulated disk is full")
-            raise_if_full(full, inode.path, f"add {length} bytes at {offset}")
+            raise_if_refused(full, inode.path, f"add {length} bytes at {offset}")
 
     def forbids_overwrite(self, path: str) -> bool:
         """Whether synced pages of this file may not be written in place."""

@@ -13,7 +13,7 @@ from quire.env.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.errors import InvalidArgument
 from quire.libraries import np
 from quire.limits import MAPPED_READ_BYTES
-from quire.testing.sim_calls import Call, Fault
+from quire.testing.sim_calls import Call, Fault, raise_fault
 from quire.testing.sim_inode import FileChange, SimInode, pages_of
 
 
@@ -99,7 +99,7 @@ class SimFile:
                 # Reads may see it, or a part of it; whether it lasts is open until the power fails.
                 landed = self._env.landed(fault, len(written))
                 self._inode.fail_write(offset, written[:landed])
-                raise fault.make_error()
+                raise_fault(call, fault)
             change = self._inode.change("write", offset, len(written), written, direct=direct)
             self._changed(change)
             self._env.crash_point(call)

@@ -13,6 +13,7 @@ import pytest
 from quire.engine import EmbeddedStore
 from quire.engine.dump.history import newest_history
 from quire.engine.dump.source import DumpSource
+from quire.engine.ownership import OwnedEnv
 from quire.engine.state.state_hash import hash_of, values_of
 from quire.env import Env
 from quire.testing import SimEnv
@@ -65,6 +66,7 @@ def stores_are_folded(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 @contextmanager
 def _undisturbed(env: Env) -> Iterator[None]:
     """What is read meanwhile is no call that a test plans or counts."""
+    env = env.machine if isinstance(env, OwnedEnv) else env
     if not isinstance(env, SimEnv):
         yield
         return
