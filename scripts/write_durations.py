@@ -19,7 +19,7 @@ FROM_SECONDS = 1.0
 REASON_SECONDS = 5.0
 
 
-class Duration(NamedTuple):
+class DurationLine(NamedTuple):
     """A line of the table."""
 
     test: str
@@ -27,10 +27,10 @@ class Duration(NamedTuple):
     reason: str = ""
 
 
-def read_table(text: str) -> list[Duration]:
+def read_table(text: str) -> list[DurationLine]:
     """Return the lines of the table."""
     fields = [line.split("\t") for line in text.splitlines()]
-    return [Duration(test, float(seconds), reason) for seconds, test, reason in fields]
+    return [DurationLine(test, float(seconds), reason) for seconds, test, reason in fields]
 
 
 def longest(measured: str) -> dict[str, float]:
@@ -43,7 +43,7 @@ def longest(measured: str) -> dict[str, float]:
     return found
 
 
-def table(measured: dict[str, float], before: list[Duration]) -> str:
+def table(measured: dict[str, float], before: list[DurationLine]) -> str:
     """Return the table of what was measured, with the reasons that there were."""
     reasons = {line.test: line.reason for line in before}
     lines = sorted((-seconds, test) for test, seconds in measured.items())

@@ -9,7 +9,7 @@ from scripts.write_durations import (
     FROM_SECONDS,
     REASON_SECONDS,
     TABLE,
-    Duration,
+    DurationLine,
     longest,
     read_table,
     table,
@@ -49,7 +49,10 @@ def test_what_takes_more_than_five_seconds_says_why() -> None:
 def test_a_table_is_made_of_what_was_measured() -> None:
     """The longest case of a test counts; reasons stay, short tests have no line."""
     measured = longest("0.90\ta.py::test_b[1]\n7.25\ta.py::test_b[2]\n0.99\ta.py::test_c\n")
-    before = [Duration("a.py::test_b", 6.0, "it compiles"), Duration("a.py::test_c", 8.0, "gone")]
+    before = [
+        DurationLine("a.py::test_b", 6.0, "it compiles"),
+        DurationLine("a.py::test_c", 8.0, "gone"),
+    ]
     assert measured == {"a.py::test_b": 7.25, "a.py::test_c": 0.99}
     assert table(measured, before) == "7.2\ta.py::test_b\tit compiles\n"
-    assert read_table(table(measured, [])) == [Duration("a.py::test_b", 7.2)]
+    assert read_table(table(measured, [])) == [DurationLine("a.py::test_b", 7.2)]
