@@ -216,7 +216,7 @@ class AsyncStore:
             return None if found is None else await consumer._deliver(found)
 
     @overload
-    def consume(
+    def consume(  # type: ignore[overload-overlap]
         self,
         source: str,
         max_messages: Literal[1] = 1,

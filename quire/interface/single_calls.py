@@ -260,7 +260,7 @@ class SingleCalls:
             return delivered_messages.with_payloads(messages)
 
     @overload
-    def consume(
+    def consume(  # type: ignore[overload-overlap]
         self: Store,
         source: str,
         max_messages: Literal[1] = 1,

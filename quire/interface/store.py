@@ -318,7 +318,7 @@ class Store(Protocol):
         """
 
     @overload
-    def consume(
+    def consume(  # type: ignore[overload-overlap]
         self,
         source: str,
         max_messages: Literal[1] = 1,
