@@ -24,8 +24,8 @@ from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, 
 from quire.loggers import logger
 
 from .calls.uninterrupted import made, waiting
-from .env.descriptors import keep_standard_descriptors
 from .env.memory_env import IN_MEMORY
+from .env.os_descriptors import keep_standard_descriptors
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore

@@ -58,7 +58,7 @@ with quire.open(sys.argv[1]) as store:
 AS_STREAMS = """
 import os, socket, sys
 from quire.env import OsEnv
-from quire.env.descriptors import moved_up
+from quire.env.os_descriptors import moved_up
 from quire.remote.wire.sockets import accept, connect, listen
 env, place, nothing = OsEnv(), sys.argv[1], os.stat(os.devnull).st_rdev
 listener = listen(place + ".sock")

@@ -3,8 +3,8 @@
 What the system has in another form on Linux than elsewhere is behind `os_platform`.
 """
 
-from .descriptors import STREAMS, give_owner_rights, keep_standard_descriptors, moved_up
 from .file_systems import check_file_system
+from .os_descriptors import STREAMS, give_owner_rights, keep_standard_descriptors, moved_up
 from .os_env import OsEnv, after_fork, check_env
 from .os_platform import (
     ENDED,

@@ -16,7 +16,7 @@ from typing import Final
 from quire.errors import InvalidArgument, raise_if_refused, refusing
 from quire.libraries import late_imports
 
-from .descriptors import (
+from .os_descriptors import (
     Descriptor,
     keep_standard_descriptors,
     make_directory,

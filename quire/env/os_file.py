@@ -31,7 +31,7 @@ from typing import NoReturn
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, raise_if_refused, refusing
 from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
-from .descriptors import FIRST_NUMBER, Descriptor, open_descriptor
+from .os_descriptors import FIRST_NUMBER, Descriptor, open_descriptor
 from .os_platform import (
     DIRECT_FLAGS,
     forget_pages,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
-from .descriptors import open_descriptor
+from .os_descriptors import open_descriptor
 from .seam import SocketEvents
 
 FALLOC_FL_KEEP_SIZE = 0x01

@@ -36,8 +36,8 @@ from typing import Final
 
 from quire.errors import StoreLocked
 
-from .descriptors import key_of, open_descriptor
 from .interpreter import RLock
+from .os_descriptors import key_of, open_descriptor
 from .os_platform import BYTES_OF_OPEN_FILES, free_byte, lock_byte
 
 _TAKEN: Final = (errno.EACCES, errno.EAGAIN)
