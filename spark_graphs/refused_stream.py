@@ -11,15 +11,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
 
 from quire.errors import QuireError
 
 from .first_line import first_line
+from .pyspark_features import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 
 @first_line
@@ -38,7 +34,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> NoReturn:
         raise self._error
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
+    def latestOffset(self, *_: Any) -> NoReturn:
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
 )
@@ -24,6 +23,7 @@ from .options import ReadOptions, WriteOptions, include_headers, read_options, w
 from .planning.batch_reader import BatchReader
 from .planning.one_load import LoadTurn, is_source
 from .planning.stream_reader import StreamReader
+from .pyspark_features import StreamArrowWriter, check_stream_source
 from .reading.row_columns import (
     BYTES,
     check_loaded,
@@ -90,6 +90,7 @@ class QuireDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
+            check_stream_source()
             options = _placed(read_options, self.options, streaming=True)
             words = self._words(options)
             if self.loaded is not None:
@@ -110,7 +111,7 @@ class QuireDataSource(DataSource):
         options = _placed(write_options, self.options, streaming=False)
         return BatchWriter(options, schema, overwrite, self._routes(options, schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamArrowWriter:
         options = _placed(write_options, self.options, streaming=True)
         return StreamWriter(options, schema, overwrite, self._routes(options, schema))
 

@@ -20,14 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument
@@ -37,6 +29,14 @@ from quire.spark_graphs.checkpoint.offsets import Offset, Positions, admit, rang
 from quire.spark_graphs.checkpoint.planned_ends import PlannedEnds
 from quire.spark_graphs.first_line import first_line
 from quire.spark_graphs.options import ReadOptions
+from quire.spark_graphs.pyspark_features import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import check_words
 from quire.spark_graphs.reading.task_reading import ReadPlan

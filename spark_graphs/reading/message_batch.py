@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
@@ -23,6 +22,7 @@ from quire.reports.info import Piece
 from quire.rows.row_filter import RowCondition, chosen
 from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.limits import CACHED_ROWS
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
 from .moved_pieces import find_again
@@ -52,7 +52,7 @@ def read_partition(
     """
     from quire.engine import PieceReader  # heavy, and planners and sinks never come here
 
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = to_arrow_schema(schema)
     with shared_files.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:

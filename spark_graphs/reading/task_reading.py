@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META, schema_of_words
 from quire.libraries import pa
 from quire.spark_graphs.options import ReadOptions
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.schema import META_COLUMNS
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
@@ -72,7 +72,7 @@ class ReadPlan(Struct, frozen=True):
             yield from read_partition(self.path, partition, self.schema, where)
             return
         asked = self.asked if where is None else self.asked._replace(where=where)
-        schema = to_arrow_schema(self.schema, timezone="UTC")
+        schema = to_arrow_schema(self.schema)
         for batch in read_rows(self.path, partition.pieces, asked):
             yield _typed(schema, batch)
         leave_out_modules()

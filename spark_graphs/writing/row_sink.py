@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META
@@ -20,6 +19,7 @@ from quire.libraries import pa, pc
 from quire.messages.message import SETTABLE
 from quire.rows.row_input import Rows, rows_of
 from quire.spark_graphs import position_range
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -47,7 +47,7 @@ def routes(store: Store, queue: str | None, schema: StructType) -> Routes | None
 
 def check_fit(schema: StructType, words: str, without: Iterable[str] = ()) -> None:
     """Whether rows of a DataFrame may fit. Raises InvalidArgument."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = to_arrow_schema(schema)
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in arrow], schema=arrow)
     rows_of(words, without_columns(empty, without))
 

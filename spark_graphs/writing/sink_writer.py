@@ -15,11 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
@@ -31,6 +27,7 @@ from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import WriteOptions, local_path
+from quire.spark_graphs.pyspark_features import StreamArrowWriter
 from quire.spark_graphs.schema import check_sink_schema
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
@@ -104,7 +101,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 @first_line
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamArrowWriter):
     """The sink of one streaming query; Spark makes one for each task and each commit."""
 
     def __init__(

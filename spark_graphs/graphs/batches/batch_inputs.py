@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from quire.libraries import np, pa
 from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import whole_schema
 
@@ -32,7 +32,7 @@ RowRange = tuple[int, int]
 
 def arrow_columns(words: str | None) -> pa.Schema:
     """All columns of an input, as tasks read them; `words`: the schema of a typed queue."""
-    return to_arrow_schema(whole_schema(words), timezone="UTC")
+    return to_arrow_schema(whole_schema(words))
 
 
 class Framed(Protocol):

@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from quire.libraries import pa
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -43,9 +42,7 @@ def collected(rows: DataFrame) -> pa.Table:
         return rows.toArrow()
     from py4j.protocol import Py4JJavaError
 
-    schema = to_arrow_schema(
-        rows.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
-    )
+    schema = to_arrow_schema(rows.schema, error_on_duplicated_field_names_in_struct=True)
     try:
         batches = _batches(frame)
     except Py4JJavaError as error:

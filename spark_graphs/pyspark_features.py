@@ -1,0 +1,90 @@
+"""What the PySpark that is installed has: the only place that tells its releases apart.
+
+Everything goes by what is there, not by numbers. What a release lacks is refused where it is asked
+for, with the release that has it.
+
+| | from |
+|---|---|
+| batch reads and writes, the streaming sink | 4.0 |
+| graphs | 4.1 |
+| the streaming source, streaming steps of graphs | 4.2 |
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+from pyspark.sql.pandas import types as arrow_types
+
+from quire.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+    from pyspark.sql.types import StructType
+
+    from quire.libraries import pa
+
+HAS_STREAM_SOURCE = True
+
+if not TYPE_CHECKING:
+    if hasattr(datasource, "DataSourceStreamArrowWriter"):
+        StreamArrowWriter = datasource.DataSourceStreamArrowWriter
+    else:
+
+        class StreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):
+            """A sink that 4.0 hands Arrow batches to, as it does to any writer of the first kind."""
+
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxBytes,
+            ReadMaxRows,
+            ReadMinRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:  # before 4.2 a source is told neither where it stands nor how far to go
+        HAS_STREAM_SOURCE = False
+
+        class ReadLimit:
+            """Stands for the limits that this release does not have."""
+
+        class SupportsTriggerAvailableNow:
+            """Stands for what this release does not ask."""
+
+        ReadAllAvailable = ReadMaxBytes = ReadMaxRows = ReadMinRows = ReadLimit
+
+
+_TAKES_TIMEZONE = "timezone" in inspect.signature(arrow_types.to_arrow_schema).parameters
+
+
+def to_arrow_schema(schema: StructType, **options: Any) -> pa.Schema:
+    """Return the Arrow schema of a schema of Spark, with instants in UTC."""
+    if _TAKES_TIMEZONE:
+        options["timezone"] = "UTC"
+    return arrow_types.to_arrow_schema(schema, **options)
+
+
+def check_stream_source() -> None:
+    """Raise InvalidArgument where this release cannot have the streaming source."""
+    if not HAS_STREAM_SOURCE:
+        refuse("a stream of format 'quire'", "4.2")
+
+
+def refuse(what: str, release: str) -> NoReturn:
+    """Raise InvalidArgument: the release has what this one lacks."""
+    raise InvalidArgument(
+        f"{what} needs PySpark {release} or newer, and this is {pyspark.__version__}"
+    )
