@@ -34,6 +34,7 @@ from quire.limits import (
     STATE_ENTRY_BYTES,
 )
 from quire.moments import seconds_of
+from quire.sizes import bytes_of
 
 from .definitions.properties import DEFAULT, NAME, Properties, check_properties
 from .definitions.retry import Retry, check_retry
@@ -523,6 +524,8 @@ def _new_queue(given: object, files: int | None) -> NewQueue:
         near = did_you_mean(unknown[0], (*NewQueue._fields[:5], *Properties._fields))
         raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100}{near} is none of {known}")
     fields["properties"] = Properties(**check_properties(options)) if options else DEFAULT
+    if "capacity" in fields:
+        fields["capacity"] = bytes_of(fields["capacity"])
     queue = NewQueue(**{"name": "", **fields})
     check_queue(*queue[:4])
     check_file_number(queue.data_file, files)
@@ -567,10 +570,11 @@ def check_kind(kind: object) -> QueueKind:
 
 def check_capacity(capacity: object) -> int:
     """A queue's capacity, in bytes."""
+    capacity = bytes_of(capacity)
     if not is_int(capacity) or not MIN_CAPACITY_BYTES <= capacity <= MAX_CAPACITY_BYTES:
         raise InvalidArgument(
             f"capacity {capacity!r:.100}: give bytes from {MIN_CAPACITY_BYTES} to "
-            f"{MAX_CAPACITY_BYTES}"
+            f"{MAX_CAPACITY_BYTES}, or a text such as '64m' or '1g'"
         )
     return capacity
 

@@ -71,6 +71,7 @@ from msgspec import Struct
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
 from quire.ltds import Compression, codec_named
+from quire.sizes import bytes_of
 
 from . import by_time
 from .by_time import ByTime
@@ -133,10 +134,8 @@ _ADVICE = {
     "paths": "a read is of one store: give load() its directory alone, and queues by 'subscribe'",
 }
 
-# The units of Spark's own options; a bare number is of milliseconds, or of bytes.
+# The units of Spark's own options; a bare number is of milliseconds.
 _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_BYTES.update({f"{unit}b": size for unit, size in _BYTES.items() if size > 1})
 
 Starts = int | Mapping[str, int] | ByTime
 """EARLIEST, LATEST, a position (or one of these two) for each queue, or times."""
@@ -422,12 +421,18 @@ def _duration(options: Mapping[str, str], name: str, default: float) -> float:
 def _bytes(options: Mapping[str, str], name: str) -> int | None:
     """A size such as 64m."""
     text = options.get(name)
-    return None if text is None else int(_quantity(name, text, _BYTES, "64m or 100000"))
+    return None if text is None else quantity_of_bytes(name, text)
 
 
 def quantity_of_bytes(name: str, text: str) -> int:
     """A size such as 64m, in bytes. Raises InvalidArgument."""
-    return int(_quantity(name, text, _BYTES, "64m or 100000"))
+    found = bytes_of(text)
+    if not isinstance(found, int) or found < 1:
+        raise InvalidArgument(
+            f"option '{name}' is '{text}'; give a number from 1 on, with one of the units b, k, m, "
+            "g, t, such as 64m or 100000"
+        )
+    return found
 
 
 def quantity_of_seconds(name: str, text: str) -> float:

@@ -12,22 +12,17 @@ from typing import Any, Final
 
 from quire.arguments import check_changes
 from quire.errors import InvalidArgument
+from quire.sizes import bytes_of
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def size(text: str) -> int:
     """Bytes, with K, M, G or T for powers of 1024."""
-    found = _size_of(text)
-    if found is None:
+    found = bytes_of(text)
+    if not isinstance(found, int):
         raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or 64K, 512M, 2G")
     return found
-
-
-def _size_of(text: str) -> int | None:
-    unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
-    number = text[:-1] if unit else text
-    return int(number) << 10 * unit if number.isascii() and number.isdecimal() else None
 
 
 def place(text: str) -> int:
@@ -131,7 +126,7 @@ def properties(given: Iterable[str]) -> dict[str, Any]:
     found = {}
     for name, text in pairs(given):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
-        found[name] = _size_of(text) if is_bytes and _size_of(text) is not None else value(text)
+        found[name] = bytes_of(text) if is_bytes and text != "null" else value(text)
     return check_changes(found)
 
 

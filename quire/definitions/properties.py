@@ -7,7 +7,7 @@ they are by default; so an entry of an earlier release is one of a queue without
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
 
@@ -31,6 +31,7 @@ from quire.limits import (
     SCATTERED_BLOCK_BYTES,
 )
 from quire.moments import Duration, seconds_of
+from quire.sizes import Size, bytes_of
 
 from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
@@ -116,7 +117,7 @@ class QueueOptions(TypedDict, total=False):
     keep_seconds: Duration | None
     """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
     that follow hold together: a message goes when all have read it and one of them lets it go."""
-    keep_bytes: int | None
+    keep_bytes: Size | None
     """Of a topic, of what all have read the newest are kept, so many bytes as they are charged."""
     keep_messages: int | None
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
@@ -134,13 +135,13 @@ class QueueOptions(TypedDict, total=False):
     "drop_oldest": the oldest messages that nobody has got are dropped, and counted
     (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
     `dead_letter`. These two not with `keep_forever`."""
-    grow_to: int | None
+    grow_to: Size | None
     """Bytes up to which the capacity is enlarged, durably, before any of that is done; more than
     the `capacity`."""
-    max_message_bytes: int | None
+    max_message_bytes: Size | None
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
-    max_stream_bytes: int | None
+    max_stream_bytes: Size | None
     """How large a message that is put as a stream (`put_stream`) may be: up to 256 GiB. None: as
     `max_message_bytes` says, and where that is None too, 256 GiB."""
     dedup_count: int | None
@@ -482,6 +483,11 @@ def _kept(name: str, value: object) -> int | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
 
 
+def _size(check: Callable[[str, object], int | None]) -> Callable[[str, object], int | None]:
+    """Return the check of bytes that may also be said by a text, as "64m"."""
+    return lambda name, value: check(name, bytes_of(value))
+
+
 def _overflow(name: str, value: object) -> OverflowPolicy:
     if not isinstance(value, str) or value not in OVERFLOWS:
         raise InvalidArgument(f"{name} {value!r:.100}: give one of {', '.join(OVERFLOWS)}")
@@ -573,14 +579,14 @@ _CHECKS: Final = {
     "keep_expired": _flag,
     "dead_letter": _queue,
     "keep_seconds": _keep_seconds,
-    "keep_bytes": _kept,
+    "keep_bytes": _size(_kept),
     "keep_messages": _kept,
     "keep_forever": _flag,
     "keep_latest": _key,
     "overflow": _overflow,
-    "grow_to": _grow_to,
-    "max_message_bytes": _message_bytes,
-    "max_stream_bytes": _stream_bytes,
+    "grow_to": _size(_grow_to),
+    "max_message_bytes": _size(_message_bytes),
+    "max_stream_bytes": _size(_stream_bytes),
     "dedup_count": _requests,
     "dedup_seconds": _seconds,
     "indexed": _names,

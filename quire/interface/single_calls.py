@@ -24,6 +24,7 @@ from quire.arguments import (
     Bytes,
     NewQueue,
     QueueKind,
+    check_capacity,
     check_flag,
     check_key,
     check_name,
@@ -64,6 +65,7 @@ from quire.reports.info import (
     QueueInfo,
     SubscriptionInfo,
 )
+from quire.sizes import Size
 
 from . import consumer, finding, listening, redriving
 from .integration import Integration, TransactionIntegration
@@ -157,13 +159,13 @@ class SingleCalls:
         self: Store,
         name: str,
         kind: QueueKind = "work",
-        capacity: int | None = None,
+        capacity: Size | None = None,
         max_messages: int | None = None,
         data_file: int | None = None,
         exist_ok: bool = False,
         **options: Unpack[QueueOptions],
     ) -> QueueInfo:
-        most = DEFAULT_CAPACITY_BYTES if capacity is None else capacity
+        most = DEFAULT_CAPACITY_BYTES if capacity is None else check_capacity(capacity)
         check_queue(name, kind, most, max_messages)
         properties = Properties(**check_properties(options)) if options else DEFAULT
         queue = NewQueue(name, kind, most, max_messages, data_file, properties)
@@ -179,7 +181,8 @@ class SingleCalls:
                 unknown += 1
                 if unknown > 1:
                     raise
-            asked = {"kind": kind, "type": properties.type, "capacity": capacity}
+            limit = None if capacity is None else most
+            asked = {"kind": kind, "type": properties.type, "capacity": limit}
             asked |= {"max_messages": max_messages, "data_file": data_file}
             asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between

@@ -17,6 +17,7 @@ from quire.messages.message import Message
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.selectors import template
+from quire.sizes import Size
 
 from . import consumer, finding
 from . import starts as start_places
@@ -102,7 +103,7 @@ class Store(Protocol):
         self,
         name: str,
         kind: QueueKind = "work",
-        capacity: int | None = None,
+        capacity: Size | None = None,
         max_messages: int | None = None,
         data_file: int | None = None,
         exist_ok: bool = False,
@@ -112,13 +113,13 @@ class Store(Protocol):
 
         `name`: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at the beginning. `kind`: in a "topic"
         every subscription gets every message, in a "work" queue each message goes to one reader.
-        `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
-        16 for each message; None: 1 GiB. `max_messages`: None for as many as the capacity admits.
-        `data_file`: the number of the data file, from 0, that it keeps its blocks in; None: by its
-        name. `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that
-        is there already is fine if it is of this `kind` and `type`, and has all else that the call
-        says. What is left out, or None, may be as it is there: somebody may have altered it. A
-        capacity that has grown (`grow_to`) is as asked for.
+        `capacity`: bytes, from 4,096 on, or a text as "64m", of payloads, strings and attributes as
+        they were put, and 16 for each message; None: 1 GiB. `max_messages`: None for as many as the
+        capacity admits. `data_file`: the number of the data file, from 0, that it keeps its blocks
+        in; None: by its name. `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of
+        that name that is there already is fine if it is of this `kind` and `type`, and has all else
+        that the call says. What is left out, or None, may be as it is there: somebody may have
+        altered it. A capacity that has grown (`grow_to`) is as asked for.
 
         Raises QueueExists, which with `exist_ok` tells what differs; InvalidArgument, also for an
         option that would have no effect.
