@@ -19,7 +19,7 @@ from quire.errors import InvalidArgument, QuireError
 
 from . import connection
 from .first_line import first_line
-from .options import ReadOptions, WriteOptions, include_headers, read_options, write_options
+from .options import KNOWN, ReadOptions, WriteOptions, include_headers, read_options, write_options
 from .planning.batch_reader import BatchReader
 from .planning.one_load import LoadTurn, is_source
 from .planning.stream_reader import StreamReader
@@ -67,10 +67,12 @@ class QuireDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        if _OF_TABLES in self.options:
+        lost = [name for name in KNOWN if name.lower() in self.options]
+        if lost and _OF_TABLES in self.options:
             raise InvalidArgument(
-                "CREATE TABLE does not work with format 'quire', as Spark hands its options on to "
-                "neither reads nor writes: use CREATE TEMPORARY VIEW, or spark.read and write"
+                f"CREATE TABLE has option '{lost[0]}', and Spark hands its options on to neither "
+                "reads nor writes: use CREATE TEMPORARY VIEW, or make the table without options "
+                "and give them WITH (...) in each statement"
             )
         plain = source_schema(include_headers(self.options))
         options = self._read_options()

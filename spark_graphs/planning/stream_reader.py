@@ -144,7 +144,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         # Spark takes no metrics from a source in Python, but shows this in the query's progress.
         lag = self._end.behind(self._latest)
-        return {**Offset({}, self._latest.positions).to_json(), "lag": lag}
+        shown = Offset({}, self._latest.positions, subscription=self._options.subscription)
+        found = {**shown.to_json(), "lag": lag, "store": self._options.path}
+        if self._options.checkpoint is not None:
+            found["checkpoint"] = self._options.checkpoint
+        return found
 
     def commit(self, end: dict[str, Any]) -> None:
         self._idling.end()  # Spark tells all sources of a query when it plans a micro-batch

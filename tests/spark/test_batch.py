@@ -250,9 +250,14 @@ def test_a_view_is_read_and_written_by_sql(spark: SparkSession, store: Any) -> N
 
 
 def test_a_table_needs_its_options_in_each_statement(spark: SparkSession, store: Any) -> None:
-    """Spark keeps the options of CREATE TABLE to itself; without them the error says so."""
+    """Spark keeps the options of CREATE TABLE to itself; without them the error says so.
+
+    With options, which would be lost, no table is made.
+    """
     topic(store, "q")
     options = f"path = '{store.path}', queue = 'q'"
+    with pytest.raises(Exception, match=r"CREATE TABLE has option 'path'.* TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE lasting USING quire OPTIONS ({options})")
     spark.sql("CREATE TABLE lasting USING quire")
     try:
         with pytest.raises(Exception, match="WITH"):

@@ -29,5 +29,5 @@ def test_the_page_begins_with_a_stream_that_works(
     names: dict[str, Any] = {}
     exec(program.replace('"/data/', f'"{tmp_path}/'), names)
     assert names["spark"] is spark
-    assert re.findall(r"\|\s*(\w+)\|", capsys.readouterr().out) == ["first", "second"]
+    assert re.findall(r"\|\s*(\w+)\|", capsys.readouterr().out) == ["payload", "first", "second"]
     connection.forget(names["path"])

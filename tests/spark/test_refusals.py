@@ -70,6 +70,7 @@ def test_a_table_of_a_catalog_is_refused_when_it_is_made(source_class: Any) -> N
     given = {"path": "/s", "queue": "q", "location": "file:/s", "owner": "me", "provider": "quire"}
     with pytest.raises(InvalidArgument, match="use CREATE TEMPORARY VIEW"):
         source_class(given).schema()
+    assert "payload" in source_class({"owner": "me", "provider": "quire"}).schema().names
 
 
 @pytest.mark.spark

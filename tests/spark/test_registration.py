@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.numbered_queues import topic
+from tests.kit.waiting import SECONDS, eventually
+from tests.spark.numbered_queues import numbers_in, position, put_numbers, topic
+from tests.spark.queries import sink, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,3 +61,30 @@ def test_without_pyspark_the_module_is_silent(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import pyspark_quire"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.spark
+def test_a_registered_session_releases_the_last_micro_batch(
+    spark: SparkSession, store: Any, tmp_path: Path
+) -> None:
+    """Of `Trigger.Once`, whose source is asked for nothing more; its progress names the store."""
+    from quire.spark_graphs import register
+
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(10))
+    session = spark.newSession()
+    register(session)
+    rows = stream(session, store, "in")
+    query = sink(rows, store, tmp_path / "c", queue="out").trigger(once=True).start()
+    assert query.awaitTermination(SECONDS)
+    eventually(lambda: position(store, "in", "spark") == 10)
+    assert numbers_in(store, "out") == Counter(range(10))
+    progress: Any = query.lastProgress
+    shown = json.loads(progress["sources"][0]["latestOffset"])
+    assert (shown["store"], shown["lag"]) == (store.path, {"in": 0})
+    # The next one has its subscription at once, and a program that knows the store may end.
+    put_numbers(store, "in", range(10, 20))
+    again = sink(rows, store, tmp_path / "c", queue="out").trigger(once=True).start()
+    assert again.awaitTermination(SECONDS)
+    assert numbers_in(store, "out") == Counter(range(20))
+    eventually(lambda: position(store, "in", "spark") == 20)

@@ -91,6 +91,8 @@ def test_a_query_that_takes_what_is_there_ends(store: Any) -> None:
         "origin": {},
         "positions": {"q": 100},
         "lag": {"q": 0},
+        "store": store.path,
+        "subscription": {"s": 1},
     }
 
 
