@@ -30,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-long test-newest test-portable durations check format docs reference crash recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-long test-newest test-spark-versions test-portable durations check format docs reference crash recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ test-long: $(STAMP) ## Run what `make test` leaves out: an hour (ARGS="--list" A
 
 test-newest: $(STAMP) ## Run a slice of the tests in the newest Python of this machine (ARGS="--python /path")
 	$(BIN)/python scripts/test_newest.py --seed $(COMMIT_SEED) $(ARGS)
+
+test-spark-versions: $(STAMP) java ## Try Spark's connector with each release of PySpark (ARGS="--write" writes the table)
+	$(BIN)/python scripts/test_spark_versions.py $(ARGS)
 
 test-portable: $(STAMP) ## Run all tests but the long ones with the forms of calls that macOS has (ARGS="-k name")
 	QUIRE_PORTABLE=1 $(BIN)/python -m pytest -m "not long" --seed $(COMMIT_SEED) $(ARGS)

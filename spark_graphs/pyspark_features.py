@@ -13,7 +13,7 @@ for, with the release that has it.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.sql import datasource
@@ -23,6 +23,7 @@ from pyspark.sql.pandas import types as arrow_types
 from quire.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
@@ -44,7 +45,7 @@ if not TYPE_CHECKING:
     else:
 
         class StreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):
-            """A sink that 4.0 hands Arrow batches to, as it does to any writer of the first kind."""
+            """A sink that 4.0 hands Arrow batches to, as to any writer of the first kind."""
 
     try:
         from pyspark.sql.streaming.datasource import (
@@ -77,14 +78,30 @@ def to_arrow_schema(schema: StructType, **options: Any) -> pa.Schema:
     return arrow_types.to_arrow_schema(schema, **options)
 
 
-def check_stream_source() -> None:
+def frame_of_arrow(
+    spark: SparkSession, rows: pa.Table, schema: StructType, batch_rows: int
+) -> DataFrame:
+    """Return a DataFrame of these rows, without the settings that `createDataFrame` asks for."""
+    create = spark._create_from_arrow_table
+    options = {
+        "prefer_timestamp_ntz": False,
+        "prefers_large_var_types": False,
+        "arrow_batch_size": batch_rows,
+    }
+    taken = inspect.signature(create).parameters
+    found: DataFrame = create(
+        rows,
+        schema,
+        timezone="UTC",
+        **{name: value for name, value in options.items() if name in taken},
+    )
+    return found
+
+
+def check_stream_source(what: str = "a stream of format 'quire'") -> None:
     """Raise InvalidArgument where this release cannot have the streaming source."""
     if not HAS_STREAM_SOURCE:
-        refuse("a stream of format 'quire'", "4.2")
-
-
-def refuse(what: str, release: str) -> NoReturn:
-    """Raise InvalidArgument: the release has what this one lacks."""
-    raise InvalidArgument(
-        f"{what} needs PySpark {release} or newer, and this is {pyspark.__version__}"
-    )
+        raise InvalidArgument(
+            f"{what} needs PySpark 4.2 or newer, and this is {pyspark.__version__}: before that "
+            "Spark tells a source in Python neither where it stands nor how far it may go"
+        )

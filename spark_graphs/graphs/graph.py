@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from quire.arguments import check_flag, check_name, check_queues
+from quire.arguments import check_capacity, check_flag, check_name, check_queues
 from quire.definitions.row_schema import check_schema
 from quire.env import OsEnv, check_file_system
 from quire.errors import InvalidArgument, StoreNotFound
@@ -31,9 +31,10 @@ from quire.graphs import (
 )
 from quire.interface.starts import Start, Time
 from quire.opening import checked_path
+from quire.sizes import Size
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
-from quire.spark_graphs.options import quantity_of_bytes
+from quire.spark_graphs.pyspark_features import check_stream_source
 from quire.spark_graphs.writing.sink_writer import target_at
 
 from .backfill import Backfill
@@ -111,7 +112,7 @@ class Graph:
         self.queues: dict[str, GraphQueue] = {}
         self.steps: dict[str, Step] = {}
 
-    def queue(self, name: str, *, capacity: int | str | None = None, **options: Any) -> None:
+    def queue(self, name: str, *, capacity: Size | None = None, **options: Any) -> None:
         """Say how a queue is, which `start` makes where it is not there.
 
         `capacity`: bytes, or a str as "1g". `options`: what `Store.create_queue` takes. Queues that
@@ -121,8 +122,8 @@ class Graph:
         """
         if check_name(name, "queue") in self.queues:
             raise InvalidArgument(f"graph '{self.name}' has queue '{name}' already")
-        if isinstance(capacity, str):
-            capacity = quantity_of_bytes("capacity", capacity)
+        if capacity is not None:
+            capacity = check_capacity(capacity)
         if "schema" in options:
             options["schema"] = check_schema("schema", options["schema"])
         given = {} if capacity is None else {"capacity": capacity}
@@ -170,6 +171,8 @@ class Graph:
         Raises InvalidArgument.
         """
         is_streaming = check_flag("stateful", stateful) or watermark is not None
+        if is_streaming:
+            check_stream_source("a streaming step")
         inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:

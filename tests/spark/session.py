@@ -10,8 +10,6 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from tests.spark import doubles
-
 ROOT = Path(__file__).resolve().parents[2]
 # For a JVM that lives minutes at most: the first compiler alone, and a collector without threads.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -68,6 +66,8 @@ def start_session(
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    from tests.spark import doubles  # what not every release of PySpark could import
+
     for source in doubles.ALL:
         session.dataSource.register(source)
     return session

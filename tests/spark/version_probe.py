@@ -2,8 +2,8 @@
 
 python -m tests.spark.version_probe DIRECTORY [FEATURE ...]
 
-It prints one line of JSON for each feature, {"feature": ..., "result": ...}, with "yes" or the first
-line of the error. scripts/test_spark_versions.py runs it with several releases.
+It prints one line of JSON for each feature, {"feature": ..., "result": ...}, with "yes" or the
+first line of the error. scripts/test_spark_versions.py runs it with several releases.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import quire
+from tests.spark.session import spark_home
 
 WORDS: Final = "id bigint, amount double"
 SETTINGS: Final = {
@@ -46,6 +47,7 @@ class Probe:
                 store.subscribe(name, "check", start="earliest")
             store.create_queue("rows", kind="topic", schema=WORDS)
             store.create_queue("steps", kind="topic", schema=WORDS)
+        os.environ["SPARK_HOME"] = str(spark_home(directory))
         builder = SparkSession.builder.master("local[2]").config(map=SETTINGS)
         self.spark = builder.config(
             "spark.sql.warehouse.dir", str(directory / "warehouse")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from quire.libraries import np, pa
 from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
-from quire.spark_graphs.pyspark_features import to_arrow_schema
+from quire.spark_graphs.pyspark_features import frame_of_arrow, to_arrow_schema
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import whole_schema
 
@@ -253,12 +253,4 @@ def _made(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
     schema = whole_schema(words)
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return spark.createDataFrame(rows, schema)
-    made: DataFrame = spark._create_from_arrow_table(
-        rows,
-        schema,
-        timezone="UTC",
-        prefer_timestamp_ntz=False,
-        prefers_large_var_types=False,
-        arrow_batch_size=BLOCK_ROWS,
-    )
-    return made
+    return frame_of_arrow(spark, rows, schema, BLOCK_ROWS)

@@ -1,0 +1,49 @@
+"""What releases of PySpark have and lack is known at one place, and refused by name.
+
+`make test-spark-versions` runs the connector with each of them; here is what needs none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument
+from quire.spark_graphs import Graph, pyspark_features
+from quire.spark_graphs.source import QuireDataSource
+from tests.source_tree import ROOT
+
+# What 4.0 or 4.1 does not have, or has with other arguments.
+OF_ONE_RELEASE = re.compile(
+    r"pyspark\.sql\.streaming\.datasource|DataSourceStreamArrowWriter"
+    r"|pyspark\.sql\.pandas\.types import .*to_arrow_schema"
+)
+
+
+def test_one_module_tells_releases_apart() -> None:
+    """No other one names what not every supported release has."""
+    modules = {
+        str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("spark_graphs/**/*.py")
+    }
+    found = {name for name, text in modules.items() if OF_ONE_RELEASE.search(text)}
+    assert found == {"spark_graphs/pyspark_features.py"}
+
+
+def test_what_a_release_lacks_is_refused_by_name(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream when Spark asks it first, and a streaming step when it is added."""
+    monkeypatch.setattr(pyspark_features, "HAS_STREAM_SOURCE", False)
+    given = {"path": store.path, "queue": "q", "subscription": "s"}
+    reader: Any = QuireDataSource(given).streamReader(StructType([]))
+    for asked in (reader.initialOffset, reader.latestOffset, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(InvalidArgument, match=r"format 'quire' needs PySpark 4\.2 or newer"):
+            asked()
+    session: Any = SimpleNamespace(addTag=None)  # what a graph asks of one before it starts
+    graph = Graph("g", session, store.path)
+    with pytest.raises(InvalidArgument, match=r"a streaming step needs PySpark 4\.2 or newer"):
+        graph.step(reads="in", writes="out", watermark="1 minute")
