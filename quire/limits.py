@@ -489,6 +489,7 @@ HEARD_AT_ONCE = 1000  # ids in one answer to a listener
 HEARD_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends
 HEARD_LOOKS = 65_536  # messages that are looked at for them
 DEPARTURES_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
+RETURNS_KEPT = 4096  # runs of messages that became available after their put, likewise
 DEPARTURES_BYTES = 4 << 20  # of these
 
 # --- time ---

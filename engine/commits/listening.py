@@ -9,6 +9,10 @@
   knows it (DP1). Else it is counted as missed, whether or not it would have fitted.
 - HR3: the group of a message is told to who listens for this group, or for group 0; a message of
   group 0 is told to all.
+- HR6: what cannot be got at its put, as it is not due, is told when it can be (`due`), and what is
+  given back, or comes again after a delay, is told again (`returned`): as these are numbered (DP3),
+  as long as they are known. What a place from another period of listening is before, or one that an
+  owner before has told, is told by the times of the messages: each once that was not due then.
 - HR5: how much was missed is not known (None) where only an owner before knew it.
 - HR4: what a subscription passes by, as its selector does not hold for it, was never in it: it has
   not left. Where it is not known any more, it is among what was missed, as all that does not fit.
@@ -16,6 +20,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,14 +29,14 @@ from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
 from quire.engine.finding.candidates import rows_in
 from quire.engine.live_state.live_state import State
-from quire.engine.queues.departures import Departures
+from quire.engine.queues.departures import DUE, RETURNED, Departures, Returns
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery
 from quire.env import Env
-from quire.errors import PositionLost, QueueNotFound
+from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.libraries import np
-from quire.limits import HEARD_LOOKS, LISTENED_SECONDS
+from quire.limits import HEARD_LOOKS, LISTENED_SECONDS, NEVER_US
 from quire.reports.info import Notice
 
 from .sequencer import Sequencer
@@ -48,9 +54,36 @@ class ListenedFor(NamedTuple):
     group: int
     most: int  # ids of one answer
     created_us: int | None  # of the queue that the position is in; None: of the one that is there
+    mark: ReturnsMark | None  # None: nothing is told of what became available after its put
 
 
-HeardPiece = tuple[int, int, Delivered | None]  # where it begins, how many messages; None: missed
+class ReturnsMark(NamedTuple):
+    """How far a listener is in what became available after its put (HR6)."""
+
+    period: int  # of the `Returns`
+    number: int  # of those that are next
+    due_us: int  # what was due by then it knows, of what it has passed
+
+    def __str__(self) -> str:
+        return f"{self.period:x}:{self.number}:{self.due_us}"
+
+    @classmethod
+    def of(cls, text: object) -> ReturnsMark | None:
+        """Raises InvalidArgument for what is none."""
+        if text == "":
+            return None
+        found = (
+            re.fullmatch(r"([0-9a-f]{1,16}):(\d{1,18}):(\d{1,18})", text)
+            if isinstance(text, str)
+            else None
+        )
+        if found is None:
+            raise InvalidArgument(f"mark {text!r:.100}: give the mark of a Notice")
+        return cls(int(found[1], 16), int(found[2]), int(found[3]))
+
+
+# Where it begins, how many messages, they themselves (None: missed), and whether they are there.
+HeardPiece = tuple[int, int, Delivered | None, bool]
 
 
 class Listening:
@@ -70,17 +103,30 @@ class Listening:
         With `until` what is kept of [start, until): it was there before anybody listened.
         Raises QueueNotFound, PositionLost for a position that the queue never had, StoreCorrupt.
         """
-        self._departures(queue)
+        returns = self._departures(queue).returns
+        self._look_ahead(queue, returns)
         with queue.lock:
             _check_there(queue, asked)
-            end = queue.end_position
+            # What has come since is told by the next look: of it nobody knows when it is due.
+            end, is_shut = min(returns.seen, queue.end_position), queue.is_shut
+            now = ReturnsMark(returns.period, returns.total, returns.due_us)
         if start is None:
-            return _place(queue, "put", end)
-        if start > end:
+            return _place(queue, "put", end, now)
+        if start > queue.end_position:
             raise PositionLost(
-                f"position {start} of queue {queue.name!r}, which ends at {end}: it is another "
+                f"position {start} of queue {queue.name!r}, which ends before it: it is another "
                 "queue than this place is of; listen anew"
             )
+        mark = now if asked.mark is None else asked.mark
+        if is_shut:
+            return _place(queue, "put", start, mark)
+        came = self._returned(queue, asked, start, mark, now, returns)
+        if came is not None:
+            return came
+        end = max(start, end)
+        if mark[:2] == now[:2] and start == end:
+            now = mark  # it stays as it is, and nothing is to be kept anew for it
+        asked = asked._replace(mark=now)
         if until is not None:
             end = min(end, until)
             return _notice(queue, "put", asked, start, end, self._kept(queue, start, end))
@@ -102,7 +148,7 @@ class Listening:
             end = departures.number(subscription)
             found = [] if start is None else departures.since(subscription, start)
         if start is None:
-            return _place(queue, "removal", end)
+            return _place(queue, "removal", end, None)
         # HR5: of a volatile queue, or the subscription was moved back, and its owner is gone.
         before = None if start < queue.begin or start > end else 0
         start = min(max(start, queue.begin), end)
@@ -110,10 +156,21 @@ class Listening:
         return _notice(queue, "removal", asked, start, end, pieces, before, subscription)
 
     def when_put(
-        self, queue: Queue, past: int, callback: Callable[[], None]
+        self, queue: Queue, past: int, returns: int | None, callback: Callable[[], None]
     ) -> Callable[[], None] | None:
-        """Have it called once messages are behind the position; None: some are, or never will."""
-        return queue.when(lambda: queue.dropped or queue.end_position > past, callback)
+        """Have it called once messages are behind the position; None: some are, or never will.
+
+        `returns`: or once other than so many became available after their put.
+        """
+
+        def is_ready() -> bool:
+            if queue.dropped or queue.is_shut:
+                return queue.dropped
+            departures = queue.departures
+            total = None if departures is None else departures.returns.total
+            return queue.end_position > past or (None not in (total, returns) and total != returns)
+
+        return queue.when(is_ready, callback)
 
     def when_removed(
         self, queue: Queue, subscription: Subscription, past: int, callback: Callable[[], None]
@@ -139,7 +196,9 @@ class Listening:
     def _begin(self, queue: Queue, now: float) -> Departures:
         with queue.lock:
             if queue.departures is None:
-                queue.departures = Departures(queue.subscriptions.values(), now)
+                first, drawn = queue.released.first_gap(0), self._env.random_u64()
+                returns = Returns(drawn, first, self._env.now_us())
+                queue.departures = Departures(queue.subscriptions.values(), now, returns)
             if not queue.dropped:
                 self._state.listened[queue.queue_id] = queue
                 self._state.look_apart()
@@ -159,10 +218,116 @@ class Listening:
         with queue.lock:
             self._state.listened.pop(queue.queue_id, None)
             self._state.look_apart()
-            if queue.departures is not None:
-                queue.departures = None
+            departures, queue.departures = queue.departures, None
+            if departures is not None:
                 for subscription in queue.subscriptions.values():
-                    subscription.await_end(-1)
+                    departures.leave(subscription)
+
+    # What becomes available after its put (HR6)
+
+    def advance(self) -> None:
+        """Tell those who wait what is due by now."""
+        for queue in list(self._state.listened.values()):
+            departures = queue.departures
+            if departures is not None and departures.returns.next_us <= self._env.now_us():
+                with queue.lock:
+                    departures.returns.advance(self._env.now_us())
+                    queue.wake()
+
+    @property
+    def next_due(self) -> float:
+        """Seconds until something is due that somebody listens for; infinite: nothing is known."""
+        departures = [queue.departures for queue in list(self._state.listened.values())]
+        due_us = min((d.returns.next_us for d in departures if d is not None), default=NEVER_US)
+        return math.inf if due_us == NEVER_US else (due_us - self._env.now_us()) / 1e6
+
+    def _look_ahead(self, queue: Queue, returns: Returns) -> None:
+        """Know when each message is due that is there, and which are due by now."""
+        with queue.lock:
+            if returns.advance(self._env.now_us()):
+                queue.wake()
+            is_timed = bool(queue.config.properties.timed)
+            if not is_timed:
+                returns.seen = queue.end_position
+        while is_timed:
+            with queue.lock:
+                start, end = returns.seen, queue.end_position
+            if start >= end:
+                break
+            found = [
+                (due_us, position + row)
+                for position, part in self._delivery.parts(queue, start, end)
+                for row, due_us in enumerate(_due(part).tolist())
+                if due_us > returns.due_us
+            ]
+            with queue.lock:
+                if returns.seen == start:  # else another thread was faster
+                    returns.seen = end
+                    for due_us, position in found:
+                        returns.expect(due_us, position)
+
+    def _returned(
+        self,
+        queue: Queue,
+        asked: ListenedFor,
+        start: int,
+        mark: ReturnsMark,
+        now: ReturnsMark,
+        returns: Returns,
+    ) -> Notice | None:
+        """What became available since the mark, of what is before the position."""
+        if mark.period != now.period:
+            return self._due_since(queue, asked, start, mark, now)
+        with queue.lock:
+            events = returns.since(mark.number)
+        missed = max(0, events[0].number - mark.number) if events else now.number - mark.number
+        number, event, found = mark.number + missed, RETURNED, _Ids(asked)
+        for each in events:
+            if each.number >= now.number or found.is_full or (found.ids and each.event != event):
+                break
+            first = each.start + max(0, number - each.number)
+            last = min(each.end, start)  # what is behind is told with the puts
+            event, number = each.event, each.number + each.end - each.start
+            for position, part in self._delivery.parts(queue, first, last) if first < last else ():
+                rows = _fitting(None, part, asked)
+                taken = found.add(part, rows[_due(part)[rows] <= now.due_us])
+                if taken is not None:
+                    number = each.number + position + taken - each.start
+                    break
+        if not found.ids and not missed:
+            return None
+        mark = ReturnsMark(now.period, number, now.due_us)
+        return Notice(
+            queue.name, event, start, found.ids, found.groups, missed, more=True,
+            created_us=queue.config.created_us, mark=str(mark),
+        )  # fmt: skip
+
+    def _due_since(
+        self, queue: Queue, asked: ListenedFor, start: int, mark: ReturnsMark, now: ReturnsMark
+    ) -> Notice | None:
+        """What came due since the mark of another period, of what is kept before the position."""
+        if not queue.config.properties.timed or start <= queue.begin:
+            return None
+        waiting: list[tuple[int, int, int]] = []  # when, id, group
+        for _, part in self._delivery.parts(queue, queue.released.first_gap(0), start):
+            due, rows = _due(part), _fitting(None, part, asked)
+            rows = rows[(due[rows] > mark.due_us) & (due[rows] <= now.due_us)]
+            ids = part.block.ids(part.first_id, part.start, part.stop)
+            columns = due[rows].tolist(), ids[rows].tolist(), _groups(part)[rows].tolist()
+            waiting += zip(*columns, strict=True)
+        if not waiting:
+            return None
+        waiting.sort()
+        told, rest = waiting[: asked.most], waiting[asked.most :]
+        if rest:  # those of one moment are told together
+            whole = [row for row in told if row[0] < rest[0][0]]
+            told = whole or [row for row in waiting if row[0] == told[0][0]]
+            rest = waiting[len(told) :]
+        mark = mark._replace(due_us=told[-1][0]) if rest else now
+        return Notice(
+            queue.name, DUE, start, [row[1] for row in told], [row[2] for row in told], more=True,
+            created_us=queue.config.created_us, mark=str(mark),
+        )  # fmt: skip
 
     # What was put
 
@@ -172,14 +337,14 @@ class Listening:
             with queue.lock:
                 low, high = next(queue.released.gaps(start, end), (end, end))
             for position, part in self._delivery.parts(queue, low, high):
-                yield position, part.stop - part.start, part
+                yield position, part.stop - part.start, part, True
             start = high
 
     def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
         """All messages of [start, end): as they are kept, as they have left, or missed."""
-        for position, count, part in self._kept(queue, start, end):
+        for position, count, part, is_kept in self._kept(queue, start, end):
             yield from self._left(queue, start, position)
-            yield position, count, part
+            yield position, count, part, is_kept
             start = position + count
         yield from self._left(queue, start, end)
 
@@ -203,20 +368,62 @@ def _check_there(queue: Queue, asked: ListenedFor) -> None:
         )
 
 
-def _place(queue: Queue, on: str, position: int) -> Notice:
+def _place(queue: Queue, on: str, position: int, mark: ReturnsMark | None) -> Notice:
     """Nothing but where a listener is."""
-    return Notice(queue.name, on, position, created_us=queue.config.created_us)
+    shown = "" if mark is None else str(mark)
+    return Notice(queue.name, on, position, created_us=queue.config.created_us, mark=shown)
+
+
+class _Ids:
+    """The ids of a notice that is being made."""
+
+    def __init__(self, asked: ListenedFor) -> None:
+        self._most = asked.most
+        self.ids: list[int] = []
+        self.groups: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if it has as many as it may."""
+        return len(self.ids) >= self._most
+
+    def add(self, part: Delivered, rows: NDArray[np.intp]) -> int | None:
+        """Add messages of a part; return how many of the part were passed, or None: all of it."""
+        room, passed = self._most - len(self.ids), None
+        if len(rows) > room:
+            rows = rows[:room]
+            passed = int(rows[-1]) + 1 if room else 0
+        self.ids += part.block.ids(part.first_id, part.start, part.stop)[rows].tolist()
+        self.groups += _groups(part)[rows].tolist()
+        return passed
+
+
+def _fitting(left: Subscription | None, part: Delivered, asked: ListenedFor) -> NDArray[np.intp]:
+    """The messages of a part that somebody listens for, by their rows (HR3, HR4)."""
+    rows = rows_in(left, part, asked.choice)
+    if asked.group:
+        of_rows = _groups(part)[rows]
+        rows = rows[(of_rows == asked.group) | (of_rows == 0)]
+    return rows
+
+
+def _due(part: Delivered) -> NDArray[np.int64]:
+    """When its messages are due; 0: at once."""
+    if not part.block.columns & Column.DELIVER_AT:
+        return np.zeros(part.stop - part.start, np.int64)
+    due = part.block.headers_with(Column.DELIVER_AT).fixed[Column.DELIVER_AT]
+    return np.maximum(due[part.start : part.stop], 0)  # absent: far below zero
 
 
 def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[HeardPiece]:
     """The parts from `start` to `end`, and what is missing between them."""
     for first, part in found:
         if first > start:
-            yield start, first - start, None
+            yield start, first - start, None, False
         start = first + part.stop - part.start
-        yield first, start - first, part
+        yield first, start - first, part, False
     if start < end:
-        yield start, end - start, None
+        yield start, end - start, None, False
 
 
 def _notice(
@@ -230,30 +437,28 @@ def _notice(
     left: Subscription | None = None,
 ) -> Notice:
     """What is told of the pieces, as far as one answer goes. `left`: what they have left."""
-    ids: list[int] = []
-    groups: list[int] = []
+    found = _Ids(asked)
     looks = 0
-    for first, count, part in pieces:
+    for first, count, part, is_kept in pieces:
         start = first + count
         if part is None:
             missed = None if missed is None else missed + count
             continue
-        of_rows = _groups(part)
-        rows = rows_in(left, part, asked.choice)  # HR4
-        if asked.group:
-            rows = rows[(of_rows[rows] == asked.group) | (of_rows[rows] == 0)]  # HR3
-        if len(ids) + len(rows) > asked.most:
-            rows = rows[: asked.most - len(ids)]
-            start = first + int(rows[-1]) + 1
-        ids += part.block.ids(part.first_id, part.start, part.stop)[rows].tolist()
-        groups += of_rows[rows].tolist()
+        rows = _fitting(left, part, asked)
+        if is_kept and asked.mark is not None and queue.config.properties.timed:  # HR6
+            rows = rows[_due(part)[rows] <= asked.mark.due_us]
+        passed = found.add(part, rows)
+        if passed is not None:
+            start = first + passed
         looks += count
-        if len(ids) >= asked.most or looks >= HEARD_LOOKS:
+        if found.is_full or looks >= HEARD_LOOKS:
             break
     else:
         start = end
-    created_us = queue.config.created_us
-    return Notice(queue.name, on, start, ids, groups, missed, start < end, created_us)
+    return Notice(
+        queue.name, on, start, found.ids, found.groups, missed, start < end,
+        queue.config.created_us, "" if asked.mark is None else str(asked.mark),
+    )  # fmt: skip
 
 
 def _groups(part: Delivered) -> NDArray[np.int64]:

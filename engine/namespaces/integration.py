@@ -101,12 +101,12 @@ class EmbeddedIntegration(EmbeddedNamespace, IntegrationCalls):
         return lambda: None
 
     def _when(self, awaited: Awaited, callback: Callable[[], None]) -> Callable[[], None] | None:
-        source, on, past = awaited
+        source, on, past, returns = awaited
         state, listening = self._state(), self._of._context.listening
         if is_pattern(source):
             return self._of._context.turns.when_ready(source, callback)
         if on == PUT:
-            return listening.when_put(state.queue(source), past, callback)
+            return listening.when_put(state.queue(source), past, returns, callback)
         queue, subscription = state.source(source)
         if on == REMOVAL:
             return listening.when_removed(queue, subscription, past, callback)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from quire.arguments import check_first, split_source
 from quire.calls.documented import documented_by
-from quire.engine.commits.listening import ListenedFor
+from quire.engine.commits.listening import ListenedFor, ReturnsMark
 from quire.engine.finding.choice import choice_of
 from quire.engine.opening import open_call
 from quire.errors import InvalidArgument
-from quire.interface.awaited import REMOVAL
-from quire.interface.listening import check_group, check_max_ids, check_on
+from quire.interface.awaited import REMOVAL, check_group, check_max_ids, check_on
 from quire.interface.namespaces.listeners import HeardEvent, Listeners
 from quire.interface.single_calls import ListenersCalls
 from quire.limits import HEARD_AT_ONCE
@@ -39,6 +38,7 @@ class EmbeddedListeners(EmbeddedNamespace, ListenersCalls):
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
         created_us: int | None = None,
+        mark: str = "",
     ) -> Notice:
         listening, name, subscription = self._of._context.listening, *split_source(source)
         queue = self._state().queue(name)
@@ -48,7 +48,9 @@ class EmbeddedListeners(EmbeddedNamespace, ListenersCalls):
                 f"where {where!r:.100}: give a selector (a str) or a quire.Template"
             )
         made_us = check_first(created_us)
-        asked = ListenedFor(choice, check_group(group), check_max_ids(max_ids), made_us)
+        asked = ListenedFor(
+            choice, check_group(group), check_max_ids(max_ids), made_us, ReturnsMark.of(mark)
+        )
         start, end = check_first(position), check_first(until)
         if check_on(on) == REMOVAL:
             return listening.removals(queue, queue.subscription(subscription), asked, start)

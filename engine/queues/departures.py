@@ -6,19 +6,25 @@
 - DP2: what leaves a subscription is numbered by how much that has read, which is durable: so it is
   known over restarts and take-overs how many left in between. Where a subscription was moved back
   the numbers go on, for as long as the store is open.
+- DP3: what becomes available after its put is numbered too, as it comes: what is due, and what was
+  given back or comes again after a delay. The last `RETURNS_KEPT` runs of it are known.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.records.commit_record import ReadRow
-from quire.limits import DEPARTURES_BYTES, DEPARTURES_KEPT
+from quire.limits import DEPARTURES_BYTES, DEPARTURES_KEPT, NEVER_US, POSITIONS, RETURNS_KEPT
 
 from .subscription import Subscription
+
+DUE: Final = "due"
+RETURNED: Final = "returned"
 
 Span = tuple[int, int, int]  # a subscription, and its positions from start to end
 
@@ -52,10 +58,61 @@ class Departure(NamedTuple):
         return self.part.stop - self.part.start
 
 
+class Return(NamedTuple):
+    """Messages that became available after their put."""
+
+    number: int  # of the first: so many had before
+    event: str  # `DUE` or `RETURNED`
+    start: int  # their positions
+    end: int
+
+
+class Returns:
+    """What became available in a queue after its put (DP3). The queue's lock covers it."""
+
+    def __init__(self, period: int, seen: int, due_us: int) -> None:
+        """`period`: drawn; `seen`, `due_us`: see the attributes."""
+        self.period = period  # numbers of another one mean nothing here
+        self.total = 0  # messages
+        self.seen = seen  # the headers of what is before it were looked at
+        self.due_us = due_us  # what is due by then is available
+        self._coming: list[tuple[int, int]] = []  # a heap: when, position
+        self._recent: deque[Return] = deque(maxlen=RETURNS_KEPT)
+
+    def note(self, start: int, end: int, event: str = RETURNED) -> None:
+        """[start, end) became available."""
+        self._recent.append(Return(self.total, event, start, end))
+        self.total += end - start
+
+    def since(self, number: int) -> list[Return]:
+        """What became available from a number on, as far as it is known."""
+        return [each for each in self._recent if each.number + each.end - each.start > number]
+
+    def expect(self, due_us: int, position: int) -> None:
+        """The message at the position is not due yet."""
+        heappush(self._coming, (due_us, position))
+
+    def advance(self, now_us: int) -> bool:
+        """Note what is due by now; return True if anything is."""
+        self.due_us, before = max(self.due_us, now_us), self.total
+        while self._coming and self._coming[0][0] <= self.due_us:
+            position = heappop(self._coming)[1]
+            self.note(position, position + 1, DUE)
+        return self.total > before
+
+    @property
+    def next_us(self) -> int:
+        """When the next one is due; `NEVER_US`: none is known."""
+        return self._coming[0][0] if self._coming else NEVER_US
+
+
 class Departures:
     """See the module. The queue's lock covers it."""
 
-    def __init__(self, subscriptions: Iterable[Subscription], asked_at: float) -> None:
+    def __init__(
+        self, subscriptions: Iterable[Subscription], asked_at: float, returns: Returns
+    ) -> None:
+        self.returns = returns
         self.asked_at = asked_at  # by a listener, the last time
         self._expected: dict[Span, Expected] = {}
         self._recent: deque[Departure] = deque()
@@ -69,6 +126,12 @@ class Departures:
         """A subscription of the queue, whose messages are of interest from now on."""
         self._numbers[subscription.subscription_id] = subscription.done.total
         subscription.await_end(1)  # so that what it reads is told (see `Queue.acknowledged`)
+        subscription.on_return = self.returns.note
+
+    def leave(self, subscription: Subscription) -> None:
+        """Nobody listens any more."""
+        subscription.await_end(-1)
+        subscription.on_return = None
 
     def number(self, subscription: Subscription) -> int:
         """Of the next message that leaves it."""
@@ -97,6 +160,8 @@ class Departures:
         back = self._numbers[key] - self.number(subscription)
         if back > 0:
             self._turned[key] = self._turned.get(key, 0) + back
+            for start, end in subscription.unread_from(subscription.position, POSITIONS):
+                self.returns.note(start, end)
         self._numbers[key] = self.number(subscription)
 
     def _add(self, departure: Departure) -> None:

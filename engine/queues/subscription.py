@@ -61,9 +61,9 @@ class Subscription:
     __slots__ = (
         "_env", "_is_grouped", "_missed", "_numbers", "_ranked_by", "_recorded", "_rule",
         "attempts", "awaited", "commit_order", "delivered", "done", "durable", "exclusive",
-        "holder", "indexing", "is_guarded", "is_plain", "later", "most", "name", "order", "pace",
-        "queue_id", "read_structure", "reasons", "removed", "retry", "seeker", "spent",
-        "subscription_id", "wanted", "where",
+        "holder", "indexing", "is_guarded", "is_plain", "later", "most", "name", "on_return",
+        "order", "pace", "queue_id", "read_structure", "reasons", "removed", "retry", "seeker",
+        "spent", "subscription_id", "wanted", "where",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,7 @@ class Subscription:
         self.delivered = 0
         self.awaited = 0  # how many wait for what others have of it
         self.removed = False
+        self.on_return: Callable[[int, int], None] | None = None  # told what is available again
         self.read_structure = structure
         self._rule: tuple[object, ...] = ()  # what its selection was made by
         self._is_grouped = False
@@ -472,6 +473,8 @@ class Subscription:
                 self.spent.add(lo, hi)
             else:
                 self.order.give_back(lo, hi, event)
+                if self.on_return is not None:
+                    self.on_return(lo, hi)
 
     # Retries (U7)
 

@@ -46,7 +46,6 @@ from quire.limits import (
     HEARD_AT_ONCE,
     HEARD_ATTEMPTS,
     HEARD_RETRY_SECONDS,
-    MAX_GROUP,
     OWNERS_LOST,
 )
 from quire.loggers import log_failure, logger
@@ -54,7 +53,7 @@ from quire.moments import Duration
 from quire.reports.info import ListenerInfo, Notice, QueueInfo
 from quire.selectors.template import ANY, SelectorOrTemplate, Template
 
-from .awaited import PUT, REMOVAL, Awaited
+from .awaited import PUT, REMOVAL, Awaited, check_group, check_max_ids, check_on, returns_in
 from .integration import Integration
 from .transaction import Transaction
 
@@ -80,6 +79,7 @@ class HearingStore(Protocol):
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
         created_us: int | None = None,
+        mark: str = "",
     ) -> Notice:
         """See `Listeners`."""
 
@@ -170,27 +170,6 @@ class ListenerAsked(NamedTuple):
         return json.dumps(shown, sort_keys=True)
 
 
-def check_group(group: object) -> int:
-    """Of which group somebody hears; 0: of all. Raises InvalidArgument."""
-    if type(group) is not int or not 0 <= group <= MAX_GROUP:
-        raise InvalidArgument(f"group {group!r:.100}: give an int from 0 to {MAX_GROUP}")
-    return group
-
-
-def check_on(on: object) -> str:
-    """Of what somebody hears. Raises InvalidArgument."""
-    if not isinstance(on, str) or on not in (PUT, REMOVAL):
-        raise InvalidArgument(f'on {on!r:.100}: give "put" or "removal"')
-    return str(on)
-
-
-def check_max_ids(max_ids: object) -> int:
-    """How many ids a notice has, at most. Raises InvalidArgument."""
-    if type(max_ids) is not int or not 1 <= max_ids <= HEARD_AT_ONCE:
-        raise InvalidArgument(f"max_ids {max_ids!r:.100}: give an int from 1 to {HEARD_AT_ONCE}")
-    return max_ids
-
-
 class ListenerPlace(NamedTuple):
     """Where a listener with a name is, as the state keeps it."""
 
@@ -202,6 +181,7 @@ class ListenerPlace(NamedTuple):
     until: int | None  # while it is told what was there before it began
     made_us: int  # when its queue was made
     holder: int  # drawn by who goes on with it
+    mark: str  # see `Notice`
 
     def value(self) -> bytes:
         """As it is kept."""
@@ -235,6 +215,7 @@ class Course:
         self._position = 0
         self._until: int | None = None
         self._made_us: int | None = None
+        self._mark = ""  # of the latest notice
         self._holder = _ENV.random_u64() if asked.name is not None else 0
         self._kept: bytes | None = None  # as it is in the state
         self._doubtful: list[bytes] = []  # as it may be there, as nobody has answered
@@ -242,13 +223,14 @@ class Course:
     @property
     def awaited(self) -> str:
         """What is to be waited for when there is nothing to tell."""
-        return str(Awaited(self.asked.source, self.asked.on, self._position))
+        returns = None if self.asked.on == REMOVAL else returns_in(self._mark)
+        return str(Awaited(self.asked.source, self.asked.on, self._position, returns))
 
     def begin(self, store: Tells) -> None:
         """Find its place. Raises what `Listeners.add` raises."""
         asked = self.asked
         now = self._hear(store, None)
-        self._position, self._made_us = now.position, now.created_us
+        self._position, self._made_us, self._mark = now.position, now.created_us, now.mark
         if asked.backlog and asked.on == PUT:
             self._position, self._until = 0, now.position
         if asked.name is None:
@@ -265,6 +247,7 @@ class Course:
                 )
             if place.made_us == self._made_us:
                 self._position, self._until = place.position, place.until
+                self._mark = place.mark
         self.keep(store)
 
     def look(self, store: Tells) -> Notice | None:
@@ -274,8 +257,10 @@ class Course:
         while True:
             until = self._until
             found = self._hear(store, self._position)
-            self._position = found.position
-            if until is not None and found.position >= until:  # what follows was not there yet
+            self._position, self._mark = found.position, found.mark
+            if (
+                until is not None and found.on == PUT and found.position >= until
+            ):  # what follows was not there yet
                 self._until, found = None, replace(found, more=True)
             if found.ids or found.missed != 0:
                 return found
@@ -286,7 +271,7 @@ class Course:
         source, group, where, on, _, _, most = self.asked
         return store.listeners.hear(
             source, position, group=group, where=where, on=on, until=self._until, max_ids=most,
-            created_us=self._made_us,
+            created_us=self._made_us, mark=self._mark,
         )  # fmt: skip
 
     def keep(self, store: Tells) -> None:
@@ -299,7 +284,7 @@ class Course:
         assert self._made_us is not None
         place = ListenerPlace(
             source, on, group, self.asked.words(), self._position, self._until, self._made_us,
-            self._holder,
+            self._holder, self._mark,
         )  # fmt: skip
         value = place.value()
         if value == self._kept:

@@ -180,7 +180,8 @@ class Notice(Struct, frozen=True):
     """What a listener is told: which messages were put, or have left, but not what is in them."""
 
     queue: str
-    on: str  # "put" or "removal"
+    # "put", or "removal"; "due" or "returned" for what became available after its put.
+    on: str
     position: int  # where the listener is behind that (see `Listeners.hear`)
     ids: list[int] = field(default_factory=list)  # of the messages, in the order of their commits
     groups: list[int] = field(default_factory=list)  # of each of them
@@ -189,6 +190,7 @@ class Notice(Struct, frozen=True):
     missed: int | None = 0
     more: bool = False  # there is more to be told, now
     created_us: int = 0  # when the queue was made: another of its name is another queue
+    mark: str = ""  # how far the listener is in what became available after its put
 
 
 class ListenerInfo(Struct, frozen=True):

@@ -93,7 +93,7 @@ def test_it_is_told_after_the_commit_and_never_before(store: AnyStore, work: str
         assert silent(listener)
         notice = next_of(store.listeners.add(work))
     expected = Notice("work", "put", 2, [int(each) for each in made], [0, 0], more=True)
-    assert replace(notice, created_us=0) == expected
+    assert replace(notice, created_us=0, mark="") == expected
     assert notice.created_us == store.queue(work).created_us
 
 
@@ -123,6 +123,7 @@ def test_a_prepared_transaction_is_told_when_it_is_decided(store: AnyStore, work
         assert silent(removals)
         if xid == "a":
             store.prepared.rollback(xid)
+            came(puts, "returned", [before])
         else:
             store.prepared.commit(xid)
     assert len(told(puts, 1)) == 1
@@ -300,6 +301,139 @@ def test_nobody_listens_for_long(store: AnyStore, owner: Store, work: str, clock
     owner.put(work, b"1")
     owner.get(work)
     assert next_of(listener).missed == 1
+
+
+# What becomes available after its put
+
+
+def came(listener: Any, on: str, ids: list[int]) -> None:
+    """These are told so, and nothing else is."""
+    notice = next_of(listener)
+    assert (notice.on, notice.ids, notice.missed) == (on, ids, 0)
+    assert silent(listener)
+
+
+def test_what_is_delayed_is_told_when_it_is_due(store: AnyStore, work: str, clock: Clock) -> None:
+    """And not at its put: to who has looked before, to who has not, and to who begins later."""
+    early, late = store.listeners.add(work), store.listeners.add(work)
+    made = store.put(work, b"1", delay=30.0)
+    plain = store.put(work, b"2")
+    came(early, "put", [plain])
+    begun = store.listeners.add(work, backlog=False)
+    assert silent(begun)
+    clock.forward(31.0)
+    came(early, "due", [made])
+    came(late, "put", [made, plain])
+    came(begun, "due", [made])
+    came(store.listeners.add(work), "put", [made, plain])
+    assert store.get(work, id=made) is not None
+
+
+def test_a_delayed_message_wakes_a_callback(store: AnyStore, work: str) -> None:
+    """The documented recipe: each id that is told can be got, and nothing is left."""
+    got: list[bytes] = []
+
+    def take(notice: Notice) -> None:
+        for each in notice.ids:
+            message = store.get(work, id=each)
+            if message is not None:
+                got.append(message.payload)
+
+    store.listeners.add(work, take)
+    store.put(work, b"later", delay=0.05)
+    store.put(work, b"now")
+    eventually(lambda: sorted(got) == [b"later", b"now"])
+
+
+@pytest.mark.parametrize("way", ["rollback", "reject", "unget", "hold", "prepared"])
+def test_what_is_given_back_is_told_again(store: AnyStore, work: str, way: str) -> None:
+    """When it can be got again, and not before."""
+    made = store.put(work, b"1")
+    listener = store.listeners.add(work)
+    came(listener, "put", [made])
+    txn = store.transaction()
+    if way == "hold":
+        assert len(txn.read_many(work, hold=True)) == 1
+    else:
+        message = txn.get(work)
+        assert message is not None
+    assert silent(listener)
+    if way == "reject":
+        txn.reject(message)
+    elif way == "unget":
+        txn.unget()
+    elif way == "prepared":
+        txn.prepare("x")
+        store.prepared.rollback("x")
+    else:
+        txn.rollback()
+    came(listener, "returned", [made])
+    if way in ("reject", "unget"):
+        txn.rollback()
+    assert silent(listener)
+
+
+def test_what_was_rejected_with_a_delay_is_told_when_it_is_over(
+    store: AnyStore, clock: Clock
+) -> None:
+    """By `reject`, and by the queue's `retry`."""
+    store.create_queue("q", retry={"delay": 30.0})
+    made = store.put("q", b"1")
+    listener = store.listeners.add("q")
+    came(listener, "put", [made])
+    for is_rejected in (True, False):
+        with store.transaction() as txn:
+            message = txn.get("q")
+            assert message is not None
+            if is_rejected:
+                txn.reject(message, delay=20.0)
+            else:
+                txn.rollback()
+        assert silent(listener)
+        clock.forward(60.0)
+        came(listener, "returned", [made])
+
+
+def test_what_comes_back_is_told_to_whom_it_fits(store: AnyStore, work: str) -> None:
+    """By its group, and by the condition; with as many ids as are asked for."""
+    ids = [store.put(work, b"m", group=n % 3, attributes={"n": str(n)}) for n in range(9)]
+    group = store.listeners.add(work, group=1, max_ids=2)
+    where = store.listeners.add(work, where="n > 6")
+    assert told(group, 6) == [each for n, each in enumerate(ids) if n % 3 != 2]
+    assert told(where, 2) == ids[7:]
+    with store.transaction() as txn:
+        assert len(txn.get_many(work)) == 9
+        txn.rollback()
+    assert told(group, 6) == [each for n, each in enumerate(ids) if n % 3 != 2]
+    came(where, "returned", ids[7:])
+
+
+def test_nothing_is_told_while_gets_are_stopped(store: AnyStore, work: str) -> None:
+    """It is when they go on."""
+    listener = store.listeners.add(work)
+    store.alter_queue(work, gets=False)
+    made = store.put(work, b"1")
+    assert silent(listener)
+    store.alter_queue(work, gets=True)
+    came(listener, "put", [made])
+
+
+def test_a_name_is_told_what_was_due_meanwhile(
+    store: AnyStore, owner: Store, work: str, clock: Clock
+) -> None:
+    """Also where nobody has listened for a while: each delayed message once."""
+    ids = [store.put(work, b"%d" % n, delay=10.0 * (n + 1)) for n in range(3)]
+    first = store.listeners.add(work, name="me")
+    assert silent(first)
+    clock.forward(11.0)
+    came(first, "due", ids[:1])
+    first.close()
+    owner._context.listening._end(owner._context.state.queue(work))  # as after a minute
+    clock.forward(10.0)
+    again = store.listeners.add(work, name="me")
+    came(again, "due", ids[1:2])
+    clock.forward(10.0)
+    came(again, "due", ids[2:])
 
 
 # Removals

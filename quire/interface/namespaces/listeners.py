@@ -40,7 +40,10 @@ class Listeners(Protocol):
                     print(notice.ids)
 
         A `Notice` has the ids of messages, up to `max_ids`, and reserves nothing: who comes too
-        late gets None. It joins what was committed since the last one, and leaves no id out. Of
+        late gets None. It joins what was committed since the last one, and leaves no id out. What
+        cannot be got at its put is told when it can (`notice.on` is "due"), and what is there again
+        is told again ("returned"): it was given back by a rollback, a time-out, `reject`, a hold
+        that has ended or a retry whose delay is over. While gets are stopped nothing is told. Of
         messages that had gone by before the listener looked it says how many they were (`missed`).
 
         `source`: a queue; where `on` is "removal" a work queue or "topic/subscription", and what is
@@ -77,6 +80,7 @@ class Listeners(Protocol):
         until: int | None = None,
         max_ids: int = HEARD_AT_ONCE,
         created_us: int | None = None,
+        mark: str = "",
     ) -> Notice:
         """What a listener that is at the position would be told: listening by asking.
 
@@ -85,10 +89,10 @@ class Listeners(Protocol):
         the queue; of removals it is the number of the next message that leaves. `until`: a position
         to end before, of a queue's messages that were there before anybody listened: of them those
         are told that are kept still, and none is missed. `created_us`: that of the `Notice` with
-        the position, so that it is not taken for one in a later queue of the same name. The others
-        as for `add`. Who asks again
-        within a minute misses nothing of what readers are faster with, up to some thousand
-        messages.
+        the position, so that it is not taken for one in a later queue of the same name. `mark`: the
+        `Notice`'s, too: what became available since is told then, of what the position has passed.
+        The others as for `add`. Who asks again within a minute misses nothing of what readers are
+        faster with, or give back, up to some thousand messages.
 
         Raises QueueNotFound, SubscriptionNotFound, PositionLost (another queue has the name now, as
         `created_us`, or a position behind its end, says),
