@@ -23,6 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 
 from .xid import Xid
 
@@ -51,7 +52,8 @@ def join(store: Store, xid: str | None = None, transaction_manager: Any = None) 
     `transaction_manager`: one of your own, instead of the thread's.
     """
     if transaction_manager is None:
-        import transaction
+        with importing():
+            import transaction
 
         transaction_manager = transaction.manager
     current = transaction_manager.get()

@@ -169,6 +169,9 @@ if TYPE_CHECKING:
     from quire.selectors.template import Template as Template
     from quire.workers import Workers as Workers
 else:
+    import _signal
+    import os as _os
+    from _thread import RLock as _RLock
     from importlib import import_module
 
     # Where each name above is, for who asks for it. Nothing is imported before that.
@@ -336,12 +339,84 @@ else:
     def __getattr__(name: str) -> object:
         """A public name: its module is imported when somebody first asks for it."""
         if name in _MODULES:
-            return import_module(f"quire.{name}")
+            return _load(f"quire.{name}")
         if name not in _PLACE:
             hint = f": import quire.{name} first" if name in _FURTHER else ""
             raise AttributeError(f"module 'quire' has no attribute {name!r}{hint}")
-        value = globals()[name] = getattr(import_module(_PLACE[name]), name)
+        value = globals()[name] = getattr(_load(_PLACE[name]), name)
         return value
+
+    _late = None  # what imports modules, once it is there itself
+    _first = _RLock()  # held over its import, so that no process is forked meanwhile
+
+    def _load(name: str) -> object:
+        """The module of that name: see LD2 and LD3 of `quire.libraries.late_imports`."""
+        global _late  # noqa: PLW0603 - once it is there
+        if _late is None:
+            with _first:
+                _late = _load_uninterrupted()
+        return _late.load(name)
+
+    def _load_uninterrupted() -> object:
+        """Load what holds back signals, and has forks wait; both is done here until it is there."""
+        came: list[int] = []
+        handlers: list[tuple[int, object]] = []
+        try:
+            try:
+                for number in range(1, _signal.NSIG):
+                    handler = _signal.getsignal(number)
+                    if callable(handler):
+                        handlers.append((number, handler))
+                        _signal.signal(number, lambda number, frame: came.append(number))
+            except ValueError:  # it is another thread than the main one, in which none runs
+                handlers.clear()
+            with _first:
+                import_module("logging")  # whose lock is to be taken for a fork after `_first`:
+                _hold_back_forks()  # what was registered last is called first
+                import_module("quire.calls.uninterrupted")
+                return import_module("quire.libraries.late_imports")
+        finally:
+            try:
+                _put_back(handlers)
+            except BaseException:
+                _put_back(handlers)
+                raise
+            finally:
+                _run(came)
+
+    def _hold_back_forks() -> None:
+        """Have each fork wait for `_first`, which a child would find taken for ever."""
+        _os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+        )
+
+    def _before_fork() -> None:
+        _first.acquire(timeout=20.0)  # seconds, as IMPORT_WAIT_SECONDS
+        if _late is not None:  # perhaps only since this fork has begun
+            _late.before_fork()
+
+    def _after_fork() -> None:
+        if _late is not None:
+            _late.after_fork_in_parent()
+        try:
+            _first.release()
+        except RuntimeError:  # it was not to be had
+            return
+
+    _hold_back_forks()
+
+    def _put_back(handlers: list[tuple[int, object]]) -> None:
+        for number, handler in handlers:
+            _signal.signal(number, handler)
+
+    def _run(came: list[int]) -> None:
+        """Have the handlers of these signals run, also when one of them raises."""
+        while came:
+            try:
+                _signal.raise_signal(came.pop(0))
+            except BaseException:
+                _run(came)
+                raise
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_NAMES, *_FURTHER} - {"TYPE_CHECKING"})

@@ -16,6 +16,7 @@ from types import FunctionType, MethodType
 from typing import Final, TypeVar, cast
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 from quire.loggers import log_failure, logger
 
 F = TypeVar("F")
@@ -49,7 +50,8 @@ def check_takes(what: str, function: Callable[..., object], number: int, instead
 
     Raises InvalidArgument: else each message that it is called for would fail, and be put aside.
     """
-    import inspect  # which takes long to load, and is needed where a handler is given
+    with importing():
+        import inspect  # which takes long to load, and is needed where a handler is given
 
     try:
         signature = inspect.signature(function, follow_wrapped=False)
@@ -102,7 +104,8 @@ def _kind_of(function: object) -> str | None:
     plain = function.__func__ if isinstance(function, MethodType) else function
     if isinstance(plain, FunctionType) and not (plain.__code__.co_flags & _MAKES or plain.__dict__):
         return None  # as nearly all are, and who waits gives one each time; nor is it marked
-    import inspect  # which takes a while to load, and few give anything but plain functions
+    with importing():
+        import inspect  # which takes a while to load, and few give anything but plain functions
 
     # Of an object that can be called.
     method = inspect.getattr_static(type(function), "__call__", None)
@@ -118,7 +121,8 @@ def from_entry_point(group: str, what: str, name: str) -> object | None:
 
     `what`: in words, such as "order". Raises InvalidArgument where it cannot be loaded.
     """
-    from importlib.metadata import entry_points  # dear, and most have none
+    with importing():
+        from importlib.metadata import entry_points  # dear, and most have none
 
     for found in entry_points(group=group, name=name):
         try:

@@ -24,13 +24,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from msgspec import Struct
 
 from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
 from quire.libraries import is_arrow, pa
+from quire.libraries.late_modules import stand_in
+
+if TYPE_CHECKING:
+    import pickle
+else:
+    pickle = stand_in("pickle")
+msgpack: Any = stand_in("msgpack")
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
 
@@ -240,7 +247,7 @@ def _load_arrow(payload: bytes) -> Any:
 
 def _msgpack() -> Any:
     try:
-        import msgpack
+        _ = msgpack.packb
     except ImportError:
         raise CodecNotFound(
             "the codec 'msgpack' needs the package of that name: pip install 'quire[msgpack]'"
@@ -249,14 +256,10 @@ def _msgpack() -> Any:
 
 
 def _dump_pickle(value: Any) -> bytes:
-    import pickle
-
     return pickle.dumps(value)
 
 
 def _load_pickle(payload: bytes) -> Any:
-    import pickle
-
     return pickle.loads(payload)
 
 

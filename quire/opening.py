@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from quire.arguments import check_seconds
 from quire.env import Env, OsEnv, check_env
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
+from quire.libraries.late_imports import importing
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
 
@@ -69,12 +70,14 @@ def open(
     path = checked_path(path)
     machine = check_env(env)
     if not share or not isinstance(machine, OsEnv):  # nobody else can reach a simulated disk
-        from quire.engine import EmbeddedStore
+        with importing():
+            from quire.engine import EmbeddedStore
 
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from .remote.ownership.election import Election
+    with importing():
+        from .remote.ownership.election import Election
 
     election = Election(machine, path, options, background=background)
     return made(lambda: _own_or_join(machine, election, create), lambda store: store.close())
@@ -104,7 +107,8 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
                 "begin or end)"
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
-    from .remote.ownership.elected_store import ElectedStore  # which an owner has no need of
+    with importing():
+        from .remote.ownership.elected_store import ElectedStore  # which an owner has no need of
 
     return ElectedStore(election, joined)
 
@@ -123,7 +127,8 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
     `call_timeout`: seconds that an owner which does not answer is waited for. Raises
     ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
     """
-    from quire.remote import RemoteStore
+    with importing():
+        from quire.remote import RemoteStore
 
     checked = check_seconds(call_timeout)
     keep_standard_descriptors()
@@ -135,7 +140,8 @@ def _open_in_memory(env: Env | None, *, create: bool, **options: Any) -> Store:
         raise InvalidArgument("a store in memory is in no env: give a path, or no env")
     if not create:
         raise InvalidArgument("a store in memory is always a new one: leave create out")
-    from quire.engine import EmbeddedStore
+    with importing():
+        from quire.engine import EmbeddedStore
 
     return EmbeddedStore.open(None, **options)
 
@@ -160,9 +166,10 @@ def serve(
     service manager is told too (NOTIFY_SOCKET), who waits is ready as well. Raises what `open`
     raises.
     """
-    from quire.remote import STOPPING, notify, on_hangup, told_to_end
+    with importing():
+        from quire.remote import STOPPING, notify, on_hangup, told_to_end
 
-    from .remote.ownership.election import Election
+        from .remote.ownership.election import Election
 
     path = checked_path(path)
     env = OsEnv()
@@ -186,10 +193,11 @@ def serve(
 
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:
     """The store, once this process owns it; None if it is to end before."""
-    from quire.remote import READY, notify
-    from quire.remote.limits import LOOK_SECONDS
+    with importing():
+        from quire.remote import READY, notify
+        from quire.remote.limits import LOOK_SECONDS
 
-    from .remote.ownership.elected_store import ElectedStore
+        from .remote.ownership.elected_store import ElectedStore
 
     owner = 0
     while isinstance(store, ElectedStore):
@@ -216,7 +224,8 @@ def _serve_others(
     end: SignalFlag,
     say: Callable[[str], None],
 ) -> None:
-    from quire.remote import READY, notify
+    with importing():
+        from quire.remote import READY, notify
 
     server = store.share(env)
     say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
@@ -243,7 +252,8 @@ def open_or_serve(
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """
-    from quire.remote import OwnerProcess, join
+    with importing():
+        from quire.remote import OwnerProcess, join
 
     path = checked_path(path)
     env = OsEnv()
@@ -251,9 +261,10 @@ def open_or_serve(
     if joined is not None:
         return joined
     # The engine: others do without it.
-    from quire.engine.layout import Layout
+    with importing():
+        from quire.engine.layout import Layout
 
-    from .engine.checkpoints.store_files import errors_of_path, prepare_directory
+        from .engine.checkpoints.store_files import errors_of_path, prepare_directory
 
     layout = Layout(path)
     with errors_of_path(layout):

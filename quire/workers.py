@@ -46,6 +46,7 @@ from quire.errors import (
     StoreClosed,
     StoreFailed,
 )
+from quire.libraries.late_imports import importing
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -195,7 +196,8 @@ class Workers:
 
     def _run(self) -> None:
         """Run, while handlers of signals run in the waits alone (WR10)."""
-        from quire.remote import told_to_end
+        with importing():
+            from quire.remote import told_to_end
 
         if self._end is not None or not self._tasks:
             raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
@@ -412,7 +414,8 @@ class _Worker:
 
     def _is_of_no_use(self, error: BaseException) -> bool:
         """Whether the store object is, from now on (WR6)."""
-        from quire.remote import RemoteStore
+        with importing():
+            from quire.remote import RemoteStore
 
         store = self._store
         if isinstance(error, ConnectionLost):

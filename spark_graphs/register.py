@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quire.libraries.late_imports import importing
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -15,8 +17,9 @@ def register(spark: SparkSession) -> None:
     runs, as with `--py-files`; elsewhere Spark finds the format by itself. By the second what a
     query has read last is released when it ends, and not only when it starts again.
     """
-    from .last_release import LastRelease
-    from .source import QuireDataSource
+    with importing():
+        from .last_release import LastRelease
+        from .source import QuireDataSource
 
     spark.dataSource.register(QuireDataSource)
     spark.streams.addListener(LastRelease())

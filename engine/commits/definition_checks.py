@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.arguments import NewQueue
 from quire.definitions.order import by_code
@@ -24,7 +24,13 @@ from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
 from quire.engine.state.durable_state import TOPIC, WORK, CatalogEntry, SubscriptionForm
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.libraries import pa
+from quire.libraries.late_modules import stand_in
 from quire.messages.encoded_values import check_codec
+
+if TYPE_CHECKING:
+    from quire.selectors import condition as conditions
+else:
+    conditions = stand_in("quire.selectors.condition")  # with the first selector
 
 
 def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
@@ -325,9 +331,7 @@ def topic_named(state: State, name: str) -> Queue:
 def check_where(queue: Queue, where: object) -> None:
     """A selector fits the queue. Raises InvalidSelector."""
     if isinstance(where, str):
-        from quire.selectors.condition import condition  # loaded with the first selector
-
-        condition(where, queue.schema, is_volatile=queue.is_volatile)
+        conditions.condition(where, queue.schema, is_volatile=queue.is_volatile)
 
 
 def check_form(queue: str, subscription: Subscription, asked: Mapping[str, object]) -> None:

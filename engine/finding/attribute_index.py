@@ -20,12 +20,16 @@ from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.env.interpreter import Lock
 from quire.libraries import np, pa
+from quire.libraries.late_modules import stand_in
 from quire.limits import HASHED_ONE_BY_ONE, INDEXED_POSITIONS, LATE_INDEXED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from quire.selectors import block_columns
     from quire.selectors.analysis import FieldPlace
+else:
+    block_columns = stand_in("quire.selectors.block_columns")  # with the first index
 
 _Hashes: TypeAlias = "NDArray[np.uint64]"
 _Indexed: TypeAlias = "NDArray[np.int64]"
@@ -120,10 +124,10 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
 
 def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
     """Of each message; None: none has any."""
-    from quire.selectors.block_columns import BlockColumns  # loaded with the first index
-
     source, name = place
-    columns = BlockColumns(part.block, part.start, part.stop, part.first_id, part.time_us)
+    columns = block_columns.BlockColumns(
+        part.block, part.start, part.stop, part.first_id, part.time_us
+    )
     if source == "attribute":
         return columns.attribute(name)
     if source == "header":

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
 from quire.interface.finding import check_key_of
+from quire.libraries.late_modules import stand_in
 from quire.messages.message_id import MessageId
 from quire.selectors.template import Template
 
 if TYPE_CHECKING:
+    from quire.selectors import condition as conditions
     from quire.selectors.condition import MessageCondition
+else:
+    conditions = stand_in("quire.selectors.condition")  # with the first selector
 
 _FIELDS: Final = set(Template.__struct_fields__)
 
@@ -42,6 +46,6 @@ def choice_of(queue: Queue, where: object) -> Choice:
         raise InvalidArgument(
             f"where {where!r:.100}: give a selector (a str), a quire.Template, or a message's id"
         )
-    from quire.selectors.condition import condition  # loaded with the first selector
-
-    return Choice(condition=condition(where, queue.schema, is_volatile=queue.is_volatile))
+    return Choice(
+        condition=conditions.condition(where, queue.schema, is_volatile=queue.is_volatile)
+    )

@@ -27,6 +27,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.transactions.context import Context
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.limits import CHUNK_BYTES
 from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage
@@ -58,7 +59,8 @@ class Contents(Struct, frozen=True):
 
     def digest(self) -> str:
         """In hexadecimal digits. Raises BlockMoved, StoreCorrupt, OSError where there is damage."""
-        from hashlib import blake2b  # which loads OpenSSL
+        with importing():
+            from hashlib import blake2b  # which loads OpenSSL
 
         digest = blake2b(digest_size=16)
         pace = Pace(self.context.env, self.context.sequencer)

@@ -44,12 +44,16 @@ from quire.engine.state.sections.failures import Failure
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.intervals import IntervalSet
+from quire.libraries.late_modules import stand_in
 from quire.limits import REASONS_KEPT
 
 from .read_structure import ReadStructure
 
 if TYPE_CHECKING:
+    from quire.selectors import condition as conditions
     from quire.selectors.condition import MessageCondition
+else:
+    conditions = stand_in("quire.selectors.condition")  # with the first selector
 
 NONE: Final = -1  # there is no next message
 BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one
@@ -120,9 +124,9 @@ class Subscription:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
         rule = properties.selected_by
         if self.where is not None:  # of an older queue's block its columns may be others by now
-            from quire.selectors.condition import condition  # loaded with the first selector
-
-            self.wanted = condition(self.where, properties.schema, is_volatile=is_volatile)
+            self.wanted = conditions.condition(
+                self.where, properties.schema, is_volatile=is_volatile
+            )
             rule = *rule, self.where, properties.schema
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)

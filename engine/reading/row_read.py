@@ -18,6 +18,7 @@ from quire.block import HEADER_BYTES, Block
 from quire.definitions.row_schema import META, nulls, schema_of_words
 from quire.errors import StoreCorrupt
 from quire.libraries import np, pa
+from quire.libraries.late_modules import stand_in
 from quire.limits import HEADED_BYTES
 from quire.reports.info import Piece
 from quire.rows.row_block import RowBlock, head_bytes, header_arrays_of, reaches_of
@@ -25,7 +26,10 @@ from quire.rows.row_block import RowBlock, head_bytes, header_arrays_of, reaches
 from .direct_read import PieceBlock, PieceReader
 
 if TYPE_CHECKING:
+    from quire.rows import row_filter
     from quire.rows.row_filter import RowCondition
+else:
+    row_filter = stand_in("quire.rows.row_filter")  # with the first condition
 
 
 class RowQuery(NamedTuple):
@@ -127,9 +131,7 @@ def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.Re
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
     if asked.where is None:
         return batch
-    from quire.rows.row_filter import chosen  # loaded with the first condition
-
-    mask = chosen(asked.where, column)
+    mask = row_filter.chosen(asked.where, column)
     wanted = mask.true_count
     if not wanted:
         return None

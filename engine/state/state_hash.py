@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from quire.engine.records.local_tail import shared
+from quire.libraries.late_imports import importing
 from quire.limits import TEMPORARY_IDS
 
 from .catalog import QUEUE
@@ -70,6 +71,7 @@ def values_of(state: DurableState) -> HashedValues:
 def hash_of(values: HashedValues) -> str:
     """In hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    from hashlib import blake2b  # which loads OpenSSL
+    with importing():
+        from hashlib import blake2b  # which loads OpenSSL
 
     return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -51,6 +51,7 @@ from quire.errors import (
 )
 from quire.interface.consumer import ConsumerOptions
 from quire.interface.sessions.answering import end, reply
+from quire.libraries.late_imports import importing
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -425,7 +426,8 @@ class _TaskWorker:
 
     def _is_of_no_use(self, error: BaseException) -> bool:
         """Whether the store object is, from now on (WR6)."""
-        from quire.remote import RemoteStore
+        with importing():
+            from quire.remote import RemoteStore
 
         inner = self._store._inner
         if isinstance(error, ConnectionLost):

@@ -28,6 +28,7 @@ from typing import (
 from quire.arguments import are_several
 from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 from quire.messages.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -145,7 +146,8 @@ class CallRow:
             or not needed <= found.keys()
             or not (takes_more or found.keys() <= names)
         ):
-            from inspect import signature  # which says what is wrong
+            with importing():
+                from inspect import signature  # which says what is wrong
 
             signature(self.method).bind(None, *args, **kwargs)
         for name in several:

@@ -374,20 +374,32 @@ def as_call(action: Callable[[], R]) -> R:
 
 def held(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do the action, in a call or not, while handlers wait (UI1)."""
+    if not hold():
+        return action(*args, **kwargs)
+    try:
+        return action(*args, **kwargs)
+    finally:
+        let_go()
+
+
+def hold() -> bool:
+    """Have handlers wait until `let_go`; False: none runs in this thread anyway."""
     thread = get_ident()
     main = _main
     if thread != main.ident:
-        return action(*args, **kwargs)
+        return False
     if main.depth and thread in inside:
         main.depth += 1
     else:
         main.enter()
-    try:
-        main.nested += 1
-        return action(*args, **kwargs)
-    finally:
-        main.nested -= 1
-        main.leave()
+    main.nested += 1
+    return True
+
+
+def let_go() -> None:
+    """Run the handlers that have waited since `hold`."""
+    _main.nested -= 1
+    _main.leave()
 
 
 def made(action: Callable[[], R], undo: Callable[[R], None]) -> R:
@@ -491,4 +503,4 @@ def _in_child(parent: int) -> None:
 
 
 after_fork(_in_child)
-late_imports.hold_signals_by(held)
+late_imports.hold_signals_by(hold, let_go)

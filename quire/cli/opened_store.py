@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from quire.libraries.late_imports import importing
 from quire.opening import checked_path
 from quire.opening import open as open_store
 
@@ -20,7 +21,8 @@ def opened(options: argparse.Namespace) -> Any:
 
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
     """What the action gives of the store, which is not owned for it."""
-    from quire.inspection.looking import look
+    with importing():
+        from quire.inspection.looking import look
 
     return look(options.path, action)
 

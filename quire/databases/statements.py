@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 
 Dialect = Literal["sqlite", "postgresql"]
 Begin: TypeAlias = Callable[[], AbstractContextManager[Any]]
@@ -106,7 +107,8 @@ def _sqlite_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 def _psycopg_cursor(connection: Any) -> Any:
-    from psycopg.rows import tuple_row
+    with importing():
+        from psycopg.rows import tuple_row
 
     return connection.cursor(row_factory=tuple_row)
 
@@ -221,6 +223,7 @@ class _BySqlalchemy:
 
 @cache
 def _as_text(sql: str) -> Any:
-    from sqlalchemy import text
+    with importing():
+        from sqlalchemy import text
 
     return text(sql)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from quire.libraries.late_imports import importing
+
 from .statements import Dialect, Statements
 
 if TYPE_CHECKING:
@@ -107,7 +109,8 @@ def sqlalchemy_tables(
     metadata: MetaData, stem: str, tables: tuple[TableDefinition, ...]
 ) -> list[Table]:
     """The tables in SQLAlchemy's words, for `create_all` and the migrations that Alembic makes."""
-    import sqlalchemy
+    with importing():
+        import sqlalchemy
 
     made = []
     for table in tables:

@@ -16,6 +16,7 @@ from typing import Final
 from quire.calls.uninterrupted import held
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 
 from .limits import DATABASE_BUSY_SECONDS
 from .statements import Begin
@@ -44,7 +45,8 @@ def database_of(target: str) -> Begin:
     if "://" not in target:
         return sqlite_database(target)
     try:
-        from sqlalchemy import create_engine, exc
+        with importing():
+            from sqlalchemy import create_engine, exc
     except ModuleNotFoundError:
         raise InvalidArgument(
             "a URL needs SQLAlchemy: install it (pip install SQLAlchemy), or name a file of SQLite"
@@ -64,7 +66,8 @@ def database_errors() -> tuple[type[Exception], ...]:
     """What the databases that `database_of` gives raise."""
     if "sqlalchemy" not in sys.modules:
         return (sqlite3.Error,)
-    from sqlalchemy.exc import SQLAlchemyError
+    with importing():
+        from sqlalchemy.exc import SQLAlchemyError
 
     return sqlite3.Error, SQLAlchemyError
 

@@ -12,10 +12,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_modules import stand_in
 from quire.limits import FIRST_WINDOW_US, MAX_CRON_CHARACTERS, WIDER_WINDOW
+
+if TYPE_CHECKING:
+    import zoneinfo
+
+    import cronsim
+else:
+    cronsim = stand_in("cronsim")
+    zoneinfo = stand_in("zoneinfo")
 
 NICKNAMES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -40,12 +49,10 @@ class DueTimes:
             )
         self._text = NICKNAMES.get(cron.strip().lower(), cron)
         self._zone = _zone(timezone)
-        from cronsim import CronSim, CronSimError
-
-        self._iterate = CronSim
+        self._iterate = cronsim.CronSim
         try:
-            CronSim(self._text, datetime(2000, 1, 1, tzinfo=UTC))
-        except CronSimError as error:
+            cronsim.CronSim(self._text, datetime(2000, 1, 1, tzinfo=UTC))
+        except cronsim.CronSimError as error:
             raise InvalidArgument(
                 f"cron {cron!r}: {error}; give minute, hour, day, month and day of the week, as "
                 "'30 2 * * MON-FRI', or before them the second, or one of "
@@ -85,13 +92,11 @@ class DueTimes:
 
 
 def _zone(name: object) -> tzinfo:
-    from zoneinfo import ZoneInfo
-
     if name == "UTC":
         return UTC
     try:
         if isinstance(name, str):
-            return ZoneInfo(name)
+            return zoneinfo.ZoneInfo(name)
     except (LookupError, ValueError, OSError):  # as it is no zone, or no name of one at all
         pass
     raise InvalidArgument(

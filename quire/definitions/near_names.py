@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from quire.libraries.late_imports import importing
 from quire.limits import NEAR_CHARACTERS, NEAR_NAMES
 
 
@@ -18,7 +19,8 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
     """Of the known names; None where none is near."""
     if not isinstance(given, str) or not given:
         return None
-    from difflib import get_close_matches  # which a program without mistakes never needs
+    with importing():
+        from difflib import get_close_matches  # which a program without mistakes never needs
 
     near = (
         name for name in known if name != given and abs(len(name) - len(given)) <= NEAR_CHARACTERS

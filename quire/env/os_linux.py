@@ -13,10 +13,17 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from quire.libraries.late_modules import stand_in
 
 from .os_descriptors import open_descriptor
 from .seam import SocketEvents
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = stand_in("ctypes")  # which takes some time to load, and many a process never needs
 
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
@@ -65,14 +72,12 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Deallocate a range; False if this system or file system cannot."""
-    from ctypes import get_errno  # what takes some time to load, and many a process never needs
-
     fallocate = _fallocate()
     if fallocate is None:
         return False
     mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
     while fallocate(fd, mode, offset, length) != 0:
-        number = get_errno()
+        number = ctypes.get_errno()
         if number == errno.EINTR:
             continue
         if number in (errno.EOPNOTSUPP, errno.ENOSYS):
@@ -118,8 +123,6 @@ def short_path(path: bytes) -> Iterator[bytes]:
 @cache
 def _fallocate() -> Any:
     """The C library's function; None: it has none."""
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if function is None:

@@ -35,6 +35,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from quire.errors import StoreLocked
+from quire.libraries.late_imports import importing
 
 from .interpreter import RLock
 from .os_descriptors import key_of, open_descriptor
@@ -290,7 +291,8 @@ def _free(key: tuple[int, int], places: Iterable[int]) -> None:
 
 
 def _place_of(name: str) -> int:
-    from hashlib import blake2b  # which loads OpenSSL, and only names need it
+    with importing():
+        from hashlib import blake2b  # which loads OpenSSL, and only names need it
 
     digest = blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2

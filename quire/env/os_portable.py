@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from quire.libraries.late_imports import importing
 from quire.limits import ZERO_CHUNK_BYTES as PIECE_BYTES
 
 from .interpreter import Lock
@@ -105,8 +106,9 @@ def free_byte(fd: int, place: int) -> None:
 @contextmanager
 def short_path(path: bytes) -> Iterator[bytes]:
     """Another path of a file in a directory that is there, through a link to that, for a while."""
-    import shutil
-    import tempfile
+    with importing():
+        import shutil
+        import tempfile
 
     directory, name = os.path.split(os.path.abspath(path))
     place = tempfile.mkdtemp(prefix="quire-", dir=next(filter(os.path.isdir, _SHORT_PLACES), None))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from quire.env import Env, OsEnv, check_env
 from quire.errors import QueueNotFound, QuireError, RemoteError
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.limits import MOST_TOLD_RECORDS
 from quire.opening import checked_path
 
@@ -55,7 +56,8 @@ def dump(
     Raises StoreNotFound, QueueNotFound, InvalidArgument, and StoreVersion for a checkpoint that a
     newer release wrote.
     """
-    from quire.engine.dump import Choices, dump_files
+    with importing():
+        from quire.engine.dump import Choices, dump_files
 
     path = checked_path(path)
     machine = check_env(env)
@@ -67,8 +69,9 @@ def dump(
 
 def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
     """What the owner tells; None if there is none, or none that answers."""
-    from quire.engine.dump import Owner
-    from quire.remote import join
+    with importing():
+        from quire.engine.dump import Owner
+        from quire.remote import join
 
     try:
         store = join(env, path)

@@ -17,6 +17,7 @@ from quire.env import Env, check_env
 from quire.env.look_env import LookEnv
 from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
 from quire.interface.store import Store
+from quire.libraries.late_imports import importing
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS
 from quire.opening import another_users, checked_path
 from quire.remote.client.joining import forbidden, join
@@ -47,7 +48,8 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
             seen = _seen(machine, lock)
         except PermissionError as error:
             # The engine: who asks an owner does without it.
-            from quire.engine.checkpoints.store_files import not_opened
+            with importing():
+                from quire.engine.checkpoints.store_files import not_opened
 
             raise not_opened(layout, error) from error
         if seen is not None:
@@ -94,7 +96,8 @@ def _holder(env: Env, lock: str) -> str:
 
 
 def _look_at_files(env: Env, path: str, action: Callable[[Store], T]) -> T:
-    from quire.engine import EmbeddedStore
+    with importing():
+        from quire.engine import EmbeddedStore
 
     store = EmbeddedStore.open(path, env=LookEnv(env), create=False, background=False)
     try:

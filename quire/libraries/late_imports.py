@@ -6,9 +6,9 @@
   import lasts longer than IMPORT_WAIT_SECONDS: it may wait for the thread that forks. The lock of
   `logging`, which imports take, is to be taken for the fork after this wait.
 - LD3: no handler of a signal interrupts an import, once there is somebody who holds them back
-  (`quire.calls.uninterrupted`): one that raises within Python's own machinery leaves the module's
-  lock taken, and every other thread that imports it waits for ever. Nor does what is kept here take
-  a lock: it is changed in one step each.
+  (`quire.calls.uninterrupted`; `quire/__init__.py` does so while it loads that): one that raises
+  within Python's own machinery leaves the module's lock taken, and every other thread that imports
+  it waits for ever. Nor does what is kept here take a lock: it is changed in one step each.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ class _Importing:
         self._threads: dict[object, int] = {}  # of each import
         self._forks: list[int] = []  # threads, once for each fork
 
-    def load(self, name: str) -> ModuleType:
-        """The module of that name."""
-        own, one = get_ident(), object()
+    def begin(self) -> object:
+        """This thread begins to import, which it ends by what is returned."""
+        own, key = get_ident(), object()
         is_within = own in list(self._threads.values())  # another import, which a fork waits for
-        try:
-            while True:
-                self._threads[one] = own  # first: who forks looks the other way round
-                if is_within or all(each == own for each in list(self._forks)):
-                    return import_module(name)
-                del self._threads[one]
-                _pause()
-        finally:
-            self._threads.pop(one, None)
+        while True:
+            self._threads[key] = own  # first: who forks looks the other way round
+            if is_within or all(each == own for each in list(self._forks)):
+                return key
+            del self._threads[key]
+            _pause()
+
+    def end(self, key: object) -> None:
+        """It has imported what it wanted."""
+        self._threads.pop(key, None)
 
     def before_fork(self) -> None:
         """Wait until no other thread imports anything, and let none begin."""
@@ -68,18 +69,52 @@ def _pause() -> None:
         SimpleQueue[None]().get(timeout=IMPORT_POLL_SECONDS)
 
 
-def _at_once(action: Callable[[str], ModuleType], name: str) -> ModuleType:
-    return action(name)
+def _hold_nothing() -> bool:
+    return False
 
 
-_held: Callable[[Callable[[str], ModuleType], str], ModuleType] = _at_once
+def _let_go_of_nothing() -> None:
+    """Nothing was held."""
+
+
+_hold: Callable[[], bool] = _hold_nothing
+_let_go: Callable[[], None] = _let_go_of_nothing
 _importing = _Importing()
 
 
-def hold_signals_by(held: Callable[[Callable[[str], ModuleType], str], ModuleType]) -> None:
-    """From now on it calls what imports a module, while handlers wait (LD3)."""
-    global _held  # noqa: PLW0603 - said once, by who is above this
-    _held = held
+def hold_signals_by(hold: Callable[[], bool], let_go: Callable[[], None]) -> None:
+    """Call these before and after each import from now on, so that handlers wait (LD3)."""
+    global _hold, _let_go
+    _hold, _let_go = hold, let_go
+
+
+class importing:  # noqa: N801 - a block of `with`, as `suppress` is
+    """A block whose imports no handler of a signal interrupts, and forks wait for (LD2, LD3).
+
+        with importing():
+            from quire.remote import told_to_end
+
+    Each time the block is entered it takes a few microseconds; what is used more often is a module
+    that is late (`late_modules`).
+    """
+
+    __slots__ = ("_is_held", "_key")
+
+    def __enter__(self) -> None:
+        self._is_held = _hold()
+        try:
+            self._key = _importing.begin()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        _importing.end(self._key)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            _let_go()
 
 
 def load(name: str) -> ModuleType:
@@ -87,8 +122,8 @@ def load(name: str) -> ModuleType:
 
     Raises ResourceExhausted where the system has no file or no memory for that.
     """
-    with refusing(name, "load the module"):
-        return _held(_importing.load, name)
+    with importing(), refusing(name, "load the module"):
+        return import_module(name)
 
 
 def before_fork() -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from quire.errors import InvalidArgument, PayloadInvalid
+from quire.libraries.late_modules import stand_in
 
 from .payload_reader import PayloadReader, reader_of
+
+if TYPE_CHECKING:
+    from quire import codecs
+else:
+    codecs = stand_in("quire.codecs")
 
 MESSAGE_COLUMNS = (
     "id",
@@ -161,8 +167,6 @@ class Message(_OpenMessage):
                 f"message {self.id} of queue {self.queue!r} has no content type, by which its "
                 f"{self.size} bytes would be a value: take its payload, or put values"
             )
-        from quire import codecs
-
         return codecs.decode(self)
 
     @property
@@ -191,8 +195,6 @@ class Message(_OpenMessage):
 
         Raises CodecNotFound, PayloadInvalid.
         """
-        from quire import codecs  # which not everybody needs
-
         return codecs.decode(self, codec)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from quire.errors import InvalidSelector
+from quire.libraries.late_modules import stand_in
 from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
 
 from .numbers import number_written
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     Token: TypeAlias = lark.Token
     Tree: TypeAlias = lark.Tree[lark.Token]
     Parsed: TypeAlias = Tree | Token | None  # None: a word that may be there, and is not
+else:
+    lark = stand_in("lark")
 
 GRAMMAR: Final = r"""
 ?start: any
@@ -99,8 +102,6 @@ _WORDS: Final = {
 
 @lru_cache(maxsize=1)
 def _parser() -> lark.Lark:
-    import lark
-
     return lark.Lark(GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=True)
 
 
@@ -112,11 +113,9 @@ def parse(text: str) -> Parsed:
         raise wrong(text, "it has lone surrogates, which UTF-8 cannot hold") from None
     if size > MAX_FILTER_BYTES:
         raise wrong(text, f"it has {size} bytes; at most {MAX_FILTER_BYTES} are possible")
-    from lark import exceptions
-
     try:
         parsed: Parsed = _parser().parse(text)
-    except exceptions.UnexpectedToken as error:
+    except lark.UnexpectedToken as error:
         _check_numbers(text, len(text) if error.token.type == "$END" else error.pos_in_stream)
         there = "it ends" if error.token.type == "$END" else f"{str(error.token)!r:.50} stands"
         raise wrong(
@@ -124,7 +123,7 @@ def parse(text: str) -> Parsed:
             f"{there} where {_expected(error.accepts or error.expected)}",
             *_end_of(text, error),
         ) from None
-    except exceptions.UnexpectedCharacters as error:
+    except lark.UnexpectedCharacters as error:
         there = f"{text[error.pos_in_stream :]!r:.50} cannot be read"
         raise wrong(
             text, f"{there}: {_expected(error.allowed or ())}", error.line, error.column

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from quire.interface.store import Store
+from quire.libraries.late_imports import importing
 
 __all__ = ["quire_disk_store", "quire_path", "quire_store"]
 
@@ -28,7 +29,8 @@ __all__ = ["quire_disk_store", "quire_path", "quire_store"]
 @pytest.fixture
 def quire_store() -> Iterator[Store]:
     """An empty store in memory."""
-    from quire.opening import open as open_store
+    with importing():
+        from quire.opening import open as open_store
 
     with open_store(":memory:") as store:
         yield store
@@ -43,7 +45,8 @@ def quire_path(tmp_path: Path) -> str:
 @pytest.fixture
 def quire_disk_store(quire_path: str) -> Iterator[Store]:
     """An empty store on a disk, which other processes may join by its `path`."""
-    from quire.opening import open as open_store
+    with importing():
+        from quire.opening import open as open_store
 
     with open_store(quire_path) as store:
         yield store

@@ -29,7 +29,7 @@ from quire.engine.layout import Layout
 from quire.engine.options import Options, check_fixed
 from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
-from quire.libraries.late_imports import load
+from quire.libraries.late_imports import importing, load
 from quire.remote.client import joining
 from quire.remote.wire.address import read_address
 
@@ -102,7 +102,8 @@ class Election:
             return joining.join(self._env, self.path, self._call_timeout)
 
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
-        from .shared_store import SharedStore  # the engine
+        with importing():
+            from .shared_store import SharedStore  # the engine
 
         store = SharedStore.open(
             self.path, env=self._env, create=create, owner=self._owner, **options

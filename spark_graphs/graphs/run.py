@@ -24,6 +24,7 @@ from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StepFailed, StepTimeout
 from quire.graphs import asked_replays, paused_steps, take_replay
+from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
 
@@ -277,7 +278,8 @@ class Run:
         return ", ".join(found), ends
 
     def _thread(self, target: Callable[[], None]) -> threading.Thread:
-        from pyspark import InheritableThread
+        with importing():
+            from pyspark import InheritableThread
 
         thread = InheritableThread(target, session=self._place.spark)
         thread.daemon = True

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import np, pa
+from quire.libraries.late_imports import importing
 from quire.reports.info import Piece
 from quire.rows.row_filter import RowCondition, chosen
 from quire.spark_graphs.fragments import shared_files
@@ -50,7 +51,8 @@ def read_partition(
 
     Only those for which the condition is true, if there is one.
     """
-    from quire.engine import PieceReader  # heavy, and planners and sinks never come here
+    with importing():
+        from quire.engine import PieceReader  # heavy, and planners and sinks never come here
 
     arrow_schema = to_arrow_schema(schema)
     with shared_files.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
 from quire.ltds import Compression
 from quire.rows.row_input import rows_of
@@ -35,7 +36,8 @@ def read_rows(path: str, pieces: Iterable[QueuePiece], asked: RowQuery) -> Itera
     Small ones are joined, others are handed out as they lie in their block. `_meta` is the last
     column if it is asked for. Raises PositionLost, StoreCorrupt.
     """
-    from quire.engine import PieceReader
+    with importing():
+        from quire.engine import PieceReader
 
     with shared_files.seen(path), contextlib.closing(PieceReader(path)) as reader:
         yield from _gathered(_all(reader, path, pieces, asked))
@@ -109,7 +111,8 @@ def _of_queue(
     asked: RowQuery,
 ) -> Iterator[pa.RecordBatch]:
     """Also if places have changed, as after the owner's end: they are asked for once more."""
-    from quire.engine.reading.row_read import read_rows as rows_of_pieces
+    with importing():
+        from quire.engine.reading.row_read import read_rows as rows_of_pieces
 
     done = 0
     try:

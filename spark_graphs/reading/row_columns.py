@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from quire.definitions.row_schema import META, schema_of_words
 from quire.errors import InvalidArgument
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import ReadOptions
@@ -191,7 +192,8 @@ def named(columns: str) -> list[tuple[str, str | None]]:
 
 def asked(words: str, schema: StructType) -> RowQuery:
     """What tasks read for a schema. Raises InvalidArgument for what the queue does not have."""
-    from quire.engine.reading.row_read import RowQuery
+    with importing():
+        from quire.engine.reading.row_read import RowQuery
 
     own = {field.name: field for field in schema_of_words(words)}
     columns: list[str] = []

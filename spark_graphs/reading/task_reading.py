@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from quire.definitions.row_schema import META, schema_of_words
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.options import ReadOptions
 from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.schema import META_COLUMNS
@@ -53,7 +54,8 @@ class ReadPlan(Struct, frozen=True):
         schema = row_columns.whole_schema(words)
         if words is None:
             return cls(path, schema, None, None, None)
-        from quire.engine.reading.row_read import RowQuery
+        with importing():
+            from quire.engine.reading.row_read import RowQuery
 
         own = tuple(schema_of_words(words).names)
         return cls(path, schema, words, RowQuery(words, own, tuple(META_COLUMNS)), None)

@@ -10,6 +10,7 @@ from quire.cli.command import Command, ExitStatus
 from quire.cli.opened_store import opened, seen
 from quire.cli.printing import print_json, print_table
 from quire.cli.typed_values import count, place
+from quire.libraries.late_imports import importing
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,9 +73,10 @@ def _dump_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from quire.inspection.dumping import dump
-    from quire.reports.dump_items import Finding, as_json
-    from quire.reports.dump_words import in_words
+    with importing():
+        from quire.inspection.dumping import dump
+        from quire.reports.dump_items import Finding, as_json
+        from quire.reports.dump_words import in_words
 
     damaged = False
     for item in dump(

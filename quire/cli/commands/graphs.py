@@ -16,6 +16,7 @@ from quire.cli.opened_store import opened, seen
 from quire.cli.printing import fields_of, print_json
 from quire.cli.typed_values import START, count, start
 from quire.errors import InvalidArgument, StepTimeout
+from quire.libraries.late_imports import importing
 from quire.limits import GRAPH_LINE_SECONDS
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def _reset_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from quire.graphs import graph_names, load_graph, see
+    with importing():
+        from quire.graphs import graph_names, load_graph, see
 
     def found(store: Any) -> list[tuple[GraphDefinition, GraphSight]]:
         graphs = [load_graph(store, name) for name in graph_names(store)]
@@ -79,7 +81,8 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from quire.graphs import draw, explain, load_graph, see, write_drawing
+    with importing():
+        from quire.graphs import draw, explain, load_graph, see, write_drawing
 
     def found(store: Any) -> tuple[GraphDefinition, GraphSight]:
         graph = load_graph(store, options.graph)
@@ -111,7 +114,8 @@ def _resume(options: argparse.Namespace) -> None:
 
 
 def _tell(options: argparse.Namespace, *, paused: bool) -> None:
-    from quire.graphs import set_paused
+    with importing():
+        from quire.graphs import set_paused
 
     with opened(options) as store:
         steps = set_paused(store, options.graph, options.step, paused)
@@ -119,7 +123,8 @@ def _tell(options: argparse.Namespace, *, paused: bool) -> None:
 
 
 def _replay(options: argparse.Namespace) -> None:
-    from quire.graphs import ask_replay
+    with importing():
+        from quire.graphs import ask_replay
 
     with opened(options) as store:
         dead = ask_replay(store, options.graph, options.step, options.max)
@@ -127,7 +132,8 @@ def _replay(options: argparse.Namespace) -> None:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from quire.graphs import reset_step
+    with importing():
+        from quire.graphs import reset_step
 
     if not options.yes and not _agreed(options):
         print("nothing was done", file=sys.stderr)
@@ -150,7 +156,8 @@ def _agreed(options: argparse.Namespace) -> bool:
 def _run(options: argparse.Namespace) -> int:
     """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
     graph = _graph_named(options.graph, options.path)
-    from quire.remote import told_to_end
+    with importing():
+        from quire.remote import told_to_end
 
     with told_to_end() as ending:
         return _follow(graph, ending, drain=options.drain)
@@ -194,7 +201,8 @@ def _has_ended(run: Any, ending: SignalFlag, *, drain: bool) -> bool:
 
 def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
     """What the function makes of the path. Raises InvalidArgument where it takes something else."""
-    import inspect  # no other command needs it
+    with importing():
+        import inspect  # no other command needs it
 
     try:
         signature = inspect.signature(function)

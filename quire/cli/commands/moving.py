@@ -13,6 +13,7 @@ from quire.cli.opened_store import opened
 from quire.cli.typed_values import add_where, count
 from quire.env import OsEnv
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 
 
 def _move_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +55,8 @@ def _relay_arguments(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _in_words(table: str) -> Iterator[None]:
     """What a database says of an outbox, as an error of Quire."""
-    from quire.databases.transactions import database_errors
+    with importing():
+        from quire.databases.transactions import database_errors
 
     try:
         yield
@@ -67,8 +69,9 @@ def _in_words(table: str) -> Iterator[None]:
 
 
 def _relay(options: argparse.Namespace) -> None:
-    from quire.databases import Outbox, Relay, database_of
-    from quire.remote import told_to_end
+    with importing():
+        from quire.databases import Outbox, Relay, database_of
+        from quire.remote import told_to_end
 
     with opened(options) as store, _in_words(options.table):
         if "://" not in options.database and not OsEnv().exists(options.database):

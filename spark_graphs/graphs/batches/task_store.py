@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from quire.errors import InvalidArgument, QuireError
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.ltds import Compression
 from quire.reports.info import Piece
 from quire.spark_graphs.fragments import shared_files
@@ -84,8 +85,9 @@ class StoreFiles(Struct, frozen=True):
         return write_fragments(rows, options, Target(self.store_id, self.priorities), routes)
 
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
-        from quire.engine import PieceReader  # heavy, and most tasks never come here
-        from quire.engine.reading.attribute_read import find_attribute
+        with importing():
+            from quire.engine import PieceReader  # heavy, and most tasks never come here
+            from quire.engine.reading.attribute_read import find_attribute
 
         with shared_files.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
             yield from find_attribute(reader, [each.piece for each in pieces], attribute)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.batches.batch_inputs import Framed, HeldMessages, Input, RowRange
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
@@ -114,7 +115,8 @@ class _Driver:
 
     def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         """Whatever rows they are."""
-        from pyspark.sql import DataFrame
+        with importing():
+            from pyspark.sql import DataFrame
 
         return DataFrame(self._frame, spark)
 
@@ -137,7 +139,8 @@ class _Driver:
 
     def trials(self, plans: Sequence[Any]) -> FailsOf:
         """What making rows of some of them fails with."""
-        from py4j.protocol import Py4JJavaError
+        with importing():
+            from py4j.protocol import Py4JJavaError
 
         partition = self._jvm.org.apache.spark.rdd.ParallelCollectionPartition
         task = getattr(getattr(self._jvm, "org.apache.spark.TaskContext$"), "MODULE$").empty()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.batches.batch_inputs import empty
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.spark.error_reason import told
@@ -22,7 +23,8 @@ _log: Final = logging.getLogger("quire.spark_graphs")
 @contextlib.contextmanager
 def analysed(step: Step) -> Iterator[None]:
     """What Spark finds wrong with a step's plan is an InvalidArgument that names the step."""
-    from pyspark.errors import AnalysisException
+    with importing():
+        from pyspark.errors import AnalysisException
 
     try:
         yield
@@ -57,7 +59,8 @@ def try_out(work: StepWork) -> None:
 
 def _may_be_for_lack(error: Exception) -> bool:
     """Whether a function may fail so only since there are no messages: of a None, or of nothing."""
-    from pyspark.errors import PySparkAttributeError, PySparkTypeError
+    with importing():
+        from pyspark.errors import PySparkAttributeError, PySparkTypeError
 
     if isinstance(error, UnboundLocalError):  # of a loop over no rows
         return True

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, RowRange
 from quire.spark_graphs.graphs.batches.task_store import (
@@ -179,7 +180,8 @@ def is_too_much(error: Exception) -> bool:
 
 def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
     """Outputs of several queues of bytes in one DataFrame, with a column `queue`."""
-    from pyspark.sql import functions as f
+    with importing():
+        from pyspark.sql import functions as f
 
     frames = [
         rows.withColumns({"queue": f.lit(queue), "payload": f.col("payload").cast("binary")})

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.pyspark_features import to_arrow_schema
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def collected(rows: DataFrame) -> pa.Table:
     frame = getattr(rows, "_jdf", None)
     if frame is None:
         return rows.toArrow()
-    from py4j.protocol import Py4JJavaError
+    with importing():
+        from py4j.protocol import Py4JJavaError
 
     schema = to_arrow_schema(rows.schema, error_on_duplicated_field_names_in_struct=True)
     try:
@@ -51,8 +53,9 @@ def collected(rows: DataFrame) -> pa.Table:
 
 
 def _batches(frame: Any) -> list[pa.RecordBatch]:
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-    from pyspark.util import _load_from_socket
+    with importing():
+        from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+        from pyspark.util import _load_from_socket
 
     port, secret, server = called(frame, "collectAsArrowToPython")
     try:
@@ -64,7 +67,8 @@ def _batches(frame: Any) -> list[pa.RecordBatch]:
 
 def called(of: Any, name: str, *arguments: Any) -> Any:
     """What a method of an object in the JVM returns, with errors as Py4J itself raises them."""
-    from py4j import protocol
+    with importing():
+        from py4j import protocol
 
     member = getattr(of, name)
     client = member.gateway_client
@@ -87,7 +91,8 @@ def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
     java = error.java_exception
     said = _PLACES.sub("", ask(java))
     if "AnalysisException" in said:
-        from pyspark.errors.exceptions.captured import convert_exception
+        with importing():
+            from pyspark.errors.exceptions.captured import convert_exception
 
         own: Exception = convert_exception(java.getCause() or java)
         return own

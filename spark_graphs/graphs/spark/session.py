@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quire.errors import StepFailed
+from quire.libraries.late_imports import importing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,8 @@ def be_in(spark: SparkSession) -> None:
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return
-    from pyspark.sql import SparkSession as Classic
+    with importing():
+        from pyspark.sql import SparkSession as Classic
 
     Classic._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
 

@@ -25,6 +25,7 @@ from quire.env.interpreter import Lock
 from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
 from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
 from quire.libraries import pa
+from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
 from quire.spark_graphs.fragments.fragment import Fragment
@@ -370,7 +371,8 @@ class StepRunner(StepLife):
 
     def _may_be_poison(self, error: Exception) -> bool:
         """Whether a message may be at fault: not the store, nor what Spark finds without any."""
-        from pyspark.errors import AnalysisException
+        with importing():
+            from pyspark.errors import AnalysisException
 
         is_of_rows = isinstance(error, ValueRefused) or not isinstance(error, QuireError)
         return (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from quire.definitions.row_schema import META, schema_of_words
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.functions.start_trial import analysed
 from quire.spark_graphs.graphs.functions.step_function import StepWork, with_queues
@@ -194,7 +195,8 @@ def _routed(
 
     That column names the step's outputs only.
     """
-    from pyspark.sql import functions as f
+    with importing():
+        from pyspark.sql import functions as f
 
     if not outputs:
         raise InvalidArgument(
