@@ -17,7 +17,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import call, look_around, made, nested, waiting
 from quire.engine.queues.queue import Queue
 from quire.env import Env, OsEnv, after_fork, check_file_system
-from quire.env.interpreter import warn_without_gil
+from quire.env.interpreter import check_unpatched, warn_without_gil
 from quire.env.memory_env import IN_MEMORY, MemoryEnv
 from quire.errors import QuireError, ResourceExhausted, StoreClosed, StoreFailed
 from quire.interface.store import Store
@@ -50,6 +50,7 @@ def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
 
     What an interrupt leaves is let go of; it ends the recovery at once.
     """
+    check_unpatched()
     look_around()
     warn_without_gil()
     check_file_system(env, layout.path, network=asked.options.network_file_system)

@@ -25,6 +25,7 @@ from quire.engine.queues.reservation import Space
 from quire.engine.state.durable_state import DurableState
 from quire.env.interpreter import Lock, RLock, has_gil, numbers_from
 from quire.env.memory_env import MemoryEnv
+from tests.kit.children import child
 from tests.kit.moments import Alarm
 
 THREADS = 4
@@ -248,3 +249,54 @@ def test_another_interpreter_of_a_process(store_path: str) -> None:
     assert (child.returncode, child.stdout) == (0, "None\n"), child.stderr
     with quire.open(store_path) as store:
         assert store.browse("q").payloads() == [b"2"]
+
+
+# A library of greenlets puts its own in the place of what threads wait by, as its name tells.
+REPLACED = """
+import sys
+import quire
+library, module, attribute, mine, joined = sys.argv[1:]
+__import__(module)
+
+class Replaced(getattr(sys.modules[module], attribute) if attribute[0].isupper() else object):
+    pass
+
+Replaced.__module__ = f"{library}.part"
+setattr(sys.modules[module], attribute, Replaced)
+for path in (mine, joined, ":memory:"):
+    try:
+        quire.open(path)
+    except quire.InvalidArgument as error:
+        print(error, end="; ")
+print(flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "part", "says"),
+    [
+        ("gevent", ("_thread", "start_new_thread"), "patch_all(thread=False, select=False, "),
+        ("gevent", ("select", "select"), "patch_all(thread=False, select=False, "),
+        ("gevent", ("socket", "socket"), "socket=False, queue=False)"),
+        ("gevent", ("queue", "SimpleQueue"), "socket=False, queue=False)"),
+        ("eventlet", ("select", "select"), "eventlet.monkey_patch(thread=False, select=False, "),
+    ],
+)
+def test_greenlets_in_the_place_of_threads_are_refused(
+    store_path: str, library: str, part: tuple[str, str], says: str
+) -> None:
+    """GI4: by whoever would own a store, join its owner, or have one in memory."""
+    with (
+        quire.open(store_path),
+        child(REPLACED, library, *part, store_path + ".own", store_path) as process,
+    ):
+        line = process.line()
+        assert line.count(says) == 3, line
+        assert process.wait() == 0
+
+
+def test_another_library_s_sockets_are_not_refused(store_path: str) -> None:
+    """As of one for proxies: its sockets wait as others do."""
+    with child(REPLACED, "socks", "socket", "socket", store_path, store_path) as process:
+        assert process.line() == ""
+        assert process.wait() == 0

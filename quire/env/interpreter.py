@@ -14,6 +14,9 @@
   locks are taken by the step of a loop, after which it does not look, in a function of Python,
   from which it returns without a look. Other versions have the locks of `threading`. A handler may
   run as that function begins, before the lock is taken: older versions run none there.
+- GI4: threads, sockets and waits are those of the interpreter, or nothing is opened. Libraries of
+  greenlets put their own in the places of these (`gevent.monkey.patch_all()`,
+  `eventlet.monkey_patch()`): a thread of Quire is then none, and a wait ends no more.
 """
 
 from __future__ import annotations
@@ -26,6 +29,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
+from quire.errors import InvalidArgument
+
+# Something of each part that is replaced as a whole, by the name of the option that leaves it.
+_WAITED_BY: Final = {
+    "thread": ("_thread", "start_new_thread"),
+    "select": ("select", "select"),
+    "socket": ("socket", "socket"),
+    "queue": ("queue", "SimpleQueue"),
+}
+_PATCHES: Final = {
+    "gevent": "gevent.monkey.patch_all(thread=False, select=False, socket=False, queue=False)",
+    "eventlet": "eventlet.monkey_patch(thread=False, select=False, socket=False)",
+}
 _UNPROVEN: Final = (
     "this interpreter runs without the GIL, where Quire is not proven: it takes locks in place of "
     "what is known to rest on the GIL (docs/locks.md, 'Without the GIL'), but only a part of its "
@@ -68,6 +84,23 @@ def has_gil() -> bool:
     """Whether one thread at a time runs Python, as things are."""
     told = getattr(sys, "_is_gil_enabled", None)  # of Python 3.13 and newer
     return told is None or bool(told())
+
+
+def check_unpatched() -> None:
+    """Raise InvalidArgument where greenlets stand in for what Quire waits by (GI4)."""
+    found = {
+        name: str(getattr(getattr(sys.modules.get(module), attribute, None), "__module__", ""))
+        for name, (module, attribute) in _WAITED_BY.items()
+    }
+    owners = {name: module.partition(".")[0] for name, module in found.items()}
+    replaced = [name for name, owner in owners.items() if owner in _PATCHES]
+    if replaced:
+        owner = owners[replaced[0]]
+        raise InvalidArgument(
+            f"{owner} has replaced {' and '.join(replaced)} of Python in this process, by which "
+            f"threads of Quire would wait for ever: call {_PATCHES[owner]}, or open the store in a "
+            "process of its own"
+        )
 
 
 def warn_without_gil() -> None:

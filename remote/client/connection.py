@@ -26,6 +26,7 @@ from typing import Final
 from quire.calls.errand import current
 from quire.calls.uninterrupted import waiting
 from quire.env import after_fork
+from quire.env.interpreter import check_unpatched
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
 from quire.limits import (
     ANSWER_SECONDS,
@@ -58,6 +59,7 @@ class OwnerConnection:
 
         Raises ConnectionLost if nobody answers there, RemoteError if it speaks another version.
         """
+        check_unpatched()
         self.url = url
         self._place = place_of(url)
         self._expected_epoch = epoch
