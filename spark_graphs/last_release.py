@@ -79,12 +79,14 @@ def release(source: ReadSource) -> None:
     }
     if source.checkpoint is not None:
         given["checkpointLocation"] = source.checkpoint
+    is_connected = connection.owner_of(source.path) is not None
     retention = QueryRetention(read_options(given, streaming=True))
     try:
         retention.read_to(source.end)
     finally:
         retention.end()
-        connection.forget(source.path)
+        if not is_connected:  # else it is a graph's, or of another part of the program
+            connection.forget(source.path)
 
 
 def _source(end: str | None, latest: str | None) -> ReadSource | None:

@@ -48,7 +48,7 @@ def infos(
     Raises QueueNotFound with what to do, InvalidArgument for a volatile one.
     """
     try:
-        found = {queue.name: queue for queue in store.queues(queues)}
+        found = {queue.name: queue for queue in store.queues(list(queues))}
     except QueueNotFound:
         there = {each.name for each in store.queues()}
         gone = [queue for queue in queues if queue not in there]

@@ -92,7 +92,7 @@ class PlannedEnds:
     def _load(self, store: Store, keys: Iterable[str]) -> None:
         new = dict.fromkeys((key for key in keys if key not in self._ends), -1)
         if new:
-            self._ends |= new | store.integration.ledger_many(new)
+            self._ends |= new | store.integration.ledger_many(list(new))
 
     def _keys(self, offset: Offset) -> dict[str, str]:
         """The ledger's name for each queue; one that is made again has another."""

@@ -174,7 +174,7 @@ class Backfill:
         """Positions for each input."""
         queues = self._step.inputs
         if bound is None:
-            there = store.integration.positions_many(queues)
+            there = store.integration.positions_many(list(queues))
             return {queue: there[queue][0 if first else 1] for queue in queues}
         if isinstance(bound, Mapping):
             if set(bound) != set(queues):

@@ -47,7 +47,7 @@ def _look(store: Store, graph: str, path: str, runners: Mapping[str, StepLife]) 
 def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
     """Those of the queues that nobody has dropped, or given another name."""
     try:
-        return store.queues(names)
+        return store.queues(list(names))
     except QueueNotFound:
         return [info for info in store.queues() if info.name in names]
 

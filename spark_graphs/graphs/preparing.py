@@ -86,7 +86,7 @@ def prepare(
         store.create_queue(exist_ok=True, **_grown(new[name], there[name]))
     _make(store, [given for name, given in new.items() if name not in there])
     _subscribe(store, starts)
-    return {info.name: info for info in store.queues(new)}
+    return {info.name: info for info in store.queues(list(new))}
 
 
 def _grown(given: dict[str, Any], there: QueueInfo) -> dict[str, Any]:

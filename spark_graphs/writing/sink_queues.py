@@ -44,14 +44,14 @@ def check_durable(store: Store, queues: Iterable[str]) -> None:
 def check_capacities(store: Store, shares: Shares) -> None:
     """Raise QueueFull if a queue could not hold what goes to it even if it were empty."""
     with suppress(QueueNotFound):  # the next attempt says so
-        for info in store.queues(shares):
+        for info in store.queues(list(shares)):
             _check_capacity(info, *shares[info.name])
 
 
 def without_room(store: Store, shares: Shares) -> tuple[str, ...]:
     """The queues that have no room now for what goes to them. Where one is gone: try, and see."""
     try:
-        found = store.queues(shares)
+        found = store.queues(list(shares))
     except QueueNotFound:
         return ()
     return tuple(

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from quire.spark_graphs import connection
+from quire.spark_graphs.last_release import LastRelease
+from quire.spark_graphs.options import read_options
+from quire.spark_graphs.planning.stream_reader import StreamReader
+from quire.spark_graphs.schema import source_schema
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import numbers_in, position, put_numbers, topic
 from tests.spark.queries import sink, stream
@@ -61,6 +69,34 @@ def test_without_pyspark_the_module_is_silent(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import pyspark_quire"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_what_a_query_has_committed_last_is_released(store: Any) -> None:
+    """By what its progress says, in the words that Spark has from the source; and no further."""
+    topic(store, "in")
+    put_numbers(store, "in", range(10))
+    given = {"path": store.path, "queue": "in", "subscription": "s"}
+    reader = StreamReader(
+        read_options({**given, "startingOffsets": "earliest"}, streaming=True), source_schema()
+    )
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(6))
+    reader.partitions(start, end)
+    listener, run, other = LastRelease(), uuid.uuid4(), uuid.uuid4()
+
+    def event(run: uuid.UUID, end: Any, latest: Any) -> Any:
+        source = SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest))
+        return SimpleNamespace(progress=SimpleNamespace(runId=run, sources=[source]), runId=run)
+
+    listener.onQueryProgress(event(run, end, reader.reportLatestOffset()))
+    listener.onQueryProgress(event(other, {"7": 7}, None))  # of another kind of source
+    assert position(store, "in", "s") == 0
+    reader.stop()
+    for each in (other, run, run):
+        listener.onQueryTerminated(event(each, None, None))
+    assert position(store, "in", "s") == 6
+    assert not listener._sources
+    connection.forget(store.path)
 
 
 @pytest.mark.spark

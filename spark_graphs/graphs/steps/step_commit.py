@@ -104,7 +104,7 @@ class StepCommit(Struct):
             _log.warning("fragments are left to age: %s", error)
 
     def _try(self, store: Store) -> None:
-        last = store.integration.ledger_many(self.records) if self.may_have_committed else {}
+        last = store.integration.ledger_many(list(self.records)) if self.may_have_committed else {}
         if any(last.get(key, -1) >= version for key, version in self.records.items()):
             self._is_found = last == dict(self.records) and self._has_read(store)
             raise AlreadyCommitted(f"the ledger of {self.path} holds {dict(self.records)}")

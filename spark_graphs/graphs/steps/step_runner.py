@@ -182,7 +182,9 @@ class StepRunner(StepLife):
         if self._known is None:
             self._known = self._look(store)
         _, begins = self._known
-        ends = {queue: end for queue, (_, end) in store.integration.positions_many(begins).items()}
+        ends = {
+            queue: end for queue, (_, end) in store.integration.positions_many(list(begins)).items()
+        }
         if all(ends[queue] <= begin for queue, begin in begins.items()):
             self.tally.awaited = None
             return None
@@ -421,7 +423,9 @@ class StepRunner(StepLife):
     def schemas_now(self) -> Schemas:
         """Of the inputs and the queue for dead letters, with the columns that were added since."""
         names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
-        return self._call(lambda store: {info.name: info.schema for info in store.queues(names)})
+        return self._call(
+            lambda store: {info.name: info.schema for info in store.queues(list(names))}
+        )
 
     def values(self) -> KeptValues:
         """The step's values, as its function sees them."""
