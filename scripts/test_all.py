@@ -50,6 +50,7 @@ def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
     found = {name: test_command(name, part, seed, memory) for name, part in parts.items()}
     if long:
         found["newest"] = [sys.executable, "scripts/test_newest.py", "--seed", seed]
+        found["oldest-spark"] = [sys.executable, "scripts/test_spark_versions.py", "--oldest"]
     else:
         found = {"checks": ["make", "--no-print-directory", "check"], **found}
     return {

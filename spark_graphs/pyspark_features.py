@@ -13,6 +13,7 @@ for, with the release that has it.
 from __future__ import annotations
 
 import inspect
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas import types as arrow_types
 
 from quire.errors import InvalidArgument
+from quire.libraries.late_imports import importing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,6 +97,24 @@ def frame_of_arrow(
         timezone="UTC",
         **{name: value for name, value in options.items() if name in taken},
     )
+    return found
+
+
+def collected_batches(port: Any, secret: Any) -> list[pa.RecordBatch]:
+    """Return what the JVM has collected as Arrow batches for this socket, in the rows' order."""
+    with importing():
+        from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+        from pyspark.util import _load_from_socket
+
+    opened: Any = _load_from_socket((port, secret), ArrowCollectSerializer())
+    if isinstance(opened, AbstractContextManager):
+        with opened as stream:
+            found = list(stream)
+    else:  # of 4.1
+        found = list(opened)
+    if found and isinstance(found[-1], list):  # before 4.3 as they were done, and then their order
+        order = found.pop()
+        found = [found[number] for number in order]
     return found
 
 

@@ -2,7 +2,7 @@
 
 python -m tests.spark.pipelines STORE CHECKPOINTS CONTROL SECONDS
 
-Five queries run at the same time, over topics of JSON: duplicates are dropped within a watermark,
+Five queries run one after another, over topics of JSON: duplicates are dropped within a watermark,
 events are counted by windows, two streams are joined, `foreachBatch` writes to two queues, and a
 stateful processor numbers what comes of each key. SECONDS is how long to wait for each query.
 """
@@ -30,6 +30,7 @@ STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvide
 SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": STATE,
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "300s",  # of workers on a machine with much to do
 }
 INPUTS = ("events", "orders", "payments")
 OUTPUTS = ("unique", "windows", "joined", "small", "large", "numbered")
@@ -87,8 +88,8 @@ class Pipelines:
         writer = writer.option("checkpointLocation", f"{self.checkpoints}/{name}")
         return writer.trigger(availableNow=True).start()
 
-    def all(self) -> list[Any]:
-        """All queries."""
+    def all(self) -> Iterator[Any]:
+        """All queries; each is started when it is asked for."""
         unique = self.rows("events", "unique").withWatermark("time", "10 minutes")
         unique = unique.dropDuplicatesWithinWatermark(["id"])
         windows = self.rows("orders", "windows").withWatermark("time", "1 minute")
@@ -101,13 +102,11 @@ class Pipelines:
         split = self.rows("orders", "split").writeStream.foreachBatch(self.split)
         numbered = self.rows("orders", "numbered").groupBy("key")
         numbered = numbered.transformWithState(Numbering(), "payload string", "append", "none")
-        return [
-            self.start(as_json(unique.select("id", "key")), "unique"),
-            self.start(as_json(windows), "windows"),
-            self.start(as_json(joined), "joined"),
-            self.start(numbered, "numbered"),
-            self.started(split, "split"),
-        ]
+        yield self.start(as_json(unique.select("id", "key")), "unique")
+        yield self.start(as_json(windows), "windows")
+        yield self.start(as_json(joined), "joined")
+        yield self.start(numbered, "numbered")
+        yield self.started(split, "split")
 
     def split(self, batch: DataFrame, number: int) -> None:
         """Small keys to one queue, large ones to another."""
@@ -127,8 +126,7 @@ def as_json(rows: DataFrame) -> DataFrame:
 def main(path: str, checkpoints: str, control: str, seconds: str) -> None:
     """Run all queries to the end of what there is. One that fails ends the program."""
     session = start_session(Path(control), LOCAL, SETTINGS)
-    queries = Pipelines(session, path, checkpoints).all()
-    for query in queries:
+    for query in Pipelines(session, path, checkpoints).all():
         assert query.awaitTermination(int(seconds)), query.status
     session.stop()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
-from quire.spark_graphs.pyspark_features import to_arrow_schema
+from quire.spark_graphs.pyspark_features import collected_batches, to_arrow_schema
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -53,14 +53,9 @@ def collected(rows: DataFrame) -> pa.Table:
 
 
 def _batches(frame: Any) -> list[pa.RecordBatch]:
-    with importing():
-        from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-        from pyspark.util import _load_from_socket
-
     port, secret, server = called(frame, "collectAsArrowToPython")
     try:
-        with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
-            return list(stream)
+        return collected_batches(port, secret)
     finally:
         called(server, "getResult")  # the job's own error, whatever the stream's end was
 
