@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
@@ -18,6 +17,7 @@ from quire.definitions.source_pattern import SourcePattern, is_pattern, wants_on
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
+    FOREVER_SECONDS,
     MAX_CAPACITY_BYTES,
     MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
@@ -261,12 +261,12 @@ def check_timeout(timeout: object) -> float:
         timeout = seconds_of(timeout)
     if type(timeout) not in (int, float) or not cast(float, timeout) >= 0:
         raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on, or a timedelta")
-    return min(cast(float, timeout), threading.TIMEOUT_MAX)
+    return min(cast(float, timeout), FOREVER_SECONDS)
 
 
 def check_wait(timeout: object) -> float:
     """How long to wait, as a wait can take it; None waits for ever."""
-    return threading.TIMEOUT_MAX if timeout is None else check_timeout(timeout)
+    return FOREVER_SECONDS if timeout is None else check_timeout(timeout)
 
 
 def check_lifetime(timeout: object) -> float | None:

@@ -167,6 +167,7 @@ LET_GO_PART = (
 # Of a message that is rejected: why, and how long it stays hidden.
 MAX_REASON_BYTES = 4096
 MAX_DELAY_SECONDS = 366 * 86400
+FOREVER_SECONDS = 9_000_000_000.0  # 285 years: a wait without an end; a lock takes a little more
 MAX_DOUBLINGS = 64  # of a retry's delay, which is above any cap then
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit

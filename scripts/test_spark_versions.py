@@ -32,8 +32,8 @@ NEEDS = "needs PySpark"
 
 def python_of(release: str, environments: Path) -> str:
     """Return the interpreter of a release's environment, which is made if it is not there."""
-    python = environments / release / "bin" / "python"
-    if not python.exists():
+    python = str(environments / release / "bin" / "python")
+    if not Path(python).exists():
         pins = [
             line
             for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -46,7 +46,7 @@ def python_of(release: str, environments: Path) -> str:
             constraints.flush()
             wanted = [f"pyspark[connect]=={release}", *PACKAGES]
             subprocess.run([*install, "-c", constraints.name, *wanted], check=True)
-    return str(python)
+    return python
 
 
 def results_of(release: str, python: str, features: tuple[str, ...]) -> dict[str, str]:

@@ -4,7 +4,7 @@ A source learns that a micro-batch is committed when Spark asks it for the next 
 of a query nobody asks: its messages would stay until the query starts again, for ever with
 `Trigger.Once`. The process of the source ends with the query; the program that runs it does not.
 
-YLR1. What is released is what Spark has reported of the query as done, which it does after it has
+What is released is what Spark has reported of the query as done, which it does after it has
     logged the micro-batch as committed. Where another query has the subscription by now, or the
     store is not of this machine, nothing is: the next start of the query does it.
 """

@@ -39,15 +39,28 @@ if TYPE_CHECKING:
 
     from quire.libraries import pa
 
+__all__ = [
+    "HAS_STREAM_SOURCE",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+    "check_stream_source",
+    "frame_of_arrow",
+    "to_arrow_schema",
+]
+
 HAS_STREAM_SOURCE = True
 
 if not TYPE_CHECKING:
-    if hasattr(datasource, "DataSourceStreamArrowWriter"):
-        StreamArrowWriter = datasource.DataSourceStreamArrowWriter
-    else:
 
-        class StreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):
-            """A sink that 4.0 hands Arrow batches to, as to any writer of the first kind."""
+    class _ArrowAndStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
+        """A sink that 4.0 hands Arrow batches to, as to any writer of the first kind."""
+
+    StreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", _ArrowAndStreamWriter)
 
     try:
         from pyspark.sql.streaming.datasource import (
@@ -85,7 +98,7 @@ def frame_of_arrow(
 ) -> DataFrame:
     """Return a DataFrame of these rows, without the settings that `createDataFrame` asks for."""
     create = spark._create_from_arrow_table
-    options = {
+    options: dict[str, Any] = {
         "prefer_timestamp_ntz": False,
         "prefers_large_var_types": False,
         "arrow_batch_size": batch_rows,

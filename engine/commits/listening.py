@@ -412,7 +412,8 @@ def _due(part: Delivered) -> NDArray[np.int64]:
     if not part.block.columns & Column.DELIVER_AT:
         return np.zeros(part.stop - part.start, np.int64)
     due = part.block.headers_with(Column.DELIVER_AT).fixed[Column.DELIVER_AT]
-    return np.maximum(due[part.start : part.stop], 0)  # absent: far below zero
+    found: NDArray[np.int64] = np.maximum(due[part.start : part.stop], 0)  # absent: far below zero
+    return found
 
 
 def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[HeardPiece]:

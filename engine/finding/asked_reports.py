@@ -3,7 +3,7 @@
 - AR1: a report is put by the commit that it tells of: of an arrival by the one that puts the
   message, of a delivery by the one that reads it for who has got it, of an expiry or an exception
   by the one that takes it away. So it is there only if that has happened.
-- AR2: it goes to the message's `reply_to`. Where that queue does not take it (it is full, stopped,
+- It goes to the message's `reply_to`. Where that queue does not take it (it is full, stopped,
   typed or not there), it is a dead letter of that queue, or there is none and the log tells so: the
   message is put, or got, all the same (WR1).
 - AR3: it has the message's correlation id; where the message has none, its id in digits, which

@@ -54,6 +54,7 @@ from quire.interface.sessions.answering import end, reply
 from quire.libraries.late_imports import importing
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
+    FOREVER_SECONDS,
     LONGEST_PAUSE_SECONDS,
     WORKERS_GRACE_SECONDS,
 )
@@ -347,7 +348,7 @@ class _TaskWorker:
             task.source,
             most,
             task.max_messages == 1,
-            threading.TIMEOUT_MAX,
+            FOREVER_SECONDS,
             "auto",
             self.label,
             task.where,

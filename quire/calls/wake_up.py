@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.env import OsEnv
+from quire.limits import FOREVER_SECONDS
 
 from .uninterrupted import held, waiting
 
@@ -59,9 +60,12 @@ class WakeUp:
 
     def wait(self, timeout: float = math.inf) -> bool:
         """Wait for so many seconds at most; return True if it was set, which it is not any more."""
-        if timeout >= threading.TIMEOUT_MAX:
+        if timeout >= FOREVER_SECONDS:
             return self._gate.acquire()
         return self._gate.acquire(timeout=max(0.0, timeout))
+
+
+assert FOREVER_SECONDS <= threading.TIMEOUT_MAX
 
 
 class Condition:

@@ -22,7 +22,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
 from types import FrameType, TracebackType
@@ -41,7 +40,7 @@ from quire.calls.errand import Errand
 from quire.calls.wake_up import WakeUp
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
-from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
+from quire.limits import CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.moments import Duration
 from quire.selectors.template import SelectorOrTemplate, check_selecting
@@ -79,7 +78,7 @@ class ConsumerOptions(NamedTuple):
     source: str
     max_messages: int
     single: bool  # a Message, rather than Messages
-    timeout: float  # seconds; threading.TIMEOUT_MAX: for ever
+    timeout: float  # seconds; FOREVER_SECONDS: for ever
     ack: Acknowledge
     owner: str | None = None  # of its transactions
     where: SelectorOrTemplate | None = None
@@ -202,7 +201,7 @@ class Consumer(Generic[T]):
         if self._asked.ack != "block":
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
-        errand = Errand(until) if self._asked.timeout < threading.TIMEOUT_MAX else None
+        errand = Errand(until) if self._asked.timeout < FOREVER_SECONDS else None
         has_waited = self._waits_first > 0 and not (self._stopped or self._ended)
         if has_waited:
             self._waits_first -= 1

@@ -6,7 +6,7 @@
   notice is done with. It is not synced by itself: after a power failure some may be told again.
   Of two that go on under one name the one that began later stays: the other finds the place
   changed, and ends.
-- LI4: a callback under a name that raises is called again with the same notice, after longer and
+- A callback under a name that raises is called again with the same notice, after longer and
   longer waits. After `HEARD_ATTEMPTS` calls its listener ends with the error; its place stays.
 - LI3: one thread calls all callbacks of a store object, and holds nothing of the store while it
   waits. It ends with its last listener, or with the store object.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -42,6 +41,7 @@ from quire.errors import (
     StoreCorrupt,
 )
 from quire.limits import (
+    FOREVER_SECONDS,
     HEARD_AGAIN_SECONDS,
     HEARD_AT_ONCE,
     HEARD_ATTEMPTS,
@@ -365,7 +365,7 @@ class Listener:
             raise InvalidArgument("this listener calls back: its notices are not to be got")
         seconds = check_wait(timeout)
         until = _ENV.monotonic() + seconds
-        errand = Errand(until) if seconds < threading.TIMEOUT_MAX else None
+        errand = Errand(until) if seconds < FOREVER_SECONDS else None
         look = partial(self._look, store)
         while not self._closed:
             found = made(look if errand is None else partial(errand.do, look), self._keep)

@@ -1,6 +1,6 @@
 """Digests of rows: whether a write that is repeated has the rows that it had.
 
-YCD1. The digest of a queue's rows is a sum over them: it does not depend on their order, nor on the
+The digest of a queue's rows is a sum over them: it does not depend on their order, nor on the
     tasks and batches in which they come. It contains all columns but those that the store sets.
 """
 

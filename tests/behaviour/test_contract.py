@@ -301,6 +301,7 @@ def sessions(store: AnyStore) -> None:
     with store.transaction() as txn:
         request = txn.get("q")
         assert request is not None
+        assert request.reply_to is not None
         txn.put(request.reply_to, b"done", correlation_id=request.correlation_id)
     with session.transaction() as txn:
         txn.put("q", b"of its own")

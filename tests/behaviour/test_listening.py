@@ -352,13 +352,14 @@ def test_what_is_given_back_is_told_again(store: AnyStore, work: str, way: str) 
     listener = store.listeners.add(work)
     came(listener, "put", [made])
     txn = store.transaction()
+    message = None
     if way == "hold":
         assert len(txn.read_many(work, hold=True)) == 1
     else:
         message = txn.get(work)
         assert message is not None
     assert silent(listener)
-    if way == "reject":
+    if way == "reject" and message is not None:
         txn.reject(message)
     elif way == "unget":
         txn.unget()

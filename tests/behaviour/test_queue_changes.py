@@ -506,7 +506,7 @@ def test_a_message_may_be_so_large(store: AnyStore) -> None:
     store.put("q", b"x" * 11)
     for wrong in (0, -1, True, "1", 1 << 40):
         with pytest.raises(InvalidArgument):
-            store.alter_queue("q", max_message_bytes=wrong)  # type: ignore[arg-type]
+            store.alter_queue("q", max_message_bytes=wrong)
 
 
 # The whole store

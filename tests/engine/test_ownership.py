@@ -17,7 +17,7 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore as Store
-from quire.env import Env, OsEnv, os_lock
+from quire.env import Env, OsEnv, os_descriptors, os_lock
 from quire.errors import QuireError, StoreFailed, StoreLocked
 from quire.testing import SimEnv
 
@@ -356,7 +356,7 @@ def test_a_disk_that_fails_as_an_owner_looks_at_its_guards(
     """OW3: one that it has not let go of is what it was asked for."""
     store = open_store(str(tmp_path / "store"), OsEnv())
     segment = os.stat(store._opened.journal.segment_path).st_ino
-    real = os_lock.key_of
+    real = os_descriptors.key_of
 
     def failing(fd: int) -> tuple[int, int]:
         if os.fstat(fd).st_ino == segment:

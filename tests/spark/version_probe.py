@@ -48,7 +48,7 @@ class Probe:
             store.create_queue("rows", kind="topic", schema=WORDS)
             store.create_queue("steps", kind="topic", schema=WORDS)
         os.environ["SPARK_HOME"] = str(spark_home(directory))
-        builder = SparkSession.builder.master("local[2]").config(map=SETTINGS)
+        builder = SparkSession.builder.master("local[2]").config(map={**SETTINGS})
         self.spark = builder.config(
             "spark.sql.warehouse.dir", str(directory / "warehouse")
         ).getOrCreate()
