@@ -296,7 +296,7 @@ class ElectedTransaction(TransactionCalls):
         before: dict[str, int] = {}
         try:
             if self._entries and self._inner.is_open:
-                before = self._joined.integration.ledger_many(self._entries)
+                before = self._joined.integration.ledger_many(list(self._entries))
             self._inner.commit(timeout)
         except _ENDED as error:
             self._end(error)

@@ -73,7 +73,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.create_queue("new", kind=bad),
     ),
     "create_queue capacity": (
-        [0, -1, 4095, 1 << 61, 1e6, "1000000", True],
+        [0, -1, 4095, 1 << 61, 1e6, "a million", True],
         lambda store, bad: store.create_queue("new", capacity=bad),
     ),
     "create_queue max_messages": (

@@ -504,7 +504,7 @@ def test_a_message_may_be_so_large(store: AnyStore) -> None:
     assert store.queue("q").messages == 5
     store.alter_queue("q", max_message_bytes=None)
     store.put("q", b"x" * 11)
-    for wrong in (0, -1, True, "1", 1 << 40):
+    for wrong in (0, -1, True, "1 byte", 1 << 40):
         with pytest.raises(InvalidArgument):
             store.alter_queue("q", max_message_bytes=wrong)
 

@@ -529,7 +529,7 @@ def test_what_has_ended_is_kept_together(store: AnyStore, work: str, limits: Lim
     assert session.info().finished == 9
     assert session.withdraw(3)
     assert not session.unfinished()[1:]
-    with pytest.raises(ReplyNotFound, match="is taken"):
+    with pytest.raises(ReplyNotFound, match="was taken"):
         session.take(1)
     with pytest.raises(ReplyNotFound, match="has withdrawn"):
         session.submit(3)
