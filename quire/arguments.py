@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import Any, Literal, NamedTuple, TypeGuard, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import Any, Final, Literal, NamedTuple, TypeGuard, cast
 
 from quire.definitions.near_names import did_you_mean
 from quire.definitions.source_pattern import SourcePattern, is_pattern, wants_one
@@ -36,7 +36,7 @@ from quire.limits import (
 from quire.moments import seconds_of
 from quire.sizes import bytes_of
 
-from .definitions.properties import DEFAULT, NAME, Properties, check_properties
+from .definitions.properties import DEFAULT, MADE_WITH, NAME, Properties, check_properties
 from .definitions.retry import Retry, check_retry
 
 Bytes = bytes | bytearray | memoryview
@@ -532,17 +532,26 @@ def _new_queue(given: object, files: int | None) -> NewQueue:
     return queue
 
 
+def check_making(options: Mapping[str, object]) -> dict[str, Any]:
+    """Options of `create_queue` besides the name, checked: limits and properties."""
+    checked, left = _known(options, MADE_WITH)
+    return checked | check_properties(left)
+
+
 def check_changes(changes: object) -> dict[str, Any]:
     """What `alter_queue` takes besides the name: limits and properties, those that change."""
     if not isinstance(changes, Mapping):
         raise InvalidArgument(f"changes {changes!r:.100}: give a mapping of names to values")
-    left = dict(changes)
-    checked: dict[str, Any] = {}
-    if "capacity" in left:
-        checked["capacity"] = check_capacity(left.pop("capacity"))
-    if "max_messages" in left:
-        checked["max_messages"] = check_max_kept(left.pop("max_messages"))
-    return checked | check_properties(left)
+    checked, left = _known(changes, _LIMITS)
+    return checked | check_properties(left, _LIMITS, _FIXED)
+
+
+def _known(
+    options: Mapping[str, object], names: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Those of these names, checked; the others."""
+    checked = {name: _CHECKS[name](options[name]) for name in names if name in options}
+    return checked, {name: value for name, value in options.items() if name not in checked}
 
 
 def check_names(names: object) -> list[str]:
@@ -604,6 +613,17 @@ def check_file_number(data_file: object, files: int | None = None) -> int | None
     if files is not None:
         numbers = "0" if files == 1 else f"0 to {files - 1}"
     raise InvalidArgument(f"data_file {data_file!r:.100}: {there_are}give {numbers}, or None")
+
+
+_FIXED: Final = ("kind", "data_file", "type", "persistent")
+_LIMITS: Final = ("capacity", "max_messages")
+_CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "kind": check_kind,
+    "capacity": check_capacity,
+    "max_messages": check_max_kept,
+    "data_file": check_file_number,
+}
+assert tuple(_CHECKS) == MADE_WITH
 
 
 def _has_utf8(text: str) -> bool:

@@ -105,6 +105,30 @@ def test_properties_are_given_and_altered(quire: Terminal) -> None:
     assert found["properties"] == {"team": "a"}
 
 
+def test_a_queue_is_made_with_all_that_the_refusal_lists(
+    quire: Terminal, store_path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kind and limits can be given as NAME=VALUE, too; an option counts more."""
+    quire(
+        "create-queue", "p", "kind=topic", "capacity=64K", "max_messages=5", "--max-messages", "7"
+    )
+    [found] = [queue for queue in json.loads(quire("queues", "--json")) if queue["name"] == "p"]
+    assert (found["kind"], found["capacity_bytes"], found["max_messages"]) == ("topic", 65536, 7)
+    assert main(["create-queue", store_path, "r", "name=s"]) == 1
+    assert "no property of a queue: there are kind, capacity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["create-queue", "create-schedule", "alter-schedule"])
+def test_a_word_without_a_value_is_refused_with_an_example_of_its_command(
+    quire: Terminal, store_path: str, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """A schedule's example is one of schedules."""
+    own = ["w", "@daily"] if command == "create-schedule" else []
+    assert main([command, store_path, "n", *own, "books"]) == 1
+    example = "max_deliveries=5" if command == "create-queue" else "payload=books"
+    assert f"'books': give NAME=VALUE, as in {example}" in capsys.readouterr().err
+
+
 def test_messages_go_in_and_come_out(quire: Terminal) -> None:
     """put takes arguments, get prints payloads and commits, browse only looks."""
     assert quire("put", "w", "one", "two", "Größe") == ""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from quire.arguments import check_changes
 from quire.errors import InvalidArgument
 from quire.sizes import bytes_of
 
@@ -104,12 +103,12 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def pairs(given: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Several NAME=VALUE. Raises InvalidArgument."""
+def pairs(given: Iterable[str], example: str) -> Iterator[tuple[str, str]]:
+    """Several NAME=VALUE, such as the example. Raises InvalidArgument."""
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in max_deliveries=5")
+            raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in {example}")
         yield name, value
 
 
@@ -122,12 +121,15 @@ def value(text: str) -> Any:
 
 
 def properties(given: Iterable[str]) -> dict[str, Any]:
-    """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument."""
+    """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument.
+
+    Whether there are such properties is for the caller to check.
+    """
     found = {}
-    for name, text in pairs(given):
+    for name, text in pairs(given, "max_deliveries=5"):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
         found[name] = bytes_of(text) if is_bytes and text != "null" else value(text)
-    return check_changes(found)
+    return found
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

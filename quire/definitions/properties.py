@@ -7,7 +7,7 @@ they are by default; so an entry of an earlier release is one of a queue without
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
 
@@ -341,7 +341,8 @@ class Properties(NamedTuple):
 
 
 DEFAULT: Final = Properties()
-_BESIDE: Final = ("kind", "capacity", "max_messages", "data_file")  # what else a queue is made with
+MADE_WITH: Final = ("kind", "capacity", "max_messages", "data_file")
+"""What a queue is made with beside its name and its properties."""
 
 
 def priority_of_puts(order: object, default_priority: int) -> int:
@@ -358,16 +359,26 @@ def read_properties(body: Mapping[str, Any]) -> Properties:
         raise ValueError(str(error)) from error
 
 
-def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
-    """Options that callers give, checked. Raises InvalidArgument."""
+def check_properties(
+    given: Mapping[str, object], beside: Iterable[str] = MADE_WITH, fixed: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Options that callers give, checked. Raises InvalidArgument, which lists those of the call.
+
+    `beside`: what else the call takes by name. `fixed`: what it does not change, as a queue keeps
+    it.
+    """
     checked = {}
     for name, value in given.items():
         check = _CHECKS.get(name)
         if check is None:
-            raise InvalidArgument(
-                f"{name!r:.100} is no property of a queue"
-                f"{did_you_mean(name, (*_CHECKS, *_BESIDE))}: there are {', '.join(_CHECKS)}"
-            )
+            known = [*beside, *(each for each in _CHECKS if each not in fixed)]
+            words = f"is no property of a queue{did_you_mean(name, known)}: there are"
+            if name in fixed:
+                words = (
+                    "of a queue stays as it was made: make another queue, and move the messages; "
+                    "to be changed there are"
+                )
+            raise InvalidArgument(f"{name!r:.100} {words} {', '.join(known)}")
         checked[name] = check(name, value)
     return checked
 

@@ -40,7 +40,13 @@ from quire.calls.call_table import step
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.definitions import existing_queue
-from quire.definitions.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.definitions.properties import (
+    DEFAULT,
+    MADE_WITH,
+    Properties,
+    QueueOptions,
+    check_properties,
+)
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -167,7 +173,9 @@ class SingleCalls:
     ) -> QueueInfo:
         most = DEFAULT_CAPACITY_BYTES if capacity is None else check_capacity(capacity)
         check_queue(name, kind, most, max_messages)
-        properties = Properties(**check_properties(options)) if options else DEFAULT
+        properties = DEFAULT
+        if options:
+            properties = Properties(**check_properties(options, (*MADE_WITH, "exist_ok")))
         queue = NewQueue(name, kind, most, max_messages, data_file, properties)
         if not check_flag("exist_ok", exist_ok):
             return self.admin.create_queues([queue.to_dict()])[0]

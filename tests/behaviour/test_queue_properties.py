@@ -68,6 +68,24 @@ def test_wrong_properties_are_refused(store: AnyStore, wrong: Any) -> None:
         store.alter_queue("r", text="")
 
 
+def test_a_refusal_lists_what_its_call_takes(store: AnyStore) -> None:
+    """`alter_queue` lists nothing that stays as it was made; `create_queue` lists all."""
+    before = store.create_queue("q")
+    for fixed in ("kind", "data_file"):
+        with pytest.raises(
+            InvalidArgument, match=f"'{fixed}' of a queue stays as it was made"
+        ) as alter:
+            store.alter_queue("q", **{fixed: 1})  # type: ignore[misc]
+        listed = str(alter.value).partition("there are ")[2].split(", ")
+        assert {"capacity", "max_messages", "ttl"} <= set(listed)
+        assert not {"kind", "data_file", "type", "persistent", "exist_ok"} & set(listed)
+    with pytest.raises(InvalidArgument, match="'colour' is no property of a queue") as create:
+        store.create_queue("r", colour=1)  # type: ignore[call-arg]
+    listed = str(create.value).partition("there are ")[2].split(", ")
+    assert {"kind", "capacity", "max_messages", "data_file", "exist_ok", "type"} <= set(listed)
+    assert store.queues() == [before]
+
+
 def test_a_long_text_in_any_letters_fits(store: AnyStore) -> None:
     """A kibibyte of each, which JSON writes at six times the size."""
     text, properties = "\x01" * 1024, {"\x02" * 10: "\x03" * 1014}

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, Final
 
-from quire.arguments import check_queue
+from quire.arguments import check_changes, check_making, check_name
 from quire.cli.command import Command
 from quire.cli.opened_store import creation, opened, seen, source_parts
 from quire.cli.printing import fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
+from quire.definitions.properties import MADE_WITH
 from quire.opening import checked_path
 from quire.opening import open as open_store
 
@@ -40,15 +41,14 @@ FILES_HELP: Final = "how many data files a new store has"
 
 
 def _create(options: argparse.Namespace) -> None:
-    own = ("kind", "capacity", "max_messages")
-    given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
-    check_queue(options.name, **given)  # first, or a store would be made for nothing
-    further = properties(options.properties)
-    for name in ("type", "data_file"):
-        if getattr(options, name) is not None:
-            further[name] = getattr(options, name)
+    own = (*MADE_WITH, "type")
+    given = properties(options.properties) | {
+        name: getattr(options, name) for name in own if getattr(options, name) is not None
+    }
+    check_name(options.name, "queue")  # first, or a store would be made for nothing
+    checked = check_making(given)
     with open_store(checked_path(options.path), **creation(options)) as store:
-        store.create_queue(options.name, exist_ok=options.exist_ok, **given, **further)
+        store.create_queue(options.name, exist_ok=options.exist_ok, **checked)
 
 
 def _alter_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _alter(options: argparse.Namespace) -> None:
-    changes = properties(options.properties)
+    changes = check_changes(properties(options.properties))
     with opened(options) as store:
         store.alter_queue(options.name, **changes)
 

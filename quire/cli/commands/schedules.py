@@ -63,8 +63,9 @@ def _alter(options: argparse.Namespace) -> None:
 
 def _changes(given: Iterable[str]) -> dict[str, Any]:
     """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
-    changes = {name: value(text) for name, text in pairs(given)}
-    changes |= {name: os.fsencode(text) for name, text in pairs(given) if name == "payload"}
+    texts = dict(pairs(given, "payload=books"))
+    changes = {name: value(text) for name, text in texts.items()}
+    changes |= {name: os.fsencode(text) for name, text in texts.items() if name == "payload"}
     schedule_checks.check_schedule(changes)
     return changes
 
