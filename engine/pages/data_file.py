@@ -347,12 +347,17 @@ class _Buffers:
     def lend(self, size: int) -> Iterator[memoryview]:
         """A buffer of at least `size` bytes, or of `MAX_WRITE_BYTES` if that is less."""
         size = min(max(size, MIN_BUFFER_BYTES), MAX_WRITE_BYTES)
-        with self._places[self._next() % MAX_LENT_BUFFERS].lock:
+        with self._place().lock:
             buffer = self._take(size)
             try:
                 yield buffer
             finally:
                 self._give_back(buffer)
+
+    def _place(self) -> _LendingPlace:
+        """Return a place that is free, or where there is none the one whose turn it is."""
+        free = (place for place in self._places if not place.lock.locked())
+        return next(free, self._places[self._next() % MAX_LENT_BUFFERS])
 
     def _take(self, size: int) -> memoryview:
         with self._lock:

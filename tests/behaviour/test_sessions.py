@@ -531,7 +531,7 @@ def test_what_has_ended_is_kept_together(store: AnyStore, work: str, limits: Lim
     assert not session.unfinished()[1:]
     with pytest.raises(ReplyNotFound, match="was taken"):
         session.take(1)
-    with pytest.raises(ReplyNotFound, match="has withdrawn"):
+    with pytest.raises(ReplyNotFound, match="was withdrawn"):
         session.submit(3)
     again = store.session("till")
     assert again.lookup(2).reason == reason[:1000]
