@@ -245,7 +245,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
             first = max(first, position + is_there)
         choice = choices.choice_of(queue, where)
         found = self._context.chooser.finder.browse(queue, hidden, choice, first, max_messages)
-        return delivered_messages.Messages(queue.name, found, queue.schema)
+        looked_at = [part.looked_at() for part in found]
+        return delivered_messages.Messages(queue.name, looked_at, queue.schema)
 
     @open_call
     def chunk(self, stream: Stream, number: int) -> Bytes:

@@ -541,7 +541,7 @@ class Gets:
         self.has_more = True
         if key not in self.views:
             self.views[key] = QueueView(*key, context.delivery, context.places, context.journal)
-        found = self.views[key].page(choice, most, after)
+        found = [part.looked_at() for part in self.views[key].page(choice, most, after)]
         return delivered_messages.Messages(queue.name, found, queue.schema)
 
     def note(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:

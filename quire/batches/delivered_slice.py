@@ -21,6 +21,10 @@ class Delivered(NamedTuple):
     failed_count: int | None = None  # how many of those failed; None: all but this one
     missing: int | None = None  # messages of its sequence before it; -1: perhaps, None: none
 
+    def looked_at(self) -> Delivered:
+        """The same for who looks, to whom nothing is delivered."""
+        return self._replace(delivery_count=0, failed_count=0)
+
     def message(self, queue: str, row: int) -> Message:
         """One of them, with the attribute that tells what is missing."""
         message = self.block.message(

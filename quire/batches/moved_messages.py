@@ -87,7 +87,7 @@ def origin(message: Message, subscription: str, reason: str) -> dict[str, str]:
     return {
         QUEUE: message.queue,
         SUBSCRIPTION: subscription,
-        DELIVERIES: str(message.delivery_count - 1),  # this one is none
+        DELIVERIES: str(max(message.delivery_count - 1, 0)),  # this one is none
         message_types.REASON: reason,
     }
 

@@ -104,7 +104,8 @@ class Message(_OpenMessage):
     `id`: given at its commit, in commit order. `queue`: the name of the one that it came from.
     `payload`: its bytes; `decode` makes a value of them. `priority`, `group`, `sender`,
     `correlation_id`, `reply_to`, `content_type`, `expires_at`, `deliver_at` and `attributes` are as
-    its put set them. `time`: that of its commit. `delivery_count` is 1 at the first delivery.
+    its put set them. `time`: that of its commit. `delivery_count` is 1 at the first delivery,
+    and 0 where the message was browsed, which delivers nothing.
     `failed_count`: how many deliveries before this one were rolled back or rejected. Where the
     queue has `max_deliveries` the others ended with their process; without `retry` failures are
     counted in memory then. Elsewhere these are all. (Columns have no `failed_count`.)

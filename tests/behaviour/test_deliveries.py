@@ -44,6 +44,19 @@ def test_deliveries_are_counted(store: AnyStore, work: str) -> None:
     assert message.delivery_count == 2
 
 
+def test_a_look_delivers_nothing(store: AnyStore, work: str) -> None:
+    """Browsed messages tell no delivery, as messages and as columns; the next get tells its own."""
+    store.put_many(work, [b"0", b"1"])
+    store.put(work, b"2", sender="me", attributes={"a": "b"})
+    with store.transaction() as txn:
+        seen = txn.browse(work)
+        assert [
+            (m.payload, m.delivery_count, m.failed_count) for m in [*store.browse(work), *seen]
+        ] == [(payload, 0, 0) for payload in (b"0", b"1", b"2") * 2]
+        assert store.browse(work).to_arrow()["delivery_count"].to_pylist() == [0, 0, 0]
+        assert [(m.delivery_count, m.failed_count) for m in txn.get_many(work)] == [(1, 0)] * 3
+
+
 def test_what_is_rolled_back_leaves_the_state_as_it_was(store: AnyStore) -> None:
     """The counts of a queue that notes no deliveries are no part of what `verify` hashes."""
     store.create_queue("plain", kind="work")

@@ -352,7 +352,7 @@ def test_browsing_takes_nothing(store: Store, topic: str, work: str) -> None:
         assert store.browse("topic/a", start=1, max_messages=2).payloads() == payloads[3:5]
         assert store.browse(topic, start=10).payloads() == []
         assert store.browse(topic, start=10**12).payloads() == []
-        assert store.browse(work, max_messages=1)[0].delivery_count == 1
+        assert store.browse(work, max_messages=1)[0].delivery_count == 0
     holder = store.transaction()
     assert holder.get(work) is not None
     assert len(store.browse(work)) == 10  # in flight is not read
