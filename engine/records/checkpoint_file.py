@@ -169,12 +169,11 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
     try:
         env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
         env.rename(temporary, path)
-    except ResourceExhausted:
+        env.sync_directory(directory)
+    except ResourceExhausted:  # which a sync never raises (E9)
         with suppress(ResourceExhausted):  # the next checkpoint lets go of it
             let_go(env, directory, temporary)
         raise
-    try:
-        env.sync_directory(directory)
     except OSError as error:
         raise StoreFailed(
             f"{path}: it is not known whether it is durable ({error!r}); close the store and open "
