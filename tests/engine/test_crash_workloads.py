@@ -14,7 +14,7 @@ import pytest
 
 from scripts.commit_seed import PER_TURN
 from tests.conftest import DEFAULT_ROUNDS, SEED
-from tests.engine.crashing import delivery
+from tests.engine.crashing import delivery, topics
 from tests.engine.crashing.drawn import VARIANTS, drawn, variant_of
 from tests.engine.crashing.parts import Script
 from tests.kit.crashes import FAULTS, POINTS, SHARE, CellRun, all_cells, pick
@@ -22,7 +22,7 @@ from tests.kit.limits import limited
 
 pytestmark = [pytest.mark.crash, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-SCRIPTS: dict[str, Any] = {"delivery": delivery}
+SCRIPTS: dict[str, Any] = {"delivery": delivery, "topics": topics}
 WORKLOADS = (*VARIANTS, *SCRIPTS)
 LONG_ROUNDS = 500  # for each so many every variant has another seed
 
@@ -95,6 +95,12 @@ def try_script(name: str, fault: str, seed: int, rounds: int) -> None:
 def test_promise_1_2_5_8_11_delivery(fault: str, seed: int, rounds: int) -> None:
     """Counts, failures, times, groups, sessions, schedules: each message is in one place."""
     try_script("delivery", fault, seed, rounds)
+
+
+@pytest.mark.promise(1, 2, 5, 7, 8, 11)
+def test_promise_1_2_5_7_8_11_topics(fault: str, seed: int, rounds: int) -> None:
+    """Moves, what is kept, clients that go, latest of keys, selectors, what is found by what."""
+    try_script("topics", fault, seed, rounds)
 
 
 def test_each_workload_has_its_test() -> None:

@@ -1,20 +1,16 @@
-"""What is found by what it is, and who hears of it under a name, over power failures."""
+"""Who listens under a name, over power failures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from quire import Template
 from quire.engine import EmbeddedStore as Store
-from quire.interface.transaction import Transaction
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.workload import all_of, new_machine, open_store
+from tests.engine.workload import new_machine, open_store
 
-Step = Callable[[Store], object]
 RED = "colour = 'red'"
 
 
@@ -22,159 +18,6 @@ RED = "colour = 'red'"
 def _indexed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with many messages: few that are new would be looked at."""
     monkeypatch.setattr("quire.engine.finding.attribute_index.LATE_INDEXED", 0)
-
-
-# What is found, removed and held -----------------------------------------------------------------
-
-
-def make(store: Store) -> None:
-    """All queues, with one commit."""
-    store.admin.create_queues(
-        [
-            {"name": "found", "kind": "work", "indexed": ["colour"]},
-            {"name": "asked", "kind": "topic"},
-            {"name": "out", "kind": "work"},
-        ]
-    )
-
-
-def subscribe(store: Store) -> None:
-    """With one commit."""
-    store.subscribe("asked", "red", where=RED)
-
-
-def fill(store: Store) -> None:
-    """Red ones and blue ones, by turns, some of which go to the data file."""
-    with store.transaction() as txn:
-        for n in range(8):
-            pairs = {"colour": "blue" if n % 2 else "red", "n": str(n)}
-            for name in ("found", "asked"):
-                txn.put(name, b"%d" % n * (1 + n % 3 * 2000), attributes=pairs)
-
-
-def key_of(store: Store, source: str, n: int) -> int:
-    """The id of a message by its number."""
-    with store.transaction() as txn:
-        [described] = txn.describe(source, where=f"n = '{n}'")
-    return described.id
-
-
-def take_by_id(store: Store) -> None:
-    """One out of the midst, and its payload goes on."""
-    key = key_of(store, "found", 3)
-    with store.transaction() as txn:
-        found = txn.get("found", id=key)
-        assert found is not None
-        txn.put("out", found.payload[:1])
-
-
-def remove(txn: Transaction, store: Store, n: int) -> None:
-    """One of the queue by its id, and one of the subscription."""
-    assert txn.remove("found", key_of(store, "found", n))
-    assert txn.remove("asked/red", key_of(store, "asked/red", n))
-
-
-def remove_two(store: Store) -> None:
-    """With a transaction that also puts."""
-    with store.transaction() as txn:
-        remove(txn, store, 4)
-        txn.put("out", b"removed")
-
-
-def prepare_a_removal(store: Store) -> None:
-    """What is removed stays until that is decided."""
-    with store.transaction() as txn:
-        remove(txn, store, 6)
-        assert txn.get("found", where=RED) is not None
-        txn.prepare("x")
-
-
-def remove_and_regret(store: Store) -> None:
-    """Nothing of it has happened."""
-    with store.transaction() as txn:
-        remove(txn, store, 2)
-        txn.rollback()
-
-
-def hold(store: Store) -> None:
-    """What was held stays, and is not delivered once more."""
-    key = key_of(store, "found", 5)
-    with store.transaction() as txn:
-        assert txn.read("found", id=key, hold=True) is not None
-        assert txn.read("found", where=RED, hold=True) is not None
-        txn.put("out", b"held")
-
-
-def take_by_condition(store: Store) -> None:
-    """By an index, and by a selector of a subscription with one."""
-    with store.transaction() as txn:
-        blue = txn.get("found", where=Template(attributes={"colour": "blue"}))
-        assert blue is not None
-        assert txn.get("asked/red", where="n >= 2") is not None
-        txn.put("out", b"blue")
-
-
-STEPS: list[Step] = [
-    make,
-    subscribe,
-    fill,
-    take_by_id,
-    remove_two,
-    lambda store: store._maintenance.step(),
-    hold,
-    prepare_a_removal,
-    lambda store: store.admin.checkpoint(),
-    remove_and_regret,
-    lambda store: store.prepared.commit("x"),
-    take_by_condition,
-    lambda store: store.admin.checkpoint(),
-    hold,
-]
-
-
-def view(store: Store) -> dict[str, Any]:
-    """What is there and may be got, what of it was delivered, and what a selector asks for."""
-    store._maintenance.step()  # what it does not ask for is read by then, if it was not
-    names = [info.name for info in store.queues() if info.kind == "work"]
-    queues: dict[str, Any] = {name: store.browse(name).payloads() for name in names}
-    if "asked" in {info.name for info in store.queues()}:
-        queues["asked"] = store.queue("asked").messages
-        for each in store.subscriptions("asked"):
-            queues[each.name] = each.where, each.pending, store.browse("asked/red").payloads()
-    for name in names:
-        with store.transaction() as txn:
-            got = txn.get_many(name)
-            queues[name] += [(each.payload[:1], each.delivery_count) for each in got]
-            txn.rollback()
-    return {"prepared": [info.xid for info in store.prepared.list()], **queues}
-
-
-def views() -> list[dict[str, Any]]:
-    """Before the first step, and after each."""
-    seen = []
-    for number in range(len(STEPS) + 1):  # anew, as a look counts as a delivery
-        with open_store(new_machine(0)) as store:
-            for step in STEPS[:number]:
-                step(store)
-            seen.append(view(store))
-    assert seen[-1]["found"][3:] == [(b"2", 1), (b"5", 1), (b"7", 1)]
-    return seen
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2, 7)
-def test_promise_1_2_7_power_failure_while_messages_are_found(seed: int, spread: int) -> None:
-    """Removed, taken and held by id and by conditions: each step is whole, or not there."""
-    expected = views()
-
-    def check(env: SimEnv, done: list[int]) -> None:
-        if not env.exists("/disk"):
-            env.make_directory("/disk")
-        with open_store(env) as store:
-            assert view(store) in expected[len(done) : len(done) + 2]
-            assert store.admin.verify().ok
-
-    assert enumerate_crashes(all_of(STEPS), check, list, seed=seed, rounds=1, every=spread) > 20
 
 
 # Who hears ---------------------------------------------------------------------------------------

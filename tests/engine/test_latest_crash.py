@@ -9,7 +9,8 @@ import pytest
 from quire.batches.delivered_slice import Delivered
 from quire.engine import EmbeddedStore as Store
 from quire.engine.finding.latest_of_keys import LatestOfKeys
-from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.crashing.parts import try_parts
+from tests.engine.crashing.topics import Latest
 from tests.engine.workload import new_machine, open_store
 from tests.kit.limits import Limits
 
@@ -21,76 +22,9 @@ def put(store: Store, n: int) -> None:
     store.put("t", b"%d" % n, attributes={"key": KEYS[n % 3]})
 
 
-def latest(numbers: list[int]) -> list[int]:
-    """Of each key the latest, in commit order."""
-    return sorted({n % 3: n for n in numbers}.values())
-
-
-def crashes(seed: int, spread: int) -> None:
-    """Power failures at every call while messages are superseded, some of them in flight."""
-    base = new_machine(seed)
-    with open_store(base) as store:
-        store.create_queue("t", kind="topic", keep_latest="key")
-        store.subscribe("t", "all")
-
-    def run(env: SimEnv, done: list[tuple[str, int]]) -> None:
-        store = open_store(env)
-        for n in range(4):
-            put(store, n)
-            done.append(("put", n))
-            store._maintenance.step()
-        txn = store.transaction()
-        got = txn.get("t/all")
-        assert got is not None
-        for n in range(4, 7):
-            put(store, n)
-            done.append(("put", n))
-            store._maintenance.step()
-        txn.commit()
-        done.append(("got", int(got.payload)))
-        store.admin.checkpoint()
-        put(store, 7)
-        done.append(("put", 7))
-        store.close()
-
-    def check(env: SimEnv, done: list[tuple[str, int]]) -> None:
-        put_so_far = [n for what, n in done if what == "put"]
-        got = [n for what, n in done if what == "got"]
-        with open_store(env) as store:
-            store._maintenance.step()
-            store.subscribe("t", "late")
-            found = [int(each) for each in store.get_many("t/late").payloads()]
-            more = [*put_so_far, len(put_so_far)]
-            assert found in (latest(put_so_far), latest(more))
-            own = [int(each) for each in store.get_many("t/all").payloads()]
-            # Once read, never again; what is unread is there, if it is a key's latest.
-            read = [n for n in found if n not in own]
-            assert own == [n for n in found if n not in read]
-            assert len(read) <= 1 + len(got)
-            assert not set(own) & set(got)
-            store._maintenance.step()
-            assert store.queue("t").messages == len(found)
-            assert store.admin.verify().ok
-
-    assert enumerate_crashes(
-        run, check, list, seed=seed, rounds=1, every=(spread + 1) // 2,
-        new_env=lambda _: base.kill(),
-    ) > 20  # fmt: skip
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_promise_1_2_power_failure_at_every_call(seed: int, spread: int) -> None:
-    """Of each key the latest that was acknowledged is there, in commit order, and no other."""
-    crashes(seed, spread)
-
-
 @pytest.mark.crash
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_canary_of_messages_that_are_forgotten(
-    seed: int, spread: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_canary_of_messages_that_are_forgotten(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that supersedes the message itself in the place of the one before is caught."""
     look = LatestOfKeys._look
 
@@ -100,7 +34,7 @@ def test_canary_of_messages_that_are_forgotten(
 
     monkeypatch.setattr(LatestOfKeys, "_look", wrong)
     with pytest.raises(AssertionError):
-        crashes(seed, spread)
+        try_parts(seed, Latest)
 
 
 def test_against_a_model(rng: random.Random, seed: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -27,8 +26,10 @@ from quire.inspection.dumping import dump
 from quire.limits import CLAIM_SECONDS
 from quire.reports.dump_items import as_json
 from quire.reports.dump_words import in_words
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.alone import Alone
+from tests.engine.crashing.parts import try_parts
+from tests.engine.crashing.topics import Moves as PartOfMoves
 from tests.engine.workload import PATH, new_machine, open_store
 
 Operation = tuple[str, int]
@@ -118,122 +119,12 @@ def test_moves_against_a_model(seed: int) -> None:
     store.close()
 
 
-@dataclass
-class Seen:
-    """What was done, and what was being done."""
-
-    done: list[Operation] = field(default_factory=list)
-    is_made: bool = False
-
-
-PLAN = plan(1, 25)
-
-
-def work(env: SimEnv, seen: Seen) -> None:
-    """A subscription is moved between puts, gets and checkpoints."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store, model = open_store(env), Model()
-    make(store)
-    seen.is_made = True
-    for number, operation in enumerate(PLAN):
-        do(store, model, number, operation)
-        model.do(operation)
-        seen.done.append(operation)
-    store.close()
-
-
-def check(env: SimEnv, seen: Seen) -> None:
-    """Each move is there as a whole, with all else of its transaction, or not at all."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    last = store.integration.ledger("operation")
-    count = 0 if last is None else last + 1
-    known = max((n + 1 for n, made in enumerate(seen.done) if made[0] != "checkpoint"), default=0)
-    assert known <= count <= len(seen.done) + 1
-    model = Model()
-    for operation in PLAN[:count]:
-        model.do(operation)
-    assert store.integration.positions("t") == (0, len(model.messages))
-    check_left(store, model)
-    with store.transaction() as txn:
-        assert txn.get_many("t/a").payloads() == model.left()
-    with store.transaction() as txn:
-        txn.seek("t/a", 0)
-    assert store.browse("t/a").payloads() == model.messages
-    assert store.admin.verify().ok
-    store.close()
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2, 8)
-def test_promise_1_2_power_failure_while_subscriptions_are_moved(seed: int, spread: int) -> None:
-    """At every call of the disk."""
-    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=2, every=(spread + 1) // 2)
-    assert cases > 100
-
-
 def test_canary_moves_that_are_not_journaled(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that moves subscriptions in memory only is caught."""
     none = lambda sections, *attachment: pack_sections([], *attachment)  # noqa: E731
     monkeypatch.setattr("quire.engine.commits.committer.pack_sections", none)
     with pytest.raises(AssertionError):
-        enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
-
-
-def keep(env: SimEnv, seen: Seen) -> None:
-    """A topic of which little is kept, with a slow reader and none."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    store.create_queue("t", kind="topic", keep_messages=4)
-    store.create_queue("lone", kind="topic", keep_bytes=1000, keep_seconds=100.0)
-    store.subscribe("t", "a")
-    seen.is_made = True
-    for number in range(20):
-        store.put("t", b"%d" % number)
-        store.put("lone", b"%d" % number)
-        seen.done.append(("put", number))
-        if number % 6 == 5:
-            with store.transaction() as txn:
-                txn.get_many("t/a", 5)
-        if number % 7 == 6:
-            store.admin.checkpoint()
-    store.close()
-
-
-def check_kept(env: SimEnv, seen: Seen) -> None:
-    """What is unread is there, and the newest of what was read; the rest goes in the end."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    if not store.subscriptions("t"):
-        return  # the power failed before
-    end = store.integration.positions("t")[1]
-    assert len(seen.done) <= end <= len(seen.done) + 1
-    unread = [int(payload) for payload in store.browse("t/a").payloads()]
-    assert unread == list(range(end - len(unread), end))
-    store.create_queue(
-        "more", kind="topic"
-    )  # after a commit the maintenance looks, as no thread does
-    kept = [int(payload) for payload in store.browse("t").payloads()]
-    assert kept == list(range(max(min(end - 4, end - len(unread)), 0), end))
-    assert store.queue("lone").used_bytes <= 1000
-    assert len(store.browse("lone")) >= min(4, store.integration.positions("lone")[1])
-    env.advance(101)
-    store.create_queue("evenmore", kind="topic")
-    assert store.queue("lone").messages == 0
-    assert store.admin.verify().ok
-    store.close()
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_what_is_kept_goes(seed: int, spread: int) -> None:
-    """QueueEffects goes that is to be kept, and nothing is kept for ever that is not."""
-    cases = enumerate_crashes(keep, check_kept, Seen, seed=seed, rounds=2, every=spread + 1)
-    assert cases > 50
+        try_parts(seed, PartOfMoves)
 
 
 def test_positions_are_found_whatever_holds_the_messages(seed: int) -> None:
@@ -454,54 +345,6 @@ def test_moves_as_the_fold_makes_them() -> None:
     assert moved(durable, 2, 10) == ([(0, 2), (4, 6)], 6)
     assert moved(durable, 1, 10) == ([(6, 10)], 10)
     assert moved(durable, 3, 0) == ([], 10)
-
-
-def temporary(env: SimEnv, seen: Seen) -> None:
-    """Subscriptions come and go with their clients, which are not the store's owner."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    store.create_queue("t", kind="topic")
-    store.subscribe("t", "stays")
-    seen.is_made = True
-    for number in range(4):
-        client = f"client {number}"
-        store.subscribe_for(client, "goes", {"t": "earliest"}, False, False)
-        store.put("t", b"%d" % number)
-        seen.done.append(("put", number))
-        with store.transaction() as txn:
-            txn.get("t/goes")
-        store.let_go_of(client)
-        if number % 2:
-            store.admin.checkpoint()
-    store.close()
-
-
-def check_temporary(env: SimEnv, seen: Seen) -> None:
-    """What is left of them goes a minute later; it took nothing from the other one."""
-    if not seen.is_made:
-        return
-    store = open_store(env)
-    assert {info.name for info in store.subscriptions("t")} <= {"goes", "stays"}
-    env.advance(CLAIM_SECONDS + 1)
-    store.put("t", b"last")
-    (info,) = store.subscriptions("t")
-    messages = store.browse("t/stays").payloads()
-    assert messages[:-1] == [b"%d" % number for number in range(len(messages) - 1)]
-    assert len(seen.done) < len(messages) <= len(seen.done) + 2
-    assert store.queue("t").messages == info.pending == len(messages)
-    assert store.admin.verify().ok
-    store.close()
-
-
-@pytest.mark.crash
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_clients_come_and_go(seed: int, spread: int) -> None:
-    """A subscription that ends with its client ends whatever happens."""
-    cases = enumerate_crashes(
-        temporary, check_temporary, Seen, seed=seed, rounds=2, every=(spread + 1) // 2
-    )
-    assert cases > 40
 
 
 def test_clients_claim_what_they_had(seed: int) -> None:
