@@ -22,6 +22,7 @@ from typing import TypeVar
 from quire.calls.errand import Errand
 from quire.errors import QuireError, StoreFailed
 from quire.limits import AIO_PUTS, AIO_THREADS, CANCEL_SECONDS
+from quire.reports.topic_readers import BEHALF, ProgramLine, line_of_program
 
 R = TypeVar("R")
 
@@ -58,7 +59,7 @@ class Pool:
         task = asyncio.current_task()
         cancels_before = task.cancelling() if task is not None else 0
         try:
-            job = self._threads.submit(errand.do, call)
+            job = self._threads.submit(errand.do, partial(_called, call, line_of_program()))
         except RuntimeError:  # after `close`: it says so at once, and lets go of what it has
             return call()
         ended = asyncio.wrap_future(job)
@@ -99,6 +100,15 @@ class Pool:
     def close(self) -> None:
         """The store object is closed. Calls that were asked for are made still."""
         self._threads.shutdown(wait=False)
+
+
+def _called(call: Callable[[], R], line: ProgramLine | None) -> R:
+    """The call's result, in a thread: what it warns of names the task's line."""
+    BEHALF.line = line
+    try:
+        return call()
+    finally:
+        BEHALF.line = None
 
 
 def _cancel_again(task: asyncio.Task[object], cancels_before: int) -> None:

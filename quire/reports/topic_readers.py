@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from types import FrameType
+from typing import Any, Final, NamedTuple
 
 from quire.errors import NobodyReads
 
@@ -31,26 +33,52 @@ def is_unread(queue: QueueInfo) -> bool:
     )
 
 
+class ProgramLine(NamedTuple):
+    """A line of a program that uses Quire, as a warning names it."""
+
+    filename: str
+    number: int
+    names: dict[str, Any]  # of its module
+
+
+class _Behalf(threading.local):
+    line: ProgramLine | None = None
+
+
+BEHALF: Final = _Behalf()
+"""For whose line this thread makes a call, where that is another thread's."""
+
+
+def line_of_program() -> ProgramLine | None:
+    """The innermost line on this thread's stack that is neither Quire's nor asyncio's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_passed(str(frame.f_globals.get("__name__", ""))):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return ProgramLine(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+
+
 def tell_unread(queue: str) -> None:
-    """Warn of the line that puts, as far as it is in this thread."""
-    warnings.warn(
+    """Warn of the line that puts; in a thread of `quire.aio` that of the task."""
+    text = (
         f"nobody reads the topic {queue!r}: it has no subscription, keeps what is put, and refuses "
         f"more once it is full; subscribe first (store.subscribe({queue!r}, NAME)), or say what "
-        "goes then: overflow='drop_oldest', or keep_messages, keep_bytes or keep_seconds",
+        "goes then: overflow='drop_oldest', or keep_messages, keep_bytes or keep_seconds"
+    )
+    line = BEHALF.line or line_of_program()
+    if line is None:
+        warnings.warn(text, NobodyReads, stacklevel=2)
+        return
+    warnings.warn_explicit(
+        text,
         NobodyReads,
-        stacklevel=_levels(),
+        line.filename,
+        line.number,
+        module=line.names.get("__name__"),
+        registry=line.names.setdefault("__warningregistry__", {}),
     )
 
 
-def _levels() -> int:
-    """How far up the first function is that is none of Quire's, from `tell_unread`."""
-    levels = 1
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_own(str(frame.f_globals.get("__name__", ""))):
-        levels += 1
-        frame = frame.f_back
-    return levels if frame is not None else 2
-
-
-def _is_own(module: str) -> bool:
-    return module == "quire" or module.startswith("quire.")
+def _is_passed(module: str) -> bool:
+    return module.partition(".")[0] in ("quire", "asyncio")
