@@ -41,7 +41,7 @@ def test_canary_checkpoints_without_them(seed: int, monkeypatch: pytest.MonkeyPa
     document = snapshot.Snapshot.document
 
     def without(self: snapshot.Snapshot, numbers: Any) -> dict[str, Any]:
-        return {**document(self, numbers), "prepared": []}
+        return {**document(self, numbers), "held": []}
 
     monkeypatch.setattr(snapshot.Snapshot, "document", without)
     caught(seed)
