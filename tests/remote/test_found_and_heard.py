@@ -53,7 +53,7 @@ class FindingProcesses:
 
     def kill(self, place: int) -> None:
         """It begins again."""
-        assert self.running[place].process.poll() is None, "it has ended by itself"
+        self.check_running()
         self.running[place].kill()
         self.running[place].close()
         self.running[place] = self.begin(place)
@@ -62,7 +62,19 @@ class FindingProcesses:
     def wait_for_more(self, count: int) -> None:
         """Until so many further transactions are done."""
         until = self._done() + count
-        eventually(lambda: self._done() >= until)
+
+        def is_done() -> bool:
+            self.check_running()
+            return self._done() >= until
+
+        eventually(is_done)
+
+    def check_running(self) -> None:
+        """Fail if a process has ended by itself: nobody would do its part."""
+        ended = [
+            place for place, each in enumerate(self.running) if each.process.poll() is not None
+        ]
+        assert not ended, f"processes at places {ended} have ended by themselves"
 
     def _done(self) -> int:
         return sum(path.read_text().count("\ndone ") for path in self._logs.glob("w*"))
@@ -100,7 +112,7 @@ def kill_again_and_again(path: str, logs: Path, rng: random.Random) -> StoreCont
             owner = processes.owner() if rng.random() < 0.5 else None
             processes.kill(rng.randrange(WORKERS + 1) if owner is None else owner)
         processes.wait_for_more(20)
-        assert {child.process.poll() for child in processes.running} == {None}
+        processes.check_running()
     with quire.open(path, **OPTIONS) as store:
         for xid in store.prepared.list():
             store.prepared.commit(xid.xid)
