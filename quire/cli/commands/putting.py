@@ -14,7 +14,7 @@ from quire.cli.opened_store import opened
 from quire.cli.typed_values import moment, number, pair, seconds
 from quire.errors import InvalidArgument
 from quire.limits import COMMAND_BATCH_MESSAGES
-from quire.messages.encoded_values import check_encoded
+from quire.messages import encoded_values
 
 _HEADER: Final = (
     ("--priority", number, "N", "0 to 65535; higher goes first, where the queue is so ordered"),
@@ -70,7 +70,7 @@ def _put(options: argparse.Namespace) -> None:
                 continue
             for content in contents:
                 if info.codec is not None:
-                    fields["content_type"] = check_encoded(
+                    fields["content_type"] = encoded_values.check_encoded(
                         options.queue, info.codec, content, options.content_type
                     )
                 txn.put(options.queue, content, **fields, **timeout)
