@@ -18,7 +18,7 @@ from quire.aio import AsyncStore, AsyncTransaction
 from quire.aio.pool import Pool
 from quire.errors import QueueFull
 from quire.interface.sessions.requesting import Replying
-from quire.limits import AIO_THREADS, MESSAGE_OVERHEAD_BYTES
+from quire.limits import AIO_THREADS, COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 from tests.aio.test_waiting import SEGMENT_BYTES, in_line, opened, take_one
 from tests.kit.waiting import SECONDS
 
@@ -228,13 +228,15 @@ def test_commits_that_wait_for_room(store_path: str) -> None:
             names = [f"q{n}" for n in range(AIO_THREADS + 2)]
             commits, others = [], []
             for name in names:
-                await store.create_queue(name, kind="work", capacity=CAPACITY)
+                room = CAPACITY + 2 * COMMIT_BYTES  # which puts leave
+                await store.create_queue(name, kind="work", capacity=room)
                 await store.put(name, b"x" * 3000)
                 first, second = await store.transaction(), await store.transaction()
                 await first.put(name, b"1")
                 await second.put(name, b"2")
                 free = CAPACITY - (await store.queue(name)).used_bytes
                 await second.put(name, b"x" * (free - MESSAGE_OVERHEAD_BYTES))
+                await store.alter_queue(name, capacity=CAPACITY)
                 with pytest.raises(QueueFull):
                     await first.commit(0.0)
                 commits.append(asyncio.create_task(first.commit(SECONDS)))
