@@ -99,7 +99,7 @@ def test_pipelines_are_exact_whenever_their_program_is_killed(
             program: Program = program, killed: str = killed, before: Any = before
         ) -> bool:
             assert program.process.poll() is None, program.log.read_text()[-3000:]
-            return progress()[killed] != before[killed]
+            return bool(progress()[killed] != before[killed])
 
         eventually(has_begun, START_SECONDS)
         time.sleep(rng.random() * 5)
