@@ -38,6 +38,8 @@ from tests.kit.children import is_stopped
 from tests.kit.waiting import SECONDS, eventually
 
 CALL_TIMEOUT = 2.0
+WORK_SECONDS = 0.002  # of a processor, between two stops
+PROCESS_CLOCK = 2  # in a clock's number: the processor time of all threads
 LONG = 60.0  # within which all ends on a busy machine, and far from "for ever"
 LOOK = (ConnectionLost,)
 CHANGE = (OutcomeUnknown, ConnectionLost)  # the latter, where it was not sent
@@ -189,6 +191,11 @@ def stopped(owner: Actor) -> Iterator[None]:
         yield
     finally:
         os.kill(owner.process.pid, signal.SIGCONT)
+
+
+def cpu_seconds(owner: Actor) -> float:
+    """Return the processor time of its process: the clock of another process has this number."""
+    return time.clock_gettime((~owner.process.pid << 3) | PROCESS_CLOCK)
 
 
 @pytest.fixture
@@ -383,7 +390,10 @@ def test_opening_has_an_end(owner: Actor, store_path: str) -> None:
 
 
 def test_a_large_transfer_that_goes_on_has_no_end(owner: Actor, store: Store) -> None:
-    """What takes longer than a call may is waited for while the owner is at work."""
+    """What takes longer than a call may is waited for while the owner is at work.
+
+    It goes on between two stops until it has had a processor, which others may use meanwhile.
+    """
     payloads = [os.urandom(1 << 20)] * 24
     done = threading.Event()
 
@@ -391,7 +401,10 @@ def test_a_large_transfer_that_goes_on_has_no_end(owner: Actor, store: Store) ->
         while not done.is_set():
             with stopped(owner):
                 done.wait(0.2)
+            enough = cpu_seconds(owner) + WORK_SECONDS
             done.wait(0.05)
+            while not done.is_set() and cpu_seconds(owner) < enough:
+                done.wait(0.01)
 
     stuttering = Beside("stutter", stutter)
     try:
