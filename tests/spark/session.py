@@ -53,7 +53,9 @@ def start_session(
     directory: Path, master: str = LOCAL, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session whose workers find the tests' modules and whose files are in the directory."""
-    # Workers inherit the environment of the JVM, which is started here.
+    # Workers inherit the environment of the JVM, which is started here. A query has a dozen of
+    # them: each would compile all that it imports anew, for a second and more.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["SPARK_HOME"] = str(spark_home(directory))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
