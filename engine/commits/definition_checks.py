@@ -28,8 +28,10 @@ from quire.libraries.late_modules import stand_in
 from quire.messages.encoded_values import check_codec
 
 if TYPE_CHECKING:
+    from quire.interface.sessions import session_opening
     from quire.selectors import condition as conditions
 else:
+    session_opening = stand_in("quire.interface.sessions.session_opening")  # with the first drop
     conditions = stand_in("quire.selectors.condition")  # with the first selector
 
 
@@ -76,6 +78,30 @@ def check_no_dead_letters(state: State, name: str) -> None:
         raise QueueInUse(
             f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that first "
             "(alter_queue)"
+        )
+
+
+def check_no_replies(state: State, name: str) -> None:
+    """Raises QueueInUse where replies to a session come to the name (OP1)."""
+    session = session_opening.session_with_replies(_sessions(state), name)
+    if session is not None:
+        raise QueueInUse(
+            f"queue {name!r} takes the replies of session {session!r}: remove that first "
+            f"(store.session({session!r}).remove())"
+        )
+
+
+def _sessions(state: State) -> dict[str, bytes]:
+    return state.values.items(session_opening.SESSIONS)
+
+
+def check_no_session(state: State, name: str) -> None:
+    """Raises InvalidArgument where the state of the name is a session's (OP1)."""
+    session = session_opening.session_with_state(_sessions(state), name)
+    if session is not None:
+        raise InvalidArgument(
+            f"state {name!r} keeps the requests of session {session!r}: remove that instead "
+            f"(store.session({session!r}).remove())"
         )
 
 

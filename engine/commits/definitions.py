@@ -256,6 +256,7 @@ class Definitions:
             target = definition_checks.named_itself(state, name)
             definition_checks.check_no_dead_letters(state, name)
             definition_checks.check_unnamed(state, target)
+            definition_checks.check_no_replies(state, name)
             with target.lock:
                 definition_checks.check_unused(target)
                 target.mark_dropped(True)
@@ -514,6 +515,7 @@ class Definitions:
         marks: list[tuple[str, str, bool]] = []
 
         def prepare() -> list[CatalogChange]:
+            definition_checks.check_no_session(self._state, name)
             keys = values.keys(name)[:most]
             if not keys:
                 raise _NothingLeft

@@ -140,7 +140,8 @@ class Store(Protocol):
         """Remove a queue with all its messages and subscriptions, durably.
 
         Raises QueueNotFound, QueueInUse while open or prepared transactions have messages in it or
-        from it, while it has an alias or a schedule or is the `dead_letter` of another;
+        from it, while it has an alias or a schedule, is the `dead_letter` of another
+        or takes the replies of a session;
         InvalidArgument for an alias, StoreCorrupt if it cannot be told what it holds.
         """
 

@@ -17,6 +17,7 @@ from quire.errors import (
     InvalidArgument,
     NotFound,
     QueueFull,
+    QueueInUse,
     QueueNotFound,
     ReplyNotFound,
     RequestFailed,
@@ -471,6 +472,44 @@ def test_a_queue_that_is_full_leaves_it_begun(store: AnyStore) -> None:
 
 
 # What removal and short openings leave -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("replies", [None, "mine"])
+def test_what_a_session_needs_is_not_dropped_while_it_is_there(
+    store: AnyStore, work: str, replies: str | None
+) -> None:
+    """Its reply queue and its state: refused, and the session goes on; both go with it."""
+    store.create_queue("mine")
+    session = store.session("till", replies)
+    number = session.put(work, b"x")
+    with pytest.raises(QueueInUse, match=r"replies of session 'till'.*session\('till'\).remove"):
+        store.drop_queue(session.replies)
+    for state in ("quire.session.till", "quire.sessions"):
+        with pytest.raises(InvalidArgument, match=r"session 'till'.*session\('till'\).remove"):
+            store.states.drop(state)
+    serve_one(store, work)
+    assert some(session.take(number, SECONDS)).payload == b"done"
+    session.remove()
+    assert store.states.names() == []
+    assert {queue.name for queue in store.queues()} == {work, "mine"}
+    store.drop_queue("mine")
+
+
+def test_a_session_whose_removal_is_refused_goes_on(store: AnyStore, work: str) -> None:
+    """Somebody has got a reply: nothing is removed, and the reply queue is refused as before."""
+    session = store.session("till")
+    number = session.put(work, b"x")
+    serve_one(store, work)
+    with store.transaction() as txn:
+        assert txn.get(session.replies, SECONDS) is not None
+        with pytest.raises(QueueInUse, match="transaction"):
+            session.remove()
+        txn.rollback()
+    with pytest.raises(QueueInUse, match="replies of session 'till'"):
+        store.drop_queue(session.replies)
+    assert some(session.take(number, SECONDS)).payload == b"done"
+    session.remove()
+    assert store.states.names() == []
 
 
 def test_a_removed_session_gets_no_replies_of_another_of_its_name(

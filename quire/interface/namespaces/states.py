@@ -37,5 +37,6 @@ class States(Protocol):
 
         With one commit; with several where they are too many for one record of the journal: that is
         a million keys, fewer with smaller segments. Raises KeyHeld where a prepared transaction
-        sets one of them, InvalidArgument.
+        sets one of them, InvalidArgument (also for the state of a
+        session: remove that instead).
         """

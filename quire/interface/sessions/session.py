@@ -24,6 +24,7 @@ from quire.errors import (
     InvalidArgument,
     NotFound,
     OutcomeUnknown,
+    QueueInUse,
     QueueNotFound,
     ReplyNotFound,
     SessionFenced,
@@ -46,10 +47,8 @@ from .kept_request import BEGUN, PUT, KeptRequest
 from .limits import FINISHED_AT_ONCE
 from .reply import Reply, outcome_of
 from .requesting import check_replies
+from .session_opening import REPLIES, SESSIONS, Opening
 from .session_record import (
-    REPLIES,
-    SESSIONS,
-    Opening,
     SessionRecord,
     check_number,
     check_options,
@@ -377,19 +376,36 @@ class Session:
         """
         self._check_may_change()
         self._check_current()
-        with suppress(QueueNotFound):
-            self._store.drop_queue(REPLIES + self.name)
-        # Its numbers begin anew with that, and requests that are under way have them.
         own = self._record.opening
-        if self._removal is None:  # else it was interrupted
-            self._removal = own._replace(epoch=own.epoch + 1, drawn=_ENV.random_u64())
+        if self._removal is None or self._kept() != self._removal:  # else it was interrupted
+            self._drop_replies(own)
+        # Its numbers begin anew with that, and requests that are under way have them.
+        if self._removal is None:
+            drawn = _ENV.random_u64()
+            self._removal = own._replace(epoch=own.epoch + 1, drawn=drawn, leaving=True)
         opening = self._removal
         self._do(lambda step: self._record.pass_to(step, opening), None)
         self._record = SessionRecord(self.name, opening)
         self._store.states.drop(self._record.state)
         self._do(lambda step: self._record.pass_to(step, None), None)
 
+    def _drop_replies(self, own: Opening) -> None:
+        """Drop its own reply queue, which its mark allows (OP1). Raises QueueInUse."""
+        self._do(lambda step: self._record.pass_to(step, own._replace(leaving=True)), None)
+        try:
+            self._store.drop_queue(REPLIES + self.name)
+        except QueueNotFound:
+            pass
+        except QueueInUse:
+            self._do(lambda step: self._record.pass_to(step, own), None)
+            raise
+
     # How it is done
+
+    def _kept(self) -> Opening | None:
+        """The opening that has the session now."""
+        value = self._store.states.get(SESSIONS, self.name)
+        return None if value is None else Opening.of(self.name, value)
 
     def _label(self) -> str:
         """Of its transactions."""
@@ -407,9 +423,9 @@ class Session:
             )
 
     def _check_current(self) -> None:
-        value = self._store.states.get(SESSIONS, self.name)
-        if value is None or not (
-            self._watches or Opening.of(self.name, value) in (self._record.opening, self._removal)
+        kept = self._kept()
+        if kept is None or not (
+            self._watches or kept.is_same(self._record.opening) or kept == self._removal
         ):
             raise self._record.fenced()
 

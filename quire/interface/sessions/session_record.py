@@ -21,15 +21,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from quire.arguments import check_name
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, LockTimeout, ReplyNotFound, SessionFenced, StoreCorrupt
+from quire.errors import InvalidArgument, LockTimeout, ReplyNotFound, SessionFenced
 from quire.interface.transaction import Transaction
 from quire.limits import MAX_STATE_VALUE_BYTES
 from quire.messages.message import Message
@@ -52,12 +51,8 @@ from . import ended_requests
 from .kept_request import BEGUN, PUT, KeptRequest
 from .limits import MAX_SESSION_NAME
 from .reply import Reply
+from .session_opening import PREFIX, SESSIONS, Opening
 
-SESSIONS: Final = "quire.sessions"
-"""The state that keeps who has opened which session."""
-PREFIX: Final = "quire.session."
-REPLIES: Final = "quire.replies."
-"""What the names of a session's own state and reply queue begin with."""
 _LAST_ENQUEUED: Final = "last_enqueued"
 _LAST_DEQUEUED: Final = "last_dequeued"
 _DROPPED: Final = "dropped"  # the highest number that is not kept any more
@@ -67,30 +62,6 @@ _OPTIONS: Final = frozenset(
     {"priority", "group", "sender", "content_type", "ttl", "delay", "attributes", "group_key"}
 ).union(_TIMES)
 _ENV: Final = OsEnv()
-
-
-class Opening(NamedTuple):
-    """Who has opened a session last."""
-
-    epoch: int
-    replies: str
-    drawn: int  # when the session was made: one that was removed, and had the name, has another
-
-    def value(self) -> bytes:
-        """As it is kept."""
-        return json.dumps(self._asdict()).encode()
-
-    @classmethod
-    def of(cls, name: str, value: bytes) -> Opening:
-        """Raises StoreCorrupt."""
-        try:
-            told = json.loads(value)
-            return cls(int(told["epoch"]), str(told["replies"]), int(told["drawn"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreCorrupt(
-                f"session {name!r}: what the state {SESSIONS!r} keeps of it is not readable "
-                f"({error!r}): delete that value, and open the session again"
-            ) from error
 
 
 def check_session(name: object) -> str:
@@ -212,7 +183,7 @@ class SessionRecord:
     def fence(self, txn: Transaction) -> None:
         """Raises SessionFenced (KS2)."""
         value = txn.get_value(SESSIONS, self.name)
-        if value is None or Opening.of(self.name, value) != self.opening:
+        if value is None or not Opening.of(self.name, value).is_same(self.opening):
             raise self.fenced()
 
     def pass_to(self, txn: Transaction, opening: Opening | None) -> None:
