@@ -178,7 +178,7 @@ def test_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert "InvalidArgument" in capfd.readouterr().err
     assert not os.path.exists(path)
     assert main(["create-queue", path, "q", "--network-file-system"]) == 0
-    assert "quire: FileSystemWarning: the store at" in capfd.readouterr().err
+    assert "quire: warning: the store at" in capfd.readouterr().err
     assert main(["put", path, "q", "one"]) == 1
     assert "give --network-file-system" in capfd.readouterr().err
     assert main(["put", path, "q", "one", "--network-file-system"]) == 0
