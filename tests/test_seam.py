@@ -213,6 +213,9 @@ def seam_breaches(source: str, *, outside: bool) -> list[tuple[int, str]]:
     return sorted(breaches)
 
 
+# What has to be there before any module of Quire is imported, the seam included: forks wait for the
+# first import of all. It reaches no disk, no clock and no chance.
+BEFORE_THE_SEAM = {Path("quire/__init__.py"): frozenset({"os.register_at_fork"})}
 SEAM_CHECKED = [path for path in all_sources() if not is_the_seam(path)]
 
 
@@ -220,6 +223,8 @@ SEAM_CHECKED = [path for path in all_sources() if not is_the_seam(path)]
 def test_only_the_environment_touches_disk_clock_and_chance(path: Path) -> None:
     """All I/O, time and randomness of the engine goes through `quire/env/__init__.py`."""
     breaches = seam_breaches((ROOT / path).read_text(), outside=is_outside_the_engine(path))
+    before = BEFORE_THE_SEAM.get(path, frozenset())
+    breaches = [(line, name) for line, name in breaches if name not in before]
     assert breaches == [], f"{path} must call its Env for {breaches}"
 
 
