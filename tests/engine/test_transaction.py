@@ -29,7 +29,7 @@ from tests.kit.waiting import SECONDS
 
 
 def test_all_fields_of_a_message_come_back(store: Store, topic: str) -> None:
-    """What is put with every field is what get, get_many, browse and get_arrow return."""
+    """What is put with every field is what get, get_many and browse return, but for deliveries."""
     before = store._env.now_us()
     with store.transaction() as txn:
         put = txn.put_moved(topic, b"payload", FIELDS)
@@ -37,12 +37,16 @@ def test_all_fields_of_a_message_come_back(store: Store, topic: str) -> None:
         one = txn.get("topic/a")
         (many,) = txn.get_many("topic/b")
         assert one is not None
-        assert one == many == store.browse(topic)[0]
+        assert one == many
+        looked_at = store.browse(topic)[0]
+        assert looked_at.delivery_count == 0
     assert one.id == int(put)
     assert (one.queue, one.payload, one.delivery_count) == (topic, b"payload", 1)
     assert before <= one.time <= store._env.now_us()
+    assert (looked_at.id, looked_at.queue, looked_at.payload) == (one.id, topic, b"payload")
+    assert looked_at.time == one.time
     for name, value in FIELDS.items():
-        assert getattr(one, name) == value, name
+        assert getattr(one, name) == getattr(looked_at, name) == value, name
 
 
 def test_absent_fields_have_their_defaults(store: Store, work: str) -> None:
