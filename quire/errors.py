@@ -81,7 +81,7 @@ What a call that raised an error leaves behind:
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator as _Iterator  # no name of the reference
 from contextlib import contextmanager
 from typing import Final
 
@@ -385,7 +385,7 @@ def raise_if_refused(error: OSError, path: str, doing: str) -> None:
 
 
 @contextmanager
-def refusing(path: str, doing: str) -> Iterator[None]:
+def refusing(path: str, doing: str) -> _Iterator[None]:
     """An OSError inside that refuses the call is ResourceExhausted (E9)."""
     try:
         yield
