@@ -466,7 +466,7 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
-        monkeypatch.setattr(Gets, "give_back", lambda self: self.taken.clear())
+        monkeypatch.setattr(Gets, "give_back", lambda self, _reason=None: self.taken.clear())
     with pytest.raises((AssertionError, QueueInUse)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught
 
