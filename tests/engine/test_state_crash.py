@@ -252,7 +252,6 @@ CONTRADICTIONS = {
     "not there": b'[["state",9,null]]',
     "another's": b'[["state",1,{"name":"s","key":"other","value":""}]]',
     "there already": b'[["state",2,{"name":"s","key":"there","value":""}]]',
-    "not prepared": b'[["prepared_state",2,{"xid":"x","sets":[[3,"s","k",null]]}]]',
 }
 
 
@@ -289,4 +288,4 @@ def test_a_value_that_is_replaced_is_there_all_the_time(monkeypatch: pytest.Monk
             with store.transaction() as txn:
                 txn.set_value("step", "n", b"%d" % number)
             monkeypatch.setattr(KeyValues, "_count", count_and_look)
-    assert set(seen) == {b"0", b"1"}
+        assert set(seen) == {b"0", b"1"}
