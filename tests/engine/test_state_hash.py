@@ -199,7 +199,7 @@ def test_promise_8_what_no_record_tells_is_not_in_the_state(seed: int) -> None:
         for name, options in queues.items():
             store.create_queue(name, kind="work", **options)
             store.put_many(name, [b"%d" % n for n in range(9)])
-        for _ in range(25):
+        for _ in range(45):
             name = rng.choice(list(queues))
             with store.transaction() as txn:
                 messages = txn.get_many(name, rng.randrange(1, 4))
