@@ -30,6 +30,7 @@ from quire.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    StoreClosed,
     StoreCorrupt,
     StoreFailed,
     SubscriptionNotFound,
@@ -468,8 +469,8 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
         monkeypatch.setattr(Gets, "give_back", lambda self, _reason=None: self.taken.clear())
-    # A prepared transaction without its reads is a record that the check of the fold refuses.
-    with pytest.raises((AssertionError, QueueInUse, StoreCorrupt)):
+    # A prepared transaction without its reads is a record that no reader takes: the store ends.
+    with pytest.raises((AssertionError, QueueInUse, StoreClosed, StoreCorrupt)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught
 
 
