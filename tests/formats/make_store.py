@@ -270,7 +270,7 @@ def fill_policies(store: Store) -> None:
 def fill_states(store: Store) -> None:
     """Values of states, of prepared transactions too, in the checkpoint and in the journal.
 
-    `store-v3-states.tar.gz` has them in CATALOG records behind those of their transactions.
+    `store-states.tar.gz` has them in CATALOG records behind those of their transactions.
     """
     store.create_queue("stepped", kind="topic")
     store.create_queue("taken", kind="work")
@@ -307,7 +307,7 @@ def fill_states(store: Store) -> None:
 def fill_sections(store: Store) -> None:
     """Each kind of record, with all further sections, request ids and blocks in data files.
 
-    `store-v5-sections.tar.gz` has the records of prepared transactions, decisions and deliveries as
+    `store-sections.tar.gz` has the records of prepared transactions, decisions and deliveries as
     kinds of their own, and no record has a local tail.
     """
     store.create_queue("parts", kind="topic", dedup_count=100)
