@@ -268,10 +268,7 @@ def fill_policies(store: Store) -> None:
 
 
 def fill_states(store: Store) -> None:
-    """Values of states, of prepared transactions too, in the checkpoint and in the journal.
-
-    `store-states.tar.gz` has them in CATALOG records behind those of their transactions.
-    """
+    """Values of states, of prepared transactions too, in the checkpoint and in the journal."""
     store.create_queue("stepped", kind="topic")
     store.create_queue("taken", kind="work")
     store.subscribe("stepped", "some")
@@ -305,11 +302,7 @@ def fill_states(store: Store) -> None:
 
 
 def fill_sections(store: Store) -> None:
-    """Each kind of record, with all further sections, request ids and blocks in data files.
-
-    `store-sections.tar.gz` has the records of prepared transactions, decisions and deliveries as
-    kinds of their own, and no record has a local tail.
-    """
+    """Each kind of record, with all further sections, request ids and blocks in data files."""
     store.create_queue("parts", kind="topic", dedup_count=100)
     store.create_queue("counted", kind="work", max_deliveries=9, dead_letter="work")
     store.subscribe("parts", "some")
