@@ -314,7 +314,7 @@ def test_calls_become_commands() -> None:
 # Calls that errors name and no command does: they are for programs only.
 PROGRAMS_ONLY = {
     "commit", "rollback", "transaction", "unget", "get_arrow", "put_block", "states.drop",
-    "queue", "read_to", "when_ready", "listeners.remove",
+    "queue", "read_to", "when_ready", "listeners.remove", "session", "remove",
 }  # fmt: skip
 NAMED = re.compile(r"\bstore\.([a-z]+\.[a-z_]+)|\b(?:store\.)?([a-z]+_[a-z_]+|[a-z]+(?=\())")
 

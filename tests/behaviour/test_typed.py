@@ -41,8 +41,8 @@ def test_rows_are_put_and_got(store: AnyStore) -> None:
     with store.transaction() as txn:
         message = txn.get("q")
         assert isinstance(message, TypedMessage)
-        assert message == first
-        assert message.value == {"id": 1, "amount": 2.0, "name": None}
+        assert (message.id, message.delivery_count, first.delivery_count) == (first.id, 1, 0)
+        assert message.value == first.value == {"id": 1, "amount": 2.0, "name": None}
         assert (message.priority, message.attributes) == (7, {"a": "b"})
         batch = txn.get_arrow("q")
         assert batch.schema.names == ["id", "amount", "name", "_meta"]

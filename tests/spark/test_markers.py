@@ -55,7 +55,7 @@ def mark(store: Any, value: str, *queues: str) -> None:
 
 def ends_of(store: Any, queues: Iterable[str]) -> dict[str, int]:
     """Where the queues end."""
-    return {queue: end for queue, (_, end) in store.integration.positions_many(queues).items()}
+    return {queue: end for queue, (_, end) in store.integration.positions_many(list(queues)).items()}
 
 
 def batches(store: Any, plan: Planner, queues: Sequence[str]) -> Iterator[Batch]:
