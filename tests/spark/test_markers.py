@@ -55,7 +55,8 @@ def mark(store: Any, value: str, *queues: str) -> None:
 
 def ends_of(store: Any, queues: Iterable[str]) -> dict[str, int]:
     """Where the queues end."""
-    return {queue: end for queue, (_, end) in store.integration.positions_many(list(queues)).items()}
+    positions = store.integration.positions_many(list(queues))
+    return {queue: end for queue, (_, end) in positions.items()}
 
 
 def batches(store: Any, plan: Planner, queues: Sequence[str]) -> Iterator[Batch]:
