@@ -364,8 +364,9 @@ def messages_of_an_administrator(store: AnyStore) -> None:
 def care_of_a_store(store: AnyStore) -> None:
     """Its open transactions, its checkpoint, and what the checker finds."""
     store.create_queue("q", kind="work")
+    store.put("q", b"1")
     txn = store.transaction(owner="somebody")
-    txn.put("q", b"1")
+    assert txn.get("q") is not None  # answered: so the store has the transaction
     [found] = store.admin.transactions()
     assert store.admin.transaction(found.id).owner == "somebody"
     store.admin.abort(found.id)
