@@ -163,6 +163,28 @@ def test_a_case_that_is_drawn_runs_in_its_forms() -> None:
         assert len([test for test in tests if test.id not in out]) == 2 * 2
 
 
+def test_of_the_tests_of_a_file_some_are_drawn() -> None:
+    """With all their cases; others of the file, or of other files, do not count among them."""
+    tests = [
+        Drawable(f"tests/{file}.py::test_{number}[{case}]", None, 3, of_file=True)
+        for file in "ab"
+        for number in range(7)
+        for case in range(2)
+    ]
+    others = [Drawable("tests/a.py::test_8"), Drawable("tests/a.py::test_9[0]", None, 2)]
+    runs = []
+    for turn in range(3):
+        out = cases_left_out([*tests, *others], turn * PER_TURN)
+        assert out.isdisjoint(test.id for test in others)
+        left = [test for test in tests if test.id not in out]
+        functions = {test.function for test in left}
+        assert len(left) == 2 * len(functions)
+        for file in "ab":
+            assert len([each for each in functions if f"/{file}." in each]) in (2, 3)
+        runs.append(functions)
+    assert sorted(itertools.chain(*runs)) == sorted({test.function for test in tests})
+
+
 def test_a_run_draws() -> None:
     """A run tells its seed, draws by it, and takes all where that is said."""
 

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.crash,
+    pytest.mark.promise(2),
+    pytest.mark.cases(2, of_file=True),
+]
 
 
 class Driver:
