@@ -1,7 +1,7 @@
 """The parts of `make test` and of `make test-long`: which tests each of their processes runs.
 
 Every test is in exactly one part of one of the two: those with the mark `long` in `make test-long`,
-all others in `make test` (`tests/test_parts.py` computes that). What `make test` leaves out of the
+all others in `make test` (`tests/test_draws.py` computes that). What `make test` leaves out of the
 others, because its seed does not draw it, two parts of `make test-long` run: `forms` and `cases`.
 """
 

@@ -86,6 +86,7 @@ def differing(opened: Store, want: reconcile.Frames) -> set[str]:
     return {line.queue for line in reconcile.wrong(lines)}
 
 
+@pytest.mark.long
 def test_the_command_says_whether_figures_are_equal(folder: Path) -> None:
     """A right outcome exits with 0, and with 1 when a departure has been taken since."""
     right = reconcile_again(folder)

@@ -122,6 +122,7 @@ def check(env: SimEnv, oracle: Oracle) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("direct", [False, True])
 def test_promise_1_power_failure_at_every_call(
@@ -141,6 +142,7 @@ def test_promise_1_power_failure_at_every_call(
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not write the last group again is caught."""
     skipped = "quire.journal.recovery._settle_last_groups"
@@ -156,6 +158,7 @@ def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_crash_at_every_call_of_recovery(seed: int) -> None:
     """A crash in the midst of recovery leaves what the next one takes (J8)."""
 
@@ -202,6 +205,7 @@ def test_several_later_segments_are_retired_whole_or_from_the_newest_down(seed: 
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("direct", [False, True])
 def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
@@ -452,6 +456,7 @@ def with_two_ready(seed: int) -> SimEnv:
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
     """No crash leaves a gap in the numbers (JV2, J8)."""
     env = with_two_ready(seed)
@@ -469,6 +474,7 @@ def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_errors_while_two_ready_segments_are_retired(seed: int) -> None:
     """Nor does an error, and what it leaves uncertain: the next recovery makes it certain (JV3)."""
 
@@ -524,12 +530,14 @@ def findings_once_a_segment_came_back(seed: int) -> list[JournalFinding]:
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_a_released_segment_that_comes_back_has_its_own_header(seed: int) -> None:
     """So that `verify` finds no damage (JV3)."""
     assert findings_once_a_segment_came_back(seed) == []
 
 
 @pytest.mark.crash
+@pytest.mark.cases(2, of_file=True)
 def test_canary_uses_a_spare_whose_name_is_uncertain(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,9 @@
 LO1  A test that runs over several forms of a store runs embedded, if that is one of them, and in
      one more form. So it has run in each over as many consecutive turns as there are others (DR1).
 LO2  Of a test with the mark `cases(n)` about one case in n runs, and over n turns each.
-LO3  Of the tests of a file that have the mark `cases(n, of_file=True)` about one in n runs, and over
-     n turns each. It is for long tests of which several go through the same code: power failures
-     at every call, micro-batches of Spark.
+LO3  Of the tests of a file that have the mark `cases(n, of_file=True)` about one in n runs, and
+     over n turns each. It is for long tests of which several go through the same code: power
+     failures at every call, micro-batches of Spark.
 
 A test with the mark `every_form`, or one that is named with its parameters, is never left out; nor
 does LO3 leave one out that is named.
