@@ -13,7 +13,7 @@
 | msgpack | application/msgpack | as for json, and bytes; if asked for | the same; tuples as lists |
 | pickle | application/x-pickle | almost all; if asked for by name | the same |
 
-The codec `msgpack` needs the package of that name: `pip install 'quire[msgpack]'`.
+The codec `msgpack` needs the package of that name: `pip install 'quire-mq[msgpack]'`.
 
 Who unpickles a payload runs whatever code its sender put there. So the codec `pickle` is taken only
 by name, `codec("pickle")` or `message.decode("pickle")`, and never for the content type that a
@@ -250,7 +250,7 @@ def _msgpack() -> Any:
         _ = msgpack.packb
     except ImportError:
         raise CodecNotFound(
-            "the codec 'msgpack' needs the package of that name: pip install 'quire[msgpack]'"
+            "the codec 'msgpack' needs the package of that name: pip install 'quire-mq[msgpack]'"
         ) from None
     return msgpack
 

@@ -586,7 +586,8 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"quire {__version__}\n"
-    assert importlib.metadata.version("quire") == __version__
+    installed = importlib.metadata.packages_distributions()["quire"]
+    assert {importlib.metadata.version(name) for name in installed} == {__version__}
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

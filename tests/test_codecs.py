@@ -210,9 +210,9 @@ def test_msgpack_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to get it."""
     monkeypatch.setitem(sys.modules, "msgpack", None)
     monkeypatch.setattr(codecs, "msgpack", stand_in("msgpack"))  # as before its first use
-    with pytest.raises(CodecNotFound, match=r"quire\[msgpack\]"):
+    with pytest.raises(CodecNotFound, match=r"quire-mq\[msgpack\]"):
         message(b"\x01", "application/msgpack").decode()
-    with pytest.raises(CodecNotFound, match=r"quire\[msgpack\]"):
+    with pytest.raises(CodecNotFound, match=r"quire-mq\[msgpack\]"):
         codecs.encode(1, "application/msgpack")
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
 
 from quire import __version__
-from tests.source_tree import COMPONENTS, PACKAGES, ROOT, all_sources
+from scripts.check_docs import documents
+from tests.source_tree import CODE, COMPONENTS, PACKAGES, ROOT, all_sources, own_files
+
+DISTRIBUTION = "quire-mq"
+INSTALL = re.compile(r"\bpip install((?: +[^\s`)&;,#]+)*)")
+REQUIREMENT = re.compile(r"(?P<name>[\w.-]+?)(?:\[(?P<extras>[\w,-]+)\])?(?:[<>=!~;\[ ].*)?")
+OTHER_FILES = ("Makefile", "constraints.txt", ".ci/run", "pyproject.toml", "setup.py")
 
 WITHOUT_NETWORK = ("--no-build-isolation", "--no-deps", "--no-index")
 
@@ -47,7 +58,7 @@ def wheel_of(source: Path, folder: Path) -> Path:
     """The wheel, built into the folder."""
     options = [*WITHOUT_NETWORK, "--wheel-dir", str(folder)]
     build([sys.executable, "-m", "pip", "wheel", *options, "."], source)
-    (wheel,) = folder.glob(f"quire-{__version__}-py3-none-any.whl")
+    (wheel,) = folder.glob(f"quire_mq-{__version__}-py3-none-any.whl")
     return wheel
 
 
@@ -55,7 +66,7 @@ def sdist_of(source: Path, folder: Path) -> Path:
     """The source distribution, built into the folder."""
     script = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
     build([sys.executable, "-c", script, str(folder)], source)
-    (sdist,) = folder.glob("quire-*.tar.gz")
+    (sdist,) = folder.glob("quire_mq-*.tar.gz")
     return sdist
 
 
@@ -80,7 +91,92 @@ def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) 
     """The wheel, one for all machines, has real copies of exactly the modules of the links."""
     with zipfile.ZipFile(wheel_of(source_copy, tmp_path)) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
+        stem = f"{DISTRIBUTION.replace('-', '_')}-{__version__}.dist-info"
+        metadata = BytesParser().parsebytes(archive.read(f"{stem}/METADATA"))
     assert files == expected_files()
+    assert (metadata["Name"], metadata["Version"]) == (DISTRIBUTION, __version__)
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The file's text; of Python its string constants, joined as the program joins them."""
+    text = path.read_text()
+    if "install" not in text and "quire[" not in text:
+        return
+    if path.suffix != ".py":
+        yield text
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@functools.cache
+def project() -> tuple[dict[str, set[str]], set[str]]:
+    """The extras that may be asked for, by distribution, and all distributions that are needed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    table = settings["project"]
+    extras = table["optional-dependencies"]
+    needed = [*table["dependencies"], *settings["build-system"]["requires"], "pip"]
+    needed += [each for group in extras.values() for each in group]
+    return {table["name"]: set(extras)}, {requirement_of(each)[0] for each in needed}
+
+
+def requirement_of(text: str) -> tuple[str, set[str]]:
+    """The name of a requirement, in small letters, and its extras."""
+    found = REQUIREMENT.fullmatch(text.strip("'\""))
+    assert found is not None, text
+    return found["name"].lower(), set((found["extras"] or "").split(",")) - {""}
+
+
+def foreign_installs(text: str) -> list[str]:
+    """Commands of a text that would install something else than it means."""
+    own, needed = project()
+    wrong = []
+    for command in INSTALL.finditer(text):
+        words = iter(command[1].split())
+        for word in words:
+            if word in ("-c", "-r", "--constraint", "--requirement"):
+                next(words)
+            elif not word.strip("'\"").startswith(("-", ".", "/")):
+                name, extras = requirement_of(word)
+                if not extras <= own[name] if name in own else name not in needed:
+                    wrong.append(command[0])
+    return wrong + re.findall(r"(?<![\w.-])quire\[[a-z][^\]\n]*\]", text)
+
+
+def test_every_command_that_installs_names_this_distribution() -> None:
+    """In messages, docstrings and documents: an extra that is there, or a package of this list."""
+    modules = [path for folder in CODE for path in own_files(folder)]
+    files = [*modules, *documents(ROOT), *(ROOT / name for name in OTHER_FILES)]
+    found = {
+        str(path): wrong
+        for path in files
+        for text in texts_of(ROOT / path)
+        if (wrong := foreign_installs(text))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pip install quire", ["pip install quire"]),
+        ("(pip install 'quire[msgpack]')", ["pip install 'quire[msgpack]'", "quire[msgpack]"]),
+        ("the extra `quire[spark]`", ["quire[spark]"]),
+        ("`pip install -c constraints.txt quire-mq quire`", None),
+        ("pip install 'quire-mq[sparks]'", ["pip install 'quire-mq[sparks]'"]),
+        ("pip install message-queue", ["pip install message-queue"]),
+        ("pip install 'quire-mq[spark,coordination]' && quire --help", []),
+        ("`pip install fastapi uvicorn`, `pip install -c constraints.txt '.[spark]'`", []),
+        ("what `pip install` does; quire_queues[0]", []),
+    ],
+)
+def test_a_command_that_installs_something_else_is_found(
+    text: str, wrong: list[str] | None
+) -> None:
+    """Another project's name, an extra that is not there, a package that nothing here needs."""
+    found = foreign_installs(text)
+    assert (len(found) == 1) if wrong is None else found == wrong
 
 
 @pytest.mark.long
