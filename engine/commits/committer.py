@@ -41,7 +41,6 @@ from quire.engine.reading.indexing import numbers_in
 from quire.engine.reading.looking_before import look_before
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
-    LedgerEntry,
     Packed,
     Part,
     Read,
@@ -57,18 +56,17 @@ from quire.engine.state.sections.attachment import Attachment
 from quire.engine.state.sections.decides import Decides, DecidesSection
 from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection, Untouched
 from quire.engine.state.sections.failures import Failure, Failures
-from quire.engine.state.sections.held import Held, HeldSection
+from quire.engine.state.sections.held import HeldSection
 from quire.engine.state.sections.kinds import pack_sections
-from quire.engine.state.sections.moves import MovesSection
 from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import PendingSection, Section
-from quire.engine.state.sections.values import ValuesSection
 from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
+from .commit_plan import CommitPlan
 from .memory_section import MemorySection, Volatile, apart
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
@@ -122,52 +120,41 @@ class Committer:
         """Whether what was submitted may be in the journal though it was not applied."""
         return self._journal.failed or self.sequencer.failure is not None
 
-    def commit(
-        self,
-        transaction: Committing,
-        written: Collection[Written],
-        taken: Sequence[TakenRow],
-        passed: Sequence[Read],
-        entries: Sequence[LedgerEntry],
-        light: bool,
-        moves: MovesSection | None = None,
-        values: ValuesSection | None = None,
-        held: Held | None = None,
-    ) -> None:
+    def commit(self, transaction: Committing, plan: CommitPlan) -> None:
         """All steps. The transaction knows its change from step 4 on.
 
-        `light`: all that is written is so (see `Puts`), whatever its record takes. `held`: it is
-        prepared by that, and takes effect once it is decided; `transaction.prepared` tells so.
+        One that is prepared takes effect once it is decided; `transaction.prepared` tells so.
         """
         state = self._state
-        reads: Sequence[Read | TakenRow] = [*taken, *passed] if passed else taken
+        written, taken, skipped, moves = plan.written, plan.taken, plan.skipped, plan.seeks
+        reads: Sequence[Read | TakenRow] = [*taken, *skipped] if skipped else taken
         memory: MemorySection | None = None
         journaled = written
         sections: Sequence[PendingSection] = ()
         if state.apart and self.volatile.concerns(written, reads, moves):
-            heard = self.heard(reads) if held is None else ()
-            if state.listened and held is None:
+            heard = self.heard(reads) if plan.held is None else ()
+            if state.listened and plan.held is None:
                 look_before(self._reader, state.listened, reads)
             own, heard = apart(heard, state.volatile) if heard else ((), ())
             memory, journaled, reads, moves = self.volatile.share(
                 transaction.id, written, reads, moves, own
             )
             sections = (PendingSection(state.fold, Numbers(heard)),) if heard else ()
-        if moves is not None or values is not None or memory is not None:
-            sections = (*sections, *filter(None, (moves, values, memory)))
+        if moves is not None or plan.values is not None or memory is not None:
+            sections = (*sections, *filter(None, (moves, plan.values, memory)))
         if (
             moves is None
             and not self._locks_queues
-            and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
+            and (not reads or (not skipped and _all_known(taken)) or state.at_hand(reads))
         ):
-            self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
+            self._commit(transaction, plan, journaled, reads, sections)
         else:
             with ExitStack() as locks:
                 self.lock_all(written, locks)
                 released = reads if moves is None else [*reads, *moves.passed()]
                 locks.enter_context(state.releasing(released))
-                self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
-        if not light:
+                self._commit(transaction, plan, journaled, reads, sections)
+        if not plan.is_light:
             self.leave_unused(transaction.id, written)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
@@ -199,31 +186,34 @@ class Committer:
     def _commit(
         self,
         transaction: Committing,
+        plan: CommitPlan,
         written: Collection[Written],
         reads: Sequence[Read | TakenRow],
-        entries: Sequence[LedgerEntry],
-        light: bool,
         sections: Sequence[PendingSection],
-        memory: MemorySection | None,
-        held: Held | None,
     ) -> None:
-        """The steps. `written`, `reads`: without `memory`, the share in volatile queues."""
+        """The steps. `written`, `reads`: without the share in volatile queues."""
         transaction_id = transaction.id
+        entries, held = plan.entries, plan.held
         reserved: list[Queue] = []
         extents: list[Extent] = []
         packed: Packed[DurableQueue] | None = None
-        if light and not sections:
+        if plan.is_light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
                 packed = None  # its blocks may have to go to pages
+        memory = _memory_in(sections) if sections else None
         try:
             if packed is not None:
                 if written:
                     self.reserve(written, reserved)
             else:
-                packed, sections = self._pack(
-                    transaction, written, reads, entries, sections, memory, held, reserved, extents
-                )
+                self._keep(memory, reserved)
+                groups: Pieces = []
+                if written:
+                    groups = self.encode(written)
+                    self.reserve(written, reserved)
+                    extents += self.place(groups, self.inline_limit if held is None else 0)
+                packed, sections = self._pack(transaction, plan, groups, reads, sections)
                 if held is not None and packed is not None:  # no more takes effect
                     packed, reads, entries = (*packed[:2], (), (), 0), (), ()
             transaction.change = change = TransactionChange(
@@ -242,27 +232,22 @@ class Committer:
                 transaction.prepared = None
             raise
 
+    def _keep(self, memory: MemorySection | None, reserved: list[Queue]) -> None:
+        """Steps 1 to 3 of what is written to volatile queues, which stays in memory."""
+        if memory is not None and memory.written:
+            memory.hold(self.encode(memory.written))
+            self.reserve(memory.written, reserved)
+
     def _pack(
         self,
         transaction: Committing,
-        written: Collection[Written],
+        plan: CommitPlan,
+        groups: Pieces,
         reads: Sequence[Read | TakenRow],
-        entries: Sequence[LedgerEntry],
         sections: Sequence[PendingSection],
-        memory: MemorySection | None,
-        held: Held | None,
-        reserved: list[Queue],
-        extents: list[Extent],
     ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
-        """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
-        groups: Pieces = []
-        if memory is not None and memory.written:  # which stays there
-            memory.hold(self.encode(memory.written))
-            self.reserve(memory.written, reserved)
-        if written:
-            groups = self.encode(written)
-            self.reserve(written, reserved)
-            extents += self.place(groups, self.inline_limit if held is None else 0)
+        """The record of what is not light, if there is one, and its sections."""
+        entries, held = plan.entries, plan.held
         attached = attached_bytes(groups) if groups else 0
         attachment = self._places.new_id() if attached else 0
         if held is not None:  # its blocks have become parts, all of them
@@ -275,10 +260,12 @@ class Committer:
             transaction.prepared = prepared = PreparedTransaction(
                 record, transaction, transaction.id
             )
-            values = next((each for each in sections if isinstance(each, ValuesSection)), None)
-            holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
+            holding = HeldSection(
+                state.prepared, state.check_entries, state.fold, prepared, plan.values
+            )
             sections = (*sections, holding)
-        if memory is not None and not (groups or reads or entries or len(sections) > 1):
+        has_more = groups or reads or entries or len(sections) != 1
+        if not has_more and _memory_in(sections) is not None:
             return None, sections
         mark = mark_of(self._journal.generation)
         more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
@@ -514,3 +501,8 @@ def _all_known(taken: Sequence[TakenRow]) -> bool:
         if record is None or epoch != queue.epoch:
             return False
     return True
+
+
+def _memory_in(sections: Sequence[PendingSection]) -> MemorySection | None:
+    """Return the share in volatile queues, if there is one."""
+    return next((each for each in sections if isinstance(each, MemorySection)), None)

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import warnings
 from _thread import get_ident
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, TypeVar, cast
@@ -51,15 +51,13 @@ from quire.calls.uninterrupted import (
     probe,
     reentrant,
 )
+from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.commits.written_messages import Written
 from quire.engine.queues.prepared_transactions import PreparedTransaction
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
 from quire.engine.state.sections.held import Held
-from quire.engine.state.sections.moves import MovesSection
-from quire.engine.state.sections.values import ValuesSection
 from quire.env.interpreter import Lock
 from quire.errors import (
     AlreadyCommitted,
@@ -205,38 +203,31 @@ class TransactionLife:
 
     def _commit(self) -> None:
         puts, gets = self._puts, self._gets
-        written: Collection[Written] = ()
-        light = True
-        taken: Sequence[TakenRow] = ()
-        passed: Sequence[Read] = ()
-        entries: Sequence[LedgerEntry] = ()
+        plan = CommitPlan()
         if gets is not None:
-            taken = gets.to_read()
+            plan.taken = gets.to_read()
             if gets.adds:
-                passed, puts = self._add(gets)
+                plan.skipped, puts = self._add(gets)
         if puts is not None:
-            written, light = puts.by_queue.values(), puts.is_light
-            if not light:
+            plan.written, plan.is_light = puts.by_queue.values(), puts.is_light
+            if not plan.is_light:
                 puts.complete()
             if puts.requests is not None:
                 if puts.requests.found and self.durable:
                     self._context.sequencer.sync()  # that may have been committed without
-                entries = self._entry_records()
+                plan.entries = self._entry_records()
         if self._entries is not None:
-            entries = self._entry_records()
-        has_changes = bool(written or taken or passed or entries)
-        if self._values is not None or (gets is not None and gets.seeks):
-            moves, values = self._further_sections(has_changes=has_changes)
-            if has_changes or moves or values:
-                self._context.committer.commit(
-                    self, written, taken, passed, entries, light, moves, values
-                )
-                return
-        elif has_changes:
-            self._context.committer.commit(self, written, taken, passed, entries, light)
-            return
+            plan.entries = self._entry_records()
+        if gets is not None and gets.seeks:
+            plan.seeks = gets.moves()
+        has_changes = bool(plan.written or plan.taken or plan.skipped or plan.entries or plan.seeks)
+        # One that has only read states commits nothing by that.
+        if self._values is not None and (has_changes or self._values.sets):
+            has_changes, plan.values = True, self._values.section()
+        if has_changes:
+            self._context.committer.commit(self, plan)
         # It writes nothing; but a durable one comes behind what is durable (promise 14).
-        if self.durable and self._context.journal.unsynced_bytes:
+        elif self.durable and self._context.journal.unsynced_bytes:
             self._context.sequencer.sync()
 
     def _add(self, gets: Gets) -> tuple[Sequence[Read], Puts | None]:
@@ -246,16 +237,6 @@ class TransactionLife:
             self._puts = self._puts or Puts(self._context, self.id, self._large)
             self._puts.owe(reports)
         return gets.passed(), self._puts
-
-    def _further_sections(
-        self, *, has_changes: bool
-    ) -> tuple[MovesSection | None, ValuesSection | None]:
-        """What few transactions do: they move subscriptions, and set and read states."""
-        gets, own = self._gets, self._values
-        moves = gets.moves() if gets is not None and gets.seeks else None
-        if own is None or not (has_changes or moves or own.sets):
-            return moves, None  # one that has only read states commits nothing by that
-        return moves, own.section()
 
     def _entry_records(self) -> list[LedgerEntry]:
         entries = [LedgerEntry(key, version) for key, version in (self._entries or {}).items()]
@@ -515,18 +496,17 @@ class TransactionLife:
     def _prepare(self, xid: str) -> None:
         gets = self._gets
         taken = () if gets is None else gets.to_read()
-        passed, puts = ((), self._puts) if gets is None else self._add(gets)
+        skipped, puts = ((), self._puts) if gets is None else self._add(gets)
         written = () if puts is None else puts.by_queue.values()
         committer = self._context.committer
-        committer.volatile.check_none(written, [*taken, *passed])
+        committer.volatile.check_none(written, [*taken, *skipped])
         if puts is not None:
             puts.fill()
             puts.complete()
-        values = None if self._values is None else self._values.section(xid)
-        held = Held(xid, len(taken))
-        committer.commit(
-            self, written, taken, passed, self._entry_records(), False, values=values, held=held
-        )
+        plan = CommitPlan(written, False, taken, skipped, self._entry_records())
+        plan.values = None if self._values is None else self._values.section(xid)
+        plan.held = Held(xid, len(taken))
+        committer.commit(self, plan)
 
     def turn_prepared(self) -> None:
         """The PREPARE record is durable. Called in the journal's order, without this one's lock."""

@@ -14,6 +14,7 @@ import pytest
 
 from quire import limits
 from quire.engine import EmbeddedStore as Store
+from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.committer import Committer
 from quire.engine.pages.block_places import Places
 from quire.engine.records.commit_record import pack_light
@@ -115,10 +116,13 @@ def test_a_broken_way_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str, fo
     if broken == "lets go of what was not opened":
         whole = Committer._commit
 
-        def commit(self: Committer, transaction: Any, written: Any, *rest: Any) -> None:
-            reads, entries, is_light = rest[:3]
-            record = pack_light(transaction.id, written, reads, entries)[0] if is_light else b""
-            whole(self, transaction, written, *rest)
+        def commit(
+            self: Committer, transaction: Any, plan: CommitPlan, written: Any, reads: Any, more: Any
+        ) -> None:
+            record: Any = b""
+            if plan.is_light:
+                record, *_ = pack_light(transaction.id, written, reads, plan.entries)
+            whole(self, transaction, plan, written, reads, more)
             if len(record) > self.inline_limit:
                 self.leave_unused(transaction.id, written)
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.committer import Committer
 from quire.engine.transactions.gets import Gets
 from quire.errors import (
@@ -461,10 +461,9 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
     if broken == "lost reads":
         whole = Committer.commit
 
-        def commit(
-            self: Committer, txn: Transaction, written: Any, taken: Any, *rest: Any, **more: Any
-        ) -> None:
-            whole(self, txn, written, taken[1:], *rest, **more)
+        def commit(self: Committer, transaction: Any, plan: CommitPlan) -> None:
+            plan.taken = plan.taken[1:]
+            whole(self, transaction, plan)
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:

@@ -1,0 +1,41 @@
+"""The plan of a commit: all that a transaction is to change, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import final
+
+from msgspec import Struct
+
+from quire.engine.queues.queue import TakenRow
+from quire.engine.records.commit_record import LedgerEntry, Read
+from quire.engine.state.sections.held import Held
+from quire.engine.state.sections.moves import MovesSection
+from quire.engine.state.sections.values import ValuesSection
+
+from .written_messages import Written
+
+
+@final
+class CommitPlan(Struct, eq=False):
+    """What a transaction is to write, read, enter, move and set, with one record.
+
+    A step of the commit for which the plan has nothing is skipped.
+    """
+
+    written: Collection[Written] = ()
+    """Messages, by queue; one without messages was opened, and is left."""
+    is_light: bool = True
+    """Each is a lone message that stands in its `Written` itself."""
+    taken: Sequence[TakenRow] = ()
+    """What the transaction has in flight, and reads."""
+    skipped: Sequence[Read] = ()
+    """What counts as read besides."""
+    entries: Sequence[LedgerEntry] = ()
+    """Ledger entries, and request ids of what is written."""
+    seeks: MovesSection | None = None
+    """Subscriptions that go to other positions."""
+    values: ValuesSection | None = None
+    """Values of states that are set, and those that were read."""
+    held: Held | None = None
+    """The transaction is prepared by that: nothing else takes effect before it is decided."""
