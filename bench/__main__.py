@@ -160,6 +160,9 @@ def measure(name: str, setting: BenchmarkSetting, facts: dict[str, str]) -> None
             name, command = f"{name}_no_sync", f"{command} --no-sync"
         results.save(name, facts, command, found)
         results.write_table()
+        from bench import front_page  # which loads what draws: not before a measurement
+
+        front_page.write()
 
 
 if __name__ == "__main__":
