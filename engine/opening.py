@@ -106,7 +106,7 @@ class StoreLife:
         self._temporary, self._schedules = parts.temporary, parts.schedules
         self._types = parts.types
         self.path = opened.layout.path
-        self._store_id = opened.store_id
+        self.store_id = opened.store_id
         self.recovered = opened.recovered
         self.commit_timeout = opened.options.commit_timeout  # seconds
         self.fixed_options = {name: getattr(opened.options, name) for name in FIXED}
@@ -275,8 +275,7 @@ class StoreLife:
         """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
         if self._refused_by is StoreFailed:  # it was let go of
             return True
-        opened, failure = self._opened, self._context.sequencer.failure
-        return opened.journal.failed or opened.places.data.failed or failure is not None
+        return self._checkpointer.store_failed
 
     def _state(self) -> State:
         if self._closed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from quire.arguments import (
@@ -17,8 +18,11 @@ from quire.arguments import (
     check_passed,
     check_source,
     check_transaction,
+    check_xid,
 )
 from quire.batches import delivered_messages
+from quire.callbacks import check_callback
+from quire.calls.call_table import CallRow
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
 from quire.definitions.properties import QueueChanges
@@ -37,14 +41,16 @@ from quire.messages.payload_reader import Stream
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
 
-from .namespaces import integration
-from .namespaces.embedded import EMBEDDED
+from .composition import Parts
+from .namespaces.handlers import CallHandlers
 from .opening import StoreLife, open_call
 from .upkeep.started_types import look_for_orders
+from .upkeep.temporary import asked_form
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
     from quire.interface.finding import Seen, Where
+    from quire.interface.integration import CallTarget
     from quire.interface.redriving import Chosen, Redriven
     from quire.interface.starts import Start
     from quire.messages.put_options import PutOptions
@@ -54,12 +60,51 @@ if TYPE_CHECKING:
 class EmbeddedStore(StoreLife, SingleCalls):
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
-    _namespaces = EMBEDDED
+    def __init__(self, parts: Parts) -> None:
+        self._handlers = CallHandlers(parts)
+        super().__init__(parts)
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""
         if self._closed is not None and not self.failed:
             raise self._refusal()
+
+    # What the subjects need
+
+    def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
+        """Carry out a subject's call, by its row."""
+        self._state()
+        handle = partial(self._handlers.handle, row, arguments)
+        return look(handle)() if row.facts.long else as_call(handle)
+
+    @open_call
+    def decide(self, xid: str, *, commit: bool) -> None:
+        """Commit a prepared transaction, or roll it back."""
+        self._committer.decide(check_xid(xid), commit=commit)
+
+    def make_subscriptions(
+        self,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        exclusive: bool | None,
+        durable: bool | None,
+        where: str | None,
+    ) -> list[SubscriptionInfo]:
+        """Make some for this process: what is not durable ends no sooner than the store object."""
+        holder = self._temporary
+        return self.subscribe_for(holder, subscription, starts, exclusive, durable, where)
+
+    @open_call
+    def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Integration.when_ready`."""
+        callback = check_callback(callback)
+        withdraw = self._handlers.of("integration").when_ready(source, callback)
+        if withdraw is not None and self._closed is None:
+            return withdraw
+        if withdraw is not None:  # the close may have missed it
+            withdraw()
+        callback()
+        return lambda: None
 
     # Queues
 
@@ -121,8 +166,8 @@ class EmbeddedStore(StoreLife, SingleCalls):
         where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        asked = integration.asked_form(exclusive, durable, where)
-        return self._temporary.subscribe(holder, subscription, starts, asked)
+        form = asked_form(exclusive, durable, where)
+        return self._temporary.subscribe(holder, subscription, starts, form)
 
     @open_call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
@@ -262,3 +307,4 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
 if TYPE_CHECKING:
     _embedded: type[Store] = EmbeddedStore
+    _target: type[CallTarget] = EmbeddedStore

@@ -20,7 +20,7 @@ from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
-from quire.engine.namespaces.admin import EmbeddedAdmin
+from quire.engine.namespaces.admin import AdminHandlers
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.kit.limits import Limits
@@ -312,7 +312,7 @@ def test_verify_reports_damage(quire: Terminal) -> None:
         assert report.ok
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(EmbeddedAdmin, "verify", lambda self, contents: report)
+            patch.setattr(AdminHandlers, "verify", lambda self, contents: report)
             assert quire("verify", status=1) == (
                 "data/0.dat: page 3 is damaged\n1 findings of damage\n"
             )

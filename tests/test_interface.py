@@ -15,9 +15,7 @@ from quire import aio, engine, errors, remote
 from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
-from quire.engine.namespaces.embedded import EMBEDDED
 from quire.interface.integration import TransactionIntegration
-from quire.remote.client.namespaces import MADE
 from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.elected_transaction import ElectedTransaction
 from quire.remote.ownership.shared_store import SharedStore
@@ -46,9 +44,7 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
         for made in (engine.EmbeddedTransaction, remote.RemoteTransaction, ElectedTransaction)
     ],
 }
-for number, interface in enumerate(NAMESPACES.values()):
-    several: list[Any] = [type(made[number](None)) for made in (EMBEDDED, MADE)]
-    IMPLEMENTATIONS[interface] = several
+IMPLEMENTATIONS |= {subject: [subject] for subject in NAMESPACES.values()}  # for every store
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 ASYNC: list[tuple[type, type]] = [
     (quire.Store, aio.AsyncStore),
@@ -166,6 +162,29 @@ def test_a_row_is_in_every_form(row: CallRow) -> None:
         assert {n: p.default for n, p in given.items()} == {
             n: p.default for n, p in wanted.items()
         }, made
+
+
+def test_a_row_of_a_subject_has_a_handler() -> None:
+    """It takes what the row names, and has no default of its own: those are the row's."""
+    rows = [row for row in named_calls.CALLS.values() if row.path]
+    assert {row.path for row in rows} == NAMESPACES.keys()
+    with engine.EmbeddedStore.open(None, background=False) as store:
+        for row in rows:
+            signature = inspect.signature(getattr(store._handlers.of(row.path), row.name))
+            signature.bind(**dict.fromkeys(row.arguments().names))
+            assert all(p.default is p.empty for p in signature.parameters.values()), row.op
+
+
+@pytest.mark.parametrize("path", NAMESPACES)
+def test_wrong_arguments_of_a_row_are_told_as_python_tells_them(path: str) -> None:
+    """By the name of the subject's method, whichever store makes the call."""
+    with engine.EmbeddedStore.open(None, background=False) as store:
+        subject = getattr(store, path)
+        for row in named_calls.CALLS.values():
+            if row.path == path:
+                wrong = rf"{type(subject).__name__}\.{row.name}\(\) (takes|got|missing) "
+                with pytest.raises(TypeError, match=wrong):
+                    getattr(subject, row.name)(*range(20))
 
 
 @pytest.mark.parametrize(("kind", "made"), ASYNC)

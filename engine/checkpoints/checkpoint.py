@@ -70,6 +70,12 @@ class Checkpointer:
             self._lock.release()
 
     @property
+    def store_failed(self) -> bool:
+        """Return True if a write or sync of the store has failed."""
+        failure = self._sequencer.failure
+        return self._journal.failed or self._places.data.failed or failure is not None
+
+    @property
     def is_worthwhile(self) -> bool:
         """Whether data files would probably get shorter by a checkpoint, much was put or not."""
         return self._reorganiser.is_due(self._journal.end_lsn)

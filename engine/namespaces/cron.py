@@ -1,51 +1,39 @@
-"""The schedules of the store of this process: see `quire.interface.namespaces.cron`."""
+"""What the owner of a store does for `store.cron`: see `quire.interface.namespaces.cron`."""
 
 from __future__ import annotations
 
 import builtins
-from typing import Unpack
+from typing import Any
 
-from quire.arguments import Bytes, check_flag, check_name
-from quire.calls.documented import documented_by
-from quire.engine.opening import open_call
-from quire.interface.namespaces import Cron
-from quire.interface.schedules import ScheduleChanges, ScheduleOptions, check_schedule
+from quire.arguments import check_flag, check_name
+from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.schedules import Schedules
+from quire.interface.schedules import check_schedule
 from quire.reports.info import ScheduleInfo
 
-from .namespace import EmbeddedNamespace
 
+class CronHandlers:
+    """A handler for each row of `Cron`."""
 
-@documented_by(Cron)
-class EmbeddedCron(EmbeddedNamespace):
-    """Of an `EmbeddedStore`."""
+    def __init__(self, schedules: Schedules, maintenance: Maintenance) -> None:
+        self._schedules = schedules
+        self._maintenance = maintenance
 
-    @open_call
-    def create(
-        self,
-        name: str,
-        queue: str,
-        cron: str,
-        payload: Bytes = b"",
-        exist_ok: bool = False,
-        **options: Unpack[ScheduleOptions],
-    ) -> ScheduleInfo:
+    def create(self, name: str, exist_ok: bool, **schedule: Any) -> ScheduleInfo:
         check_name(name, "schedule")
-        given = check_schedule({"queue": queue, "cron": cron, "payload": payload, **options})
-        info = self._of._schedules.create(name, given, check_flag("exist_ok", exist_ok))
-        self._of._maintenance.soon()
+        given = check_schedule(schedule)
+        info = self._schedules.create(name, given, check_flag("exist_ok", exist_ok))
+        self._maintenance.soon()
         return info
 
-    @open_call
-    def alter(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+    def alter(self, name: str, **changes: Any) -> ScheduleInfo:
         given = check_schedule(changes)
-        info = self._of._schedules.alter(check_name(name, "schedule"), given)
-        self._of._maintenance.soon()
+        info = self._schedules.alter(check_name(name, "schedule"), given)
+        self._maintenance.soon()
         return info
 
-    @open_call
     def drop(self, name: str) -> None:
-        self._of._schedules.drop(check_name(name, "schedule"))
+        self._schedules.drop(check_name(name, "schedule"))
 
-    @open_call
     def list(self) -> builtins.list[ScheduleInfo]:
-        return self._of._schedules.infos()
+        return self._schedules.infos()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes, check_blocks, check_ends
+from quire.calls.call_table import Subject
 from quire.calls.documented import documented_by
 from quire.interface.integration import TransactionIntegration
-from quire.interface.single_calls import Namespace
 from quire.messages.message_id import MessageIds
 
 from .gets import Gets
@@ -28,7 +28,7 @@ class Steps(Protocol):
 
 
 @documented_by(TransactionIntegration)
-class EmbeddedTransactionIntegration(Namespace):
+class EmbeddedTransactionIntegration(Subject):
     """Of an `EmbeddedTransaction`."""
 
     __slots__ = ()

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from quire.arguments import check_selector, check_switch
 from quire.calls.uninterrupted import nested
 from quire.engine.commits.definitions import Definitions
 from quire.engine.live_state.live_state import State
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
 
 Name = tuple[str, str]  # of the queue, of the subscription
 _BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)
+
+
+def asked_form(
+    exclusive: bool | None, durable: bool | None, where: str | None
+) -> dict[str, bool | str]:
+    """Return what a caller says of the form of subscriptions, checked."""
+    form = {
+        "exclusive": check_switch("exclusive", exclusive),
+        "durable": check_switch("durable", durable),
+        "where": None if where is None else check_selector(where),
+    }
+    return {name: value for name, value in form.items() if value is not None}
 
 
 class Temporary:

@@ -35,7 +35,7 @@ from quire.interface.sessions.requesting import (
 from quire.interface.sessions.session import Session
 from quire.interface.sessions.session_record import check_number
 from quire.interface.store import Store
-from quire.interface.transaction import Payload, Transaction
+from quire.interface.transaction import Payload, Transaction, TransactionSource
 from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
@@ -50,17 +50,8 @@ from .transaction import AsyncTransaction, roll_back
 R = TypeVar("R")
 
 
-class AsyncAsks(Protocol):
+class AsyncAsks(TransactionSource[Beginning[AsyncTransaction]], Protocol):
     """A store, as far as one who asks has to do with it."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Beginning[AsyncTransaction]:
-        """A new one."""
 
     @property
     def queue(self) -> Callable[[str], Coroutine[Any, Any, QueueInfo]]:

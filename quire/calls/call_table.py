@@ -1,8 +1,12 @@
 """The interface as a table: a method of an interface is a row, whose facts a decorator tells.
 
-Name, arguments, defaults and the type of the result are those of the annotated signature. By these
-rows a joined store asks its owner, the owner answers, and a store object that lives on knows what
-it may ask twice. A method without a decorator is not sent: it is made of others.
+Name, arguments, defaults and the type of the result are those of the annotated signature; a row has
+a text and no body. By these rows a joined store asks its owner, the owner answers, and a store
+object that lives on knows what it may ask twice. A method without a decorator is not sent: it is
+made of others.
+
+A subject (`store.admin`, `store.cron`, ...) is a class whose rows are made by the store behind it:
+the store of this process has a handler for each, a joined one sends the row.
 
 - TC1: only what is a row can be asked for. Arguments that a row does not name are passed over, and
   what is left out has its default; so a client of another release may know more, or less.
@@ -28,11 +32,9 @@ from typing import (
 from quire.arguments import are_several
 from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
-from quire.libraries.late_imports import importing
 from quire.messages.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C", bound=type)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -49,15 +51,16 @@ class Facts(NamedTuple):
     waits: bool = False  # for other clients, up to `timeout` seconds
     of_one_owner: bool = False  # it names a transaction by a number, which the next owner lacks
     held: bool = False  # what it makes may end with its client, whom the owner tells as `holder`
+    long: bool = False  # handlers of signals run in it, where the owner makes it
 
 
 @overload
 def look(method: F) -> F: ...
 @overload
-def look(*, of_one_owner: bool = False) -> Callable[[F], F]: ...
-def look(method: Any = None, *, of_one_owner: bool = False) -> Any:
+def look(*, of_one_owner: bool = False, long: bool = False) -> Callable[[F], F]: ...
+def look(method: Any = None, *, of_one_owner: bool = False, long: bool = False) -> Any:
     """A call that changes nothing."""
-    return _told(method, Facts(False, True, of_one_owner=of_one_owner))
+    return _marked(method, Facts(False, True, of_one_owner=of_one_owner, long=long))
 
 
 @overload
@@ -76,7 +79,7 @@ def change(
 ) -> Any:
     """A call that changes something. `queues`: the names of arguments, between blanks."""
     names = tuple(queues.split())
-    return _told(method, Facts(True, again, names, of_one_owner=of_one_owner, held=held))
+    return _marked(method, Facts(True, again, names, of_one_owner=of_one_owner, held=held))
 
 
 @overload
@@ -85,15 +88,15 @@ def step(method: F) -> F: ...
 def step(*, waits: bool = False) -> Callable[[F], F]: ...
 def step(method: Any = None, *, waits: bool = False) -> Any:
     """A part of an open transaction, which takes effect with its commit."""
-    return _told(method, Facts(False, False, waits=waits))
+    return _marked(method, Facts(False, False, waits=waits))
 
 
-def _told(method: Any, facts: Facts) -> Any:
-    def tell(method: Any) -> Any:
+def _marked(method: Any, facts: Facts) -> Any:
+    def mark(method: Any) -> Any:
         setattr(method, _FACTS, facts)
         return method
 
-    return tell if method is None else tell(method)
+    return mark if method is None else mark(method)
 
 
 class CallArguments(NamedTuple):
@@ -104,6 +107,7 @@ class CallArguments(NamedTuple):
     names: frozenset[str]  # of all
     takes_more: bool  # options, each by its name
     several: tuple[str, ...]  # those that may be iterators
+    defaults: Mapping[str, Any]  # of those that may be left out
 
 
 class CallRow:
@@ -113,6 +117,7 @@ class CallRow:
 
     def __init__(self, method: Callable[..., Any], facts: Facts, path: str = "") -> None:
         self.name: Final[str] = method.__name__
+        self.path: Final = path
         self.op: Final = f"{path}.{self.name}" if path else self.name
         self.facts: Final = facts
         self.method: Final = method
@@ -122,7 +127,7 @@ class CallRow:
         """What its signature says."""
         found = self._arguments
         if found is None:
-            found = self._arguments = _arguments_of(self.method)
+            found = self._arguments = _arguments_of(unwrap(self.method))
         return found
 
     @cached_property
@@ -135,9 +140,9 @@ class CallRow:
         """Whether what it returns is messages, which do not travel as other values do."""
         return self.result in (delivered_messages.Messages, Message | None)
 
-    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, those that were given. Raises TypeError, as Python does."""
-        plain, needed, names, takes_more, several = self._arguments or self.arguments()
+        plain, needed, names, takes_more, several, _ = self._arguments or self.arguments()
         found = dict(zip(plain, args, strict=False))
         found.update(kwargs)
         if (
@@ -146,18 +151,15 @@ class CallRow:
             or not needed <= found.keys()
             or not (takes_more or found.keys() <= names)
         ):
-            with importing():
-                from inspect import signature  # which says what is wrong
-
-            signature(self.method).bind(None, *args, **kwargs)
+            unwrap(self.method)(None, *args, **kwargs)  # which has no body, and says what is wrong
         for name in several:
             if name in found:
                 found[name] = _listed(found[name])
         return found
 
-    def told(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def decode_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that came, as the method takes them (TC1). Raises InvalidArgument."""
-        _, needed, names, takes_more, _ = self._arguments or self.arguments()
+        _, needed, names, takes_more, _, _ = self._arguments or self.arguments()
         found = {
             name: value
             for name, value in arguments.items()
@@ -169,20 +171,28 @@ class CallRow:
         return found
 
 
+def unwrap(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that was written, without what is around it."""
+    found: Callable[..., Any] = getattr(method, "__wrapped__", method)
+    return found
+
+
 def _arguments_of(method: Any) -> CallArguments:
     """Read from the function itself, as `inspect` takes longer to load than a command has."""
     code = method.__code__
     end = code.co_argcount
     plain, by_name = code.co_varnames[1:end], code.co_varnames[end : end + code.co_kwonlyargcount]
-    defaults = method.__defaults__ or ()
-    needed = {*plain[: len(plain) - len(defaults)], *by_name} - (method.__kwdefaults__ or {}).keys()
+    last = method.__defaults__ or ()
+    defaults = dict(zip(plain[len(plain) - len(last) :], last, strict=True))
+    defaults |= method.__kwdefaults__ or {}
     hints = method.__annotations__
     return CallArguments(
         plain,
-        frozenset(needed),
+        frozenset({*plain, *by_name} - defaults.keys()),
         frozenset((*plain, *by_name)),
         bool(code.co_flags & _TAKES_MORE),
         tuple(e for e in (*plain, *by_name) if str(hints.get(e)).startswith("Iterable")),
+        defaults,
     )
 
 
@@ -200,36 +210,48 @@ def call_of(method: Callable[..., Any], path: str = "") -> CallRow:
 
 
 class Makes(Protocol):
-    """What makes calls by their rows."""
+    """A store, or a transaction, that makes calls by their rows."""
 
-    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
-        """What a call returns."""
+    def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
+        """Return what a call returns."""
 
 
 def by_row(
     method: Callable[Concatenate[Any, P], R], path: str = ""
 ) -> Callable[Concatenate[Any, P], R]:
-    """A method that is made by its row."""
+    """A method that is made by its row: by the object itself, or by what a subject is of."""
     row = call_of(method, path)
+    maker: Callable[[Any], Any] = attrgetter("_of") if path else lambda it: it
 
     @wraps(method)
-    def make(self: Makes, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        found: R = self.make(row, row.given(args, kwargs))
+    def make(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = maker(self).make(row, row.bind(args, kwargs))
         return found
 
     return make
 
 
-def filled(interface: type, path: str) -> Callable[[C], C]:
-    """A decorator of a class: what is a row of the interface, and not written there, is made so."""
+class Subject:
+    """What a store, or a transaction, has by one subject.
 
-    def fill(made: C) -> C:
-        for row in calls_of(interface, path):
-            if row.name not in vars(made):
-                setattr(made, row.name, by_row(row.method, path))
-        return made
+    Its rows, with a fact's decorator, are made by what it is of (`make`). It is made anew whenever
+    it is asked for, as one that a store had would keep that from ending by itself.
+    """
 
-    return fill
+    __slots__ = ("_of",)
+    _of: Any
+
+    def __init_subclass__(cls, path: str = "") -> None:
+        """`path`: where a store has it, whose rows they are."""
+        super().__init_subclass__()
+        for row in list(calls_of(cls, path)) if path else ():
+            setattr(cls, row.name, by_row(row.method, path))
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of!r}>"
 
 
 def _listed(value: object) -> object:

@@ -42,12 +42,11 @@ from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.limits import CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
-from quire.moments import Duration
 from quire.selectors.template import SelectorOrTemplate, check_selecting
 
 from .integration import Integration
 from .limits import WAITED_FIRST
-from .transaction import Transaction
+from .transaction import Transaction, TransactionSource
 
 T = TypeVar("T")
 
@@ -55,17 +54,8 @@ _ENV: Final = OsEnv()
 _CALLS_USERS: Final = "quire.workers"  # a module of Quire that holds no lock while it calls others
 
 
-class Begins(Protocol):
+class Consumed(TransactionSource[Transaction], Protocol):
     """A store, as far as one who takes messages has to do with it."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Transaction:
-        """A new one."""
 
     @property
     def integration(self) -> Integration:
@@ -120,7 +110,7 @@ def get(
     return transaction.get_many(source, most, seconds, where=where) or None
 
 
-def take(store: Begins, asked: ConsumerOptions, seconds: float = 0.0) -> ConsumedMessages | None:
+def take(store: Consumed, asked: ConsumerOptions, seconds: float = 0.0) -> ConsumedMessages | None:
     """The next of them in a new transaction, which is left open.
 
     None if none is there (LM3), nor comes within so many seconds (LM6).
@@ -160,7 +150,7 @@ class Consumer(Generic[T]):
 
     _transaction: Transaction | None = None
 
-    def __init__(self, store: Begins, asked: ConsumerOptions) -> None:
+    def __init__(self, store: Consumed, asked: ConsumerOptions) -> None:
         self._store = store
         self._asked = asked
         self._wake = WakeUp()

@@ -3,13 +3,16 @@
 Spark's source and sink use nothing else beside what every program does.
 """
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from quire.arguments import Bytes
-from quire.calls.call_table import change, look, step
+from quire.arguments import Bytes, check_key
+from quire.calls.call_table import Makes, Subject, change, look, step
 from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.messages.message_id import MessageIds
 from quire.moments import Duration
@@ -18,15 +21,43 @@ from quire.reports.info import Lease, SubscriptionInfo
 from . import starts as start_places
 
 
-class Integration(Protocol):
+class CallTarget(Makes, Protocol):
+    """A store object, as far as the subjects need it."""
+
+    @property
+    def store_id(self) -> int:
+        """Its number."""
+
+    def decide(self, xid: str, *, commit: bool) -> None:
+        """Commit a prepared transaction, or roll it back."""
+
+    def make_subscriptions(
+        self,
+        subscription: str | None,
+        starts: Mapping[str, start_places.Start],
+        exclusive: bool | None,
+        durable: bool | None,
+        where: str | None,
+    ) -> list[SubscriptionInfo]:
+        """See `Integration.subscribe_many`: what is not durable ends with the store object."""
+
+    def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Integration.when_ready`."""
+
+
+class Integration(Subject, path="integration"):
     """`store.integration`: positions, the ledger, leases, waiting without a thread.
 
     What every method raises is told with `Store`.
     """
 
+    __slots__ = ()
+    _of: CallTarget
+
     @property
     def store_id(self) -> int:
         """A number of 64 bits, drawn when the store was made."""
+        return self._of.store_id
 
     @look
     def positions(self, name: str) -> tuple[int, int]:
@@ -58,6 +89,8 @@ class Integration(Protocol):
         `where`: a selector, of all of them. One that is there already stays as it is. Their order
         is that of the answer. Raises as `Store.subscribe`.
         """
+        given = start_places.starts_given(subscription, starts)
+        return self._of.make_subscriptions(subscription, given, exclusive, durable, where)
 
     @look
     def put_priorities(self) -> dict[str, int]:
@@ -69,6 +102,7 @@ class Integration(Protocol):
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.enter`); None: none was."""
+        return self.ledger_many([check_key(key)]).get(key)
 
     @look
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
@@ -92,6 +126,7 @@ class Integration(Protocol):
         PositionLost if some of them are not there (any more). With `gaps` those are left out
         instead, and the pieces are of the messages that nobody had released yet.
         """
+        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
     @change(again=True)
     def lease_many(
@@ -129,6 +164,7 @@ class Integration(Protocol):
         InvalidArgument for a callback that is no function. Where the source is missing a joined
         store calls back instead, and the get raises it.
         """
+        return self._of.await_source(source, callback)
 
 
 class TransactionIntegration(Protocol):

@@ -55,7 +55,7 @@ from quire.selectors.template import ANY, SelectorOrTemplate, Template
 
 from .awaited import PUT, REMOVAL, Awaited, check_group, check_max_ids, check_on, returns_in
 from .integration import Integration
-from .transaction import Transaction
+from .transaction import Transaction, TransactionSource
 
 STATE: Final = "quire.listeners"
 """The state that keeps the places of listeners with a name."""
@@ -91,7 +91,7 @@ class KeptStates(Protocol):
         """See `States`."""
 
 
-class Tells(Protocol):
+class Tells(TransactionSource[Transaction], Protocol):
     """A store, as far as one who listens has to do with it."""
 
     @property
@@ -108,15 +108,6 @@ class Tells(Protocol):
 
     def queue(self, name: str) -> QueueInfo:
         """One queue."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Transaction:
-        """A new one."""
 
 
 class CallsBack(Tells, Protocol):

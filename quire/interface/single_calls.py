@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import (
@@ -12,8 +11,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
-    Protocol,
     Self,
     Unpack,
     overload,
@@ -26,7 +23,6 @@ from quire.arguments import (
     QueueKind,
     check_capacity,
     check_flag,
-    check_key,
     check_name,
     check_queue,
     check_request_ids,
@@ -35,8 +31,7 @@ from quire.arguments import (
     count_of,
 )
 from quire.batches import delivered_messages
-from quire.batches.moved_messages import Moving, messages_given, move, put_again
-from quire.calls.call_table import step
+from quire.batches.moved_messages import messages_given, move
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.definitions import existing_queue
@@ -57,28 +52,23 @@ from quire.errors import (
 from quire.interface.sessions import requesting
 from quire.interface.sessions import session as sessions
 from quire.libraries import pa
-from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS, HEARD_AT_ONCE
+from quire.limits import DEFAULT_CAPACITY_BYTES
 from quire.messages import payload_writer, streamed_message
-from quire.messages.message import SETTABLE, Message
-from quire.messages.message_fields import with_moments
+from quire.messages.message import Message
 from quire.messages.message_id import MessageId, PutId
-from quire.moments import Duration, Moment, check_moment
+from quire.moments import Duration
 from quire.reports.info import (
     Description,
-    Lease,
-    ListenerInfo,
-    Notice,
     QueueInfo,
     SubscriptionInfo,
 )
 from quire.sizes import Size
 
-from . import consumer, finding, listening, redriving
+from . import consumer, finding
 from .integration import Integration, TransactionIntegration
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from .namespaces.listeners import HeardEvent
 from .store import Store
-from .transaction import Payloads, Transaction
+from .transaction import Payloads, Streaming, Transaction
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
@@ -89,74 +79,47 @@ if TYPE_CHECKING:
 
     from .consumer import Consumer
     from .finding import MessageKey, Where
-    from .listening import Listener, ListenerCallbacks
-    from .redriving import LetterChoice
+    from .listening import ListenerCallbacks
     from .starts import Start
-
-
-class Namespace:
-    """What a store, or a transaction, has by one subject."""
-
-    __slots__ = ("_of",)
-    _of: Any
-
-    def __init__(self, of: Any) -> None:
-        self._of = of
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._of!r}>"
-
-
-class Namespaces(NamedTuple):
-    """What makes them, for one kind of store."""
-
-    admin: Callable[[Any], Admin]
-    cron: Callable[[Any], Cron]
-    delayed: Callable[[Any], Delayed]
-    states: Callable[[Any], States]
-    prepared: Callable[[Any], Prepared]
-    listeners: Callable[[Any], Listeners]
-    integration: Callable[[Any], Integration]
 
 
 @documented_by(Store)
 class SingleCalls:
     """For a class that has the other methods of `Store`.
 
-    Namespaces are made when they are asked for: a store that had them would never end by itself.
+    Subjects are made when they are asked for: a store that had them would never end by itself.
     """
 
     __reduce_ex__ = not_copied
-    _namespaces: ClassVar[Namespaces]
     _callbacks: ListenerCallbacks | None = None  # of listeners, once one calls back
 
     @property
     def admin(self) -> Admin:
-        return self._namespaces.admin(self)
+        return Admin(self)
 
     @property
     def cron(self) -> Cron:
-        return self._namespaces.cron(self)
+        return Cron(self)
 
     @property
     def delayed(self) -> Delayed:
-        return self._namespaces.delayed(self)
+        return Delayed(self)
 
     @property
     def states(self) -> States:
-        return self._namespaces.states(self)
+        return States(self)
 
     @property
     def prepared(self) -> Prepared:
-        return self._namespaces.prepared(self)
+        return Prepared(self)
 
     @property
     def listeners(self) -> Listeners:
-        return self._namespaces.listeners(self)
+        return Listeners(self)
 
     @property
     def integration(self) -> Integration:
-        return self._namespaces.integration(self)
+        return Integration(self)
 
     def __repr__(self: Store) -> str:
         return f"<{type(self).__name__} {self.path}, {self.role}>"
@@ -336,116 +299,6 @@ class SingleCalls:
         self.close()
 
 
-@documented_by(Admin)
-class AdminCalls(Namespace):
-    """For a class that has the other methods of `Admin`."""
-
-    __slots__ = ()
-
-    def redrive(
-        self,
-        queue: str,
-        where: LetterChoice | None = None,
-        max_messages: int | None = None,
-        to: str | None = None,
-    ) -> int:
-        return redriving.redrive(self._of, queue, where, max_messages, to)
-
-    def move(
-        self,
-        source: str,
-        queue: str,
-        *,
-        where: Where | None = None,
-        max_messages: int | None = None,
-    ) -> int:
-        target = check_name(queue, "queue")
-        return redriving.redrive(self._of, source, where, max_messages, target, is_moved=True)
-
-
-@documented_by(Delayed)
-class DelayedCalls(Namespace):
-    """For a class that has the other methods of `Delayed`."""
-
-    __slots__ = ()
-
-    def cancel(self, source: str, message_id: int) -> bool:
-        store: Store = self._of
-        with store.transaction() as txn:
-            return txn.get_delayed(source, message_id, to_change=True) is not None
-
-    def reschedule(
-        self,
-        queue: str,
-        message_id: int,
-        *,
-        deliver_at: Moment | None = None,
-        delay: Duration | None = None,
-    ) -> int | None:
-        store: Rescheduling = self._of
-        source = check_name(queue, "queue")
-        times = {"deliver_at": deliver_at, "delay": delay}
-        with_moments(times, lambda: 0)  # refused before anything is looked for
-        due = None if deliver_at is None else check_moment("deliver_at", deliver_at)
-        with store.transaction() as txn:
-            message = txn.get_delayed(source, message_id, to_change=True)
-            if message is None:
-                return None
-            fields = {name: getattr(message, name) for name in SETTABLE}
-            fields |= {"attributes": dict(message.attributes)}
-            fields |= {"deliver_at": due, "delay": delay}
-            made = put_again(txn, queue, message, fields)
-        return int(made)
-
-
-@documented_by(Listeners)
-class ListenersCalls(Namespace):
-    """For a class that has the other methods of `Listeners`."""
-
-    __slots__ = ()
-
-    def add(
-        self,
-        source: str,
-        callback: Callable[[Notice], object] | None = None,
-        *,
-        group: int = 0,
-        where: SelectorOrTemplate | None = None,
-        on: HeardEvent = "put",
-        name: str | None = None,
-        backlog: bool = True,
-        max_ids: int = HEARD_AT_ONCE,
-    ) -> Listener:
-        asked = listening.ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
-        return listening.add_listener(self._of, asked, callback)
-
-    def list(self) -> builtins.list[ListenerInfo]:
-        return listening.listed(self._of.states.items(listening.STATE))
-
-    def remove(self, name: str) -> bool:
-        return listening.remove_place(self._of, name)
-
-
-@documented_by(Integration)
-class IntegrationCalls(Namespace):
-    """For a class that has the other methods of `Integration`."""
-
-    __slots__ = ()
-
-    def ledger(self: Integration, key: str) -> int | None:
-        return self.ledger_many([check_key(key)]).get(key)
-
-    def lease(
-        self: Integration,
-        queue: str,
-        start: int,
-        end: int,
-        seconds: Duration = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> Lease:
-        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
-
-
 def _put_once(
     store: Store,
     queue: str,
@@ -469,33 +322,6 @@ def lifetime_of(timeout: Duration | None) -> float | None:
         return None if timeout == 0.0 else math.inf
     except ValueError:  # an array, which is refused where it is looked at
         return None
-
-
-class Streaming(Transaction, Moving, Protocol):
-    """A transaction as those calls need it."""
-
-    @step
-    def mark_moved(self, messages: Iterable[Message]) -> None:
-        """These are about to be put elsewhere.
-
-        Raises InvalidArgument where one was not got, is given back already, or is moved already.
-        """
-
-    @step
-    def unmark_moved(self) -> None:
-        """What was marked last is not moved after all."""
-
-
-class Rescheduling(Store, Protocol):
-    """A store as `reschedule` needs it."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Streaming: ...
 
 
 @documented_by(Transaction)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, Self, TypeAlias, Union, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ForwardRef,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    Unpack,
+)
 
 from quire.arguments import Bytes
 from quire.batches import delivered_messages
+from quire.batches.moved_messages import Moving
 from quire.calls.call_table import step
 from quire.definitions.retry import Retry
 from quire.libraries import pa
@@ -20,6 +31,8 @@ from quire.reports.info import Description
 from . import finding
 from . import starts as start_places
 from .integration import TransactionIntegration
+
+T_co = TypeVar("T_co", covariant=True)
 
 Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
 """Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
@@ -498,3 +511,31 @@ class Transaction(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+
+class Streaming(Transaction, Moving, Protocol):
+    """A transaction, with what moving messages and putting streams need."""
+
+    @step
+    def mark_moved(self, messages: Iterable[Message]) -> None:
+        """These are about to be put elsewhere.
+
+        Raises InvalidArgument where one was not got, is given back already, or is moved already.
+        """
+
+    @step
+    def unmark_moved(self) -> None:
+        """What was marked last is not moved after all."""
+
+
+class TransactionSource(Protocol[T_co]):
+    """A store, as far as it begins transactions."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> T_co:
+        """A new one."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from quire.arguments import Bytes, check_blocks
-from quire.calls.call_table import CallRow, by_row
+from quire.calls.call_table import Makes, Subject, by_row
 from quire.calls.documented import documented_by
 from quire.calls.uninterrupted import call
 from quire.interface.integration import TransactionIntegration
-from quire.interface.single_calls import Namespace
 from quire.messages.message_id import MessageIds
 from quire.remote.limits import TELL_BYTES
 
 from .put_buffer import PutBuffer
 
 
-class JoinedSteps(Protocol):
+class JoinedSteps(Makes, Protocol):
     """A joined transaction, as far as this is concerned."""
-
-    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
-        """What the owner answers to a step."""
 
     def putting(self, queue: str, put: Callable[[PutBuffer, str], MessageIds]) -> MessageIds:
         """Put something into a queue, which `put` is given by its own name."""
@@ -31,16 +27,13 @@ class JoinedSteps(Protocol):
 
 
 @documented_by(TransactionIntegration)
-class JoinedTransactionIntegration(Namespace):
+class JoinedTransactionIntegration(Subject):
     """Of a `RemoteTransaction`."""
 
     __slots__ = ()
     _of: JoinedSteps
 
     read_to_many = by_row(TransactionIntegration.read_to_many, "integration")
-
-    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
-        return self._of.make(row, given)
 
     @call
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

@@ -30,6 +30,7 @@ from quire.definitions.properties import WAIT, priority_of_puts
 from quire.env.interpreter import numbers_from
 from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.interface.awaited import Awaited
+from quire.interface.integration import CallTarget
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Payload
@@ -77,7 +78,7 @@ class RemoteStore(MadeStore):
         self.connection: Final = OwnerConnection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
         self.path: Final = self.connection.path
-        self._store_id: Final = self.connection.store_id
+        self.store_id: Final = self.connection.store_id
         self.owner_process_id: Final = self.connection.owner_process_id
         self._awaiting = Awaiting(self.connection)
         self._new_number = numbers_from(1)
@@ -337,9 +338,9 @@ class RemoteStore(MadeStore):
     def close(self) -> None:
         self.connection.close()
 
-    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """What the owner answers to a call."""
-        return self._read(row, self._frames(row.op, ready(given)))
+        return self._read(row, self._frames(row.op, ready(arguments)))
 
     def _read(self, row: CallRow, frames: list[Frame]) -> Any:
         if row.facts.queues:
@@ -380,3 +381,4 @@ class RemoteStore(MadeStore):
 
 if TYPE_CHECKING:
     _joined: type[Store] = RemoteStore
+    _target: type[CallTarget] = RemoteStore

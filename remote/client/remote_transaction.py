@@ -52,9 +52,9 @@ from quire.errors import (
     TransactionError,
 )
 from quire.interface.finding import MessageKey, Where, where_of
-from quire.interface.single_calls import Streaming, TransactionCalls
+from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
-from quire.interface.transaction import Payload, Payloads, Transaction
+from quire.interface.transaction import Payload, Payloads, Streaming, Transaction
 from quire.libraries import pa
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.messages.encoded_values import encoded_value, encoded_values, is_value
@@ -446,7 +446,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         check_timeout(timeout)  # it has an end, where the wait for a message need not
-        self.make(_SEEK, _SEEK.given((source, check_start(to), timeout), {}))
+        self.make(_SEEK, _SEEK.bind((source, check_start(to), timeout), {}))
 
     @call
     def enter(self, key: str, version: int) -> None:
@@ -479,10 +479,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._values[where] = checked
             self._value_bytes += more
 
-    def make(self, row: CallRow, given: Mapping[str, object]) -> Any:
+    def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """What the owner answers to a step."""
         is_told = row.brings_messages or row.result is bool  # a removal, too
-        return (self._take if is_told else self._ask)(row, given)
+        return (self._take if is_told else self._ask)(row, arguments)
 
     @call
     def _ask(self, row: CallRow, given: Mapping[str, object]) -> Any:

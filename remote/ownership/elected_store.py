@@ -60,6 +60,7 @@ from quire.errors import (
     TransactionNotFound,
 )
 from quire.interface.finding import MessageKey, Where
+from quire.interface.integration import CallTarget
 from quire.interface.starts import Start, check_starts
 from quire.interface.store import Store
 from quire.interface.transaction import Payload, Payloads, Transaction
@@ -102,7 +103,7 @@ class ElectedStore(MadeStore):
 
     def __init__(self, election: Election, joined: RemoteStore) -> None:
         self.path: Final = election.path  # its owner may know it by another one
-        self._store_id: Final = joined._store_id
+        self.store_id: Final = joined.store_id
         self._election = election
         self._inner: Inner = joined
         self._process_id = os.getpid()
@@ -268,14 +269,14 @@ class ElectedStore(MadeStore):
 
     # Going on with the next owner
 
-    def make(self, row: CallRow, given: Mapping[str, Any]) -> Any:
+    def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """What a call gives, which is made twice if its row says so (ES2, ES3)."""
 
         def call(store: Inner) -> Any:
-            return getattr(row.target(store), row.name)(**given)
+            return getattr(row.target(store), row.name)(**arguments)
 
         if row.facts.of_one_owner:
-            return self._at_this_owner(given, call)
+            return self._at_this_owner(arguments, call)
         return (self.again if row.facts.again else self.once)(call)
 
     def once(self, action: Callable[[Inner], T]) -> T:
@@ -451,3 +452,4 @@ def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | N
 
 if TYPE_CHECKING:
     _elected: type[Store] = ElectedStore
+    _target: type[CallTarget] = ElectedStore

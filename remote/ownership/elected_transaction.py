@@ -40,6 +40,7 @@ from typing import (
 from quire.arguments import check_key, check_version
 from quire.batches.delivered_messages import Messages
 from quire.batches.moved_messages import Moving
+from quire.calls.call_table import Subject
 from quire.calls.documented import documented_by
 from quire.errors import (
     AlreadyCommitted,
@@ -54,8 +55,8 @@ from quire.errors import (
 from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Prepared
-from quire.interface.single_calls import Namespace, Streaming, TransactionCalls
-from quire.interface.transaction import Payload, Transaction
+from quire.interface.single_calls import TransactionCalls
+from quire.interface.transaction import Payload, Streaming, Transaction
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import Sink
@@ -127,7 +128,7 @@ class Passing(Protocol):
 
 
 @documented_by(TransactionIntegration)
-class ElectedTransactionIntegration(Namespace):
+class ElectedTransactionIntegration(Subject):
     """Of an `ElectedTransaction`."""
 
     __slots__ = ()

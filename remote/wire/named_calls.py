@@ -16,10 +16,9 @@ from quire.errors import RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.redriving import Redrives
-from quire.interface.single_calls import Streaming
 from quire.interface.starts import Start
 from quire.interface.store import Store
-from quire.interface.transaction import Transaction
+from quire.interface.transaction import Streaming, Transaction
 from quire.messages.message import Message
 from quire.messages.payload_reader import ReadChunk
 from quire.reports.info import SubscriptionInfo
@@ -105,7 +104,7 @@ def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterat
     if call is None:
         raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
     arguments = arguments_of(header)
-    given = call.told({**arguments, "holder": holder} if call.facts.held else arguments)
+    given = call.decode_arguments({**arguments, "holder": holder} if call.facts.held else arguments)
     yield from told(getattr(call.target(store), call.name)(**given))
 
 
@@ -113,7 +112,7 @@ def answer_step(
     transaction: Transaction, call: CallRow, header: Header, waiting: Callable[[], Any]
 ) -> object:
     """What a step of a transaction returns. `waiting`: a block in which it waits for others."""
-    given = call.told(arguments_of(header))
+    given = call.decode_arguments(arguments_of(header))
     step = getattr(call.target(transaction), call.name)
     seconds = given.pop("timeout", 0.0) if call.facts.waits else 0.0
     if seconds == 0.0:

@@ -15,7 +15,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import load
 from quire.engine.layout import Layout
-from quire.engine.namespaces.admin import EmbeddedAdmin
+from quire.engine.namespaces.admin import AdminHandlers
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.records.prepared_record import PrepareRecord
@@ -152,7 +152,7 @@ def test_the_fold_of_a_whole_journal_is_the_live_state(
     """
     monkeypatch.setattr(SegmentSet, "release", lambda *_: [])
     if not checkpoints:
-        monkeypatch.setattr(EmbeddedAdmin, "checkpoint", lambda self: None)
+        monkeypatch.setattr(AdminHandlers, "checkpoint", lambda self: None)
     records = prepared = 0
     for n in range(max(2, rounds // 5)):
         env, oracle = new_machine(seed + n), Oracle()

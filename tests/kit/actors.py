@@ -15,9 +15,8 @@ PROGRAM = """
 import ast, os, signal, sys, threading, time
 import quire
 from quire.engine import EmbeddedStore, EmbeddedTransaction
-from quire.engine.namespaces.admin import EmbeddedAdmin
-from quire.engine.namespaces.integration import EmbeddedIntegration
-from quire.engine.namespaces.prepared import EmbeddedPrepared
+from quire.engine.namespaces.admin import AdminHandlers
+from quire.engine.namespaces.integration import IntegrationHandlers
 from quire.opening import open
 
 def hang(kind, name, moment):

@@ -71,14 +71,14 @@ LOOKING: dict[str, Callable[[RemoteStore], object]] = {
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine.namespaces.admin import EmbeddedAdmin
-real = EmbeddedAdmin.create_queues
+from quire.engine.namespaces.admin import AdminHandlers
+real = AdminHandlers.create_queues
 def hanging(self, queues):
     if sys.argv[2] == "after":
         real(self, queues)
     print("hanging", flush=True)
     time.sleep(1000)
-EmbeddedAdmin.create_queues = hanging
+AdminHandlers.create_queues = hanging
 """
     + OWNER
 )

@@ -277,13 +277,13 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
     """It is tried again though nobody knows whether it was done."""
     store.create_queue("topic", kind="topic")
     kind, method = {
-        "subscribe": ("Store", "subscribe_for"),
-        "create_queue": ("Admin", "create_queues"),
-        "checkpoint": ("Admin", "checkpoint"),
-        "lease_many": ("Integration", "lease_many"),
-        "alter_queue": ("Store", "alter_queue"),
+        "subscribe": ("EmbeddedStore", "subscribe_for"),
+        "create_queue": ("AdminHandlers", "create_queues"),
+        "checkpoint": ("AdminHandlers", "checkpoint"),
+        "lease_many": ("IntegrationHandlers", "lease_many"),
+        "alter_queue": ("EmbeddedStore", "alter_queue"),
     }[call]
-    owner.ask(f'hang(Embedded{kind}, "{method}", "{moment}")')
+    owner.ask(f'hang({kind}, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
         "checkpoint": store.admin.checkpoint,
@@ -307,7 +307,7 @@ def test_numbers_of_transactions_are_one_owners(
 ) -> None:
     """After it has ended they are not found, rather than another transaction be aborted."""
     owner.ask("begin()")
-    owner.ask(f'hang(EmbeddedAdmin, "{call}", "before")')
+    owner.ask(f'hang(AdminHandlers, "{call}", "before")')
     [info] = store.admin.transactions()
     thread, errors = beside(lambda: getattr(store.admin, call)(info.id))
     assert owner.line() == "hanging"
@@ -641,8 +641,8 @@ def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by:
     txn = store.transaction()
     txn.put("work", b"x")
     txn.prepare("x1")
-    kind, name = ("Transaction", "commit") if by == "object" else ("Prepared", "commit")
-    owner.ask(f'hang(Embedded{kind}, "{name}", "{moment}")')
+    method = 'EmbeddedTransaction, "commit"' if by == "object" else 'EmbeddedStore, "decide"'
+    owner.ask(f'hang({method}, "{moment}")')
     thread, errors = beside(txn.commit if by == "object" else lambda: store.prepared.commit("x1"))
     assert owner.line() == "hanging"
     owner.kill()

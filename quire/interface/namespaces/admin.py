@@ -1,21 +1,28 @@
 """Looking after a store: `store.admin`."""
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from quire.calls.call_table import change, look
+from quire.arguments import check_name
+from quire.calls.call_table import Subject, change, look
 from quire.interface import finding, redriving
 from quire.interface import starts as start_places
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 
-class Admin(Protocol):
+class Admin(Subject, path="admin"):
     """`store.admin`: queues in bulk and by other names, open transactions, the files' care.
 
     What every method raises is told with `Store`.
     """
+
+    __slots__ = ()
+    _of: redriving.Redrives
 
     @change
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
@@ -84,6 +91,7 @@ class Admin(Protocol):
         take as many go as it takes, then QueueFull is raised. Raises QueueNotFound, QueueFull,
         QueueDisabled, InvalidArgument, InvalidSelector, and what `where` raises.
         """
+        return redriving.redrive(self._of, queue, where, max_messages, to)
 
     def move(
         self,
@@ -105,6 +113,8 @@ class Admin(Protocol):
         QueueNotFound, SubscriptionNotFound, QueueFull, QueueDisabled, InvalidArgument (also for
         what the other queue cannot hold), InvalidSelector.
         """
+        target = check_name(queue, "queue")
+        return redriving.redrive(self._of, source, where, max_messages, target, is_moved=True)
 
     @change(queues="name")
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
@@ -173,7 +183,7 @@ class Admin(Protocol):
         Checkpoints are made by themselves; nobody has to ask. Raises StoreFailed, DiskFull.
         """
 
-    @look
+    @look(long=True)
     def verify(self, *, contents: bool = False) -> Report:
         """Read and check all that the store holds; commits go on meanwhile.
 

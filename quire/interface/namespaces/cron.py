@@ -1,21 +1,26 @@
 """Messages that are put by the clock: `store.cron`."""
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
 import builtins
-from typing import Protocol, Unpack
+from typing import Unpack
 
 from quire.arguments import Bytes
-from quire.calls.call_table import change, look
+from quire.calls.call_table import Subject, change, look
 from quire.interface import schedules
 from quire.reports.info import ScheduleInfo
 
 
-class Cron(Protocol):
+class Cron(Subject, path="cron"):
     """`store.cron`: schedules, which put a message into a queue whenever a cron text says.
 
     What every method raises is told with `Store`.
     """
+
+    __slots__ = ()
 
     @change
     def create(

@@ -1,12 +1,15 @@
 """Hearing of messages that are put, or that leave: `store.listeners`."""
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from quire.calls.call_table import look
+from quire.calls.call_table import Subject, look
 from quire.interface import listening
 from quire.limits import HEARD_AT_ONCE
 from quire.reports.info import ListenerInfo, Notice
@@ -15,11 +18,13 @@ from quire.selectors import template
 HeardEvent: TypeAlias = Literal["put", "removal"]
 
 
-class Listeners(Protocol):
+class Listeners(Subject, path="listeners"):
     """`store.listeners`: who hears of messages, after the commit and never before.
 
     What every method raises is told with `Store`.
     """
+
+    __slots__ = ()
 
     def add(
         self,
@@ -67,6 +72,8 @@ class Listeners(Protocol):
         function that does not take a Notice, and where the
         name is of a listener for something else: `remove` that first.
         """
+        asked = listening.ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
+        return listening.add_listener(self._of, asked, callback)
 
     @look
     def hear(
@@ -101,9 +108,11 @@ class Listeners(Protocol):
 
     def list(self) -> builtins.list[ListenerInfo]:
         """The durable registrations, by name. Raises StoreCorrupt for one that is not readable."""
+        return listening.listed(self._of.states.items(listening.STATE))
 
     def remove(self, name: str) -> bool:
         """Remove a durable registration; whether it was there. Who listens under the name ends.
 
         Raises InvalidArgument.
         """
+        return listening.remove_place(self._of, name)

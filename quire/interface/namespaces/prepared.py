@@ -1,19 +1,25 @@
 """Prepared transactions that wait for a decision: `store.prepared`."""
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
 import builtins
-from typing import Protocol
 
-from quire.calls.call_table import look
+from quire.calls.call_table import Subject, look
+from quire.interface.integration import CallTarget
 from quire.reports.info import PreparedInfo
 
 
-class Prepared(Protocol):
+class Prepared(Subject, path="prepared"):
     """`store.prepared`: two-phase commit, its second phase (see `Transaction.prepare`).
 
     What every method raises is told with `Store`.
     """
+
+    __slots__ = ()
+    _of: CallTarget
 
     @look
     def list(self) -> builtins.list[PreparedInfo]:
@@ -27,6 +33,8 @@ class Prepared(Protocol):
         (see `list`); StoreCorrupt, where what it has got cannot be released for damage, leaves
         it prepared.
         """
+        self._of.decide(xid, commit=True)
 
     def rollback(self, xid: str) -> None:
         """Roll a prepared transaction back. Raises as `commit`."""
+        self._of.decide(xid, commit=False)

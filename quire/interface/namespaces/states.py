@@ -1,17 +1,20 @@
 """Values by key, which transactions set: `store.states`."""
 
+# mypy: disable-error-code="empty-body"
+# The body of a row is its call.
+
 from __future__ import annotations
 
-from typing import Protocol
-
-from quire.calls.call_table import change, look
+from quire.calls.call_table import Subject, change, look
 
 
-class States(Protocol):
+class States(Subject, path="states"):
     """`store.states`: what transactions have set (`Transaction.set_value`), as it is committed.
 
     A state is a name with values by key. What every method raises is told with `Store`.
     """
+
+    __slots__ = ()
 
     @look
     def get(self, name: str, key: str) -> bytes | None:

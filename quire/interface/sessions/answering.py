@@ -32,7 +32,7 @@ from quire.errors import (
     QuireError,
     RequestFailed,
 )
-from quire.interface.transaction import Payload, Transaction
+from quire.interface.transaction import Payload, Transaction, TransactionSource
 from quire.loggers import logger
 from quire.messages.message import Message, check_message
 from quire.messages.message_id import MessageId
@@ -48,7 +48,6 @@ from quire.messages.message_types import (
     reply_by,
     reports_asked,
 )
-from quire.moments import Duration
 from quire.reports.info import QueueInfo
 
 from .limits import FAILED_REQUEST_SECONDS
@@ -81,20 +80,11 @@ class TakesReply(Transaction, Protocol):
         """
 
 
-class BeginsAnew(Protocol):
-    """A store, as far as one who answers has to do with it."""
+class Answers(TransactionSource[Any], Protocol):
+    """A store, as far as one who answers has to do with it; its transactions take replies."""
 
     def queue(self, name: str) -> QueueInfo:
         """One queue."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Any:
-        """A new one, which `TakesReply`."""
 
 
 def put_reply(
@@ -136,7 +126,7 @@ def put_reply(
     )
 
 
-def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[Any, Any], None]:
+def answering(store: Answers, source: str, function: Answering) -> Callable[[Any, Any], None]:
     """A handler that puts what the function returns for a request as its reply."""
 
     def handle(request: Message, txn: TakesReply) -> None:
@@ -151,7 +141,7 @@ def answering(store: BeginsAnew, source: str, function: Answering) -> Callable[[
     return handle
 
 
-def reply(store: BeginsAnew, txn: TakesReply, request: Message, payload: Payload | None) -> None:
+def reply(store: Answers, txn: TakesReply, request: Message, payload: Payload | None) -> None:
     """Put what a function has returned as the reply, and commit (AN1, AN3).
 
     A request that asks for no reply is left to be committed with its get.
@@ -161,7 +151,7 @@ def reply(store: BeginsAnew, txn: TakesReply, request: Message, payload: Payload
 
 
 def end(
-    store: BeginsAnew, source: str, request: Message, txn: Transaction, error: RequestFailed
+    store: Answers, source: str, request: Message, txn: Transaction, error: RequestFailed
 ) -> None:
     """End a request of the source that the transaction has got, by that error (AN2)."""
     reason = reason_of(error)
@@ -175,7 +165,11 @@ def end(
 
 
 def _reply(
-    store: BeginsAnew, txn: TakesReply, request: Message, payload: Payload, error: str | None = None
+    store: Answers,
+    txn: TakesReply,
+    request: Message,
+    payload: Payload,
+    error: str | None = None,
 ) -> None:
     refused = _committed_with(txn, lambda: put_reply(txn, request, payload, error=error))
     if refused is None:

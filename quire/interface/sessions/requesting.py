@@ -27,7 +27,7 @@ from quire.errors import (
     RequestFailed,
     RequestTimeout,
 )
-from quire.interface.transaction import Transaction
+from quire.interface.transaction import Transaction, TransactionSource
 from quire.limits import OWNERS_LOST
 from quire.messages.message import Message
 from quire.messages.message_fields import Fields, check_payload, with_moments
@@ -61,7 +61,7 @@ have_replies: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()
 _ENV: Final = OsEnv()
 
 
-class RequestingStore(Protocol):
+class RequestingStore(TransactionSource[Transaction], Protocol):
     """A store, as far as one who asks has to do with it."""
 
     def queue(self, name: str) -> QueueInfo:
@@ -74,15 +74,6 @@ class RequestingStore(Protocol):
     @property
     def put(self) -> Callable[..., object]:
         """Puts one message, in a transaction of its own."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Transaction:
-        """A new one."""
 
 
 class Asked(NamedTuple):

@@ -33,7 +33,7 @@ from quire.errors import (
 )
 from quire.interface.namespaces.admin import Admin
 from quire.interface.namespaces.states import States
-from quire.interface.transaction import Payload, Transaction
+from quire.interface.transaction import Payload, Transaction, TransactionSource
 from quire.limits import OWNERS_LOST
 from quire.messages.encoded_values import encoded_value
 from quire.messages.message_fields import check_payload
@@ -62,7 +62,7 @@ R = TypeVar("R")
 _ENV: Final = OsEnv()
 
 
-class SessionStore(Protocol):
+class SessionStore(TransactionSource[Transaction], Protocol):
     """A store, as far as a session has to do with it."""
 
     @property
@@ -82,15 +82,6 @@ class SessionStore(Protocol):
 
     def drop_queue(self, name: str) -> None:
         """Remove one."""
-
-    def transaction(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> Transaction:
-        """A new one."""
 
 
 def check_within(txn: object) -> None:
