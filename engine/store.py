@@ -33,8 +33,8 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep import redriving as letters
 from quire.errors import AlreadyCommitted, QueueFull
 from quire.interface import finding, redriving
-from quire.interface.single_calls import SingleCalls
 from quire.interface.store import Store
+from quire.interface.store_objects import StoreObject
 from quire.interface.transaction import Payload
 from quire.messages.message_id import PutId
 from quire.messages.payload_reader import Stream
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @documented_by(Store)
-class EmbeddedStore(StoreLife, SingleCalls):
+class EmbeddedStore(StoreLife, StoreObject):
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
     def __init__(self, parts: Parts) -> None:
@@ -306,5 +306,4 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
 
 if TYPE_CHECKING:
-    _embedded: type[Store] = EmbeddedStore
     _target: type[CallTarget] = EmbeddedStore

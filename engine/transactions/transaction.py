@@ -43,7 +43,7 @@ from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
 from quire.errors import Deadlock, InvalidArgument, QueueFull
 from quire.interface import finding
 from quire.interface import starts as start_places
-from quire.interface.single_calls import TransactionCalls
+from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Transaction
 from quire.libraries import pa
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES

@@ -22,8 +22,7 @@ from quire.calls.uncopied import not_copied
 from quire.errors import StoreClosed
 from quire.interface.consumer import ConsumerOptions
 from quire.interface.finding import MessageKey, Where, first_of, where_of
-from quire.interface.single_calls import lifetime_of
-from quire.interface.store import Store
+from quire.interface.store import Store, lifetime_of
 from quire.interface.transaction import Transaction
 from quire.limits import AIO_THREADS
 from quire.messages.message import Message

@@ -1,19 +1,47 @@
-"""The interface of a store: what `quire.open` gives, whether it owns the store or has joined it."""
+"""The interface of a store: what `quire.open` gives, whether it owns the store or has joined it.
+
+A method with a body is made of others, alike for every store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Acknowledge, Bytes, QueueKind
+from quire.arguments import (
+    Acknowledge,
+    Bytes,
+    NewQueue,
+    QueueKind,
+    check_capacity,
+    check_flag,
+    check_name,
+    check_queue,
+    check_request_ids,
+    count_of,
+)
 from quire.batches import delivered_messages
 from quire.calls.call_table import change, look
-from quire.definitions.properties import QueueChanges, QueueOptions
+from quire.definitions import existing_queue
+from quire.definitions.properties import (
+    DEFAULT,
+    MADE_WITH,
+    Properties,
+    QueueChanges,
+    QueueOptions,
+    check_properties,
+)
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueExists, QueueNotFound
+from quire.interface.sessions import requesting
 from quire.interface.sessions import session as sessions
 from quire.libraries import pa  # noqa: F401 - Python 3.14 looks here for what `Payloads` names
-from quire.messages import payload_writer, put_options
+from quire.limits import DEFAULT_CAPACITY_BYTES
+from quire.messages import payload_writer, put_options, streamed_message
 from quire.messages.message import Message
+from quire.messages.message_id import PutId
 from quire.moments import Duration
 from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.selectors import template
@@ -72,30 +100,37 @@ class Store(Protocol):
     @property
     def admin(self) -> Admin:
         """Queues in bulk and by other names, open transactions, care of the files."""
+        return Admin(self)
 
     @property
     def cron(self) -> Cron:
         """Schedules: messages that are put by the clock."""
+        return Cron(self)
 
     @property
     def delayed(self) -> Delayed:
         """Messages that are not due yet."""
+        return Delayed(self)
 
     @property
     def states(self) -> States:
         """Values by key, which transactions set."""
+        return States(self)
 
     @property
     def prepared(self) -> Prepared:
         """Prepared transactions that wait for a decision."""
+        return Prepared(self)
 
     @property
     def listeners(self) -> Listeners:
         """Who hears of messages that are put, or that leave."""
+        return Listeners(self)
 
     @property
     def integration(self) -> Integration:
         """What connectors to other systems are made with."""
+        return Integration(self)
 
     # Queues
 
@@ -124,6 +159,30 @@ class Store(Protocol):
         Raises QueueExists, which with `exist_ok` tells what differs; InvalidArgument, also for an
         option that would have no effect.
         """
+        most = DEFAULT_CAPACITY_BYTES if capacity is None else check_capacity(capacity)
+        check_queue(name, kind, most, max_messages)
+        properties = DEFAULT
+        if options:
+            properties = Properties(**check_properties(options, (*MADE_WITH, "exist_ok")))
+        queue = NewQueue(name, kind, most, max_messages, data_file, properties)
+        if not check_flag("exist_ok", exist_ok):
+            return self.admin.create_queues([queue.to_dict()])[0]
+        unknown = 0
+        while True:
+            try:
+                return self.admin.create_queues([queue.to_dict()])[0]
+            except QueueExists:
+                pass
+            except OutcomeUnknown:
+                unknown += 1
+                if unknown > 1:
+                    raise
+            limit = None if capacity is None else most
+            asked = {"kind": kind, "type": properties.type, "capacity": limit}
+            asked |= {"max_messages": max_messages, "data_file": data_file}
+            asked |= {option: getattr(properties, option) for option in options}
+            with suppress(QueueNotFound):  # it was dropped in between
+                return existing_queue.as_asked(self.queue(name), asked)
 
     @change(again=True, queues="name")
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -154,6 +213,7 @@ class Store(Protocol):
 
     def queue(self, name: str) -> QueueInfo:
         """One queue. Raises QueueNotFound."""
+        return self.queues([check_name(name, "queue")])[0]
 
     # Subscriptions
 
@@ -196,6 +256,8 @@ class Store(Protocol):
         differs), InvalidSelector, InvalidArgument (a work queue; a position that is not there yet),
         PositionLost (a message that is not kept).
         """
+        starts = {check_name(queue, "queue"): start}
+        return self.integration.subscribe_many(subscription, starts, exclusive, durable, where)[0]
 
     @change
     def unsubscribe(self, queue: str, subscription: str) -> None:
@@ -265,6 +327,17 @@ class Store(Protocol):
 
         Takes what `Transaction.put_many` takes, `timeout` in seconds. Raises as `put`.
         """
+        if request_ids is not None:
+            return _put_once(self, queue, payloads, timeout, request_ids)
+        with self.transaction() as txn:
+            ids = txn.put_many(queue, payloads, timeout=timeout)
+        if not ids:
+            return []
+        first, expires_by = int(ids[0]), ids[0].expires_by
+        numbers = range(first, first + len(ids))
+        if expires_by is None:
+            return list(numbers)
+        return [PutId.of(number, expires_by) for number in numbers]
 
     def put_stream(
         self,
@@ -282,6 +355,9 @@ class Store(Protocol):
         Raises what that and `put` raise; ConnectionLost, also where the owner of a joined store
         changes meanwhile, as the source was read: begin again.
         """
+        with self.transaction(durable=durable) as txn:
+            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **options)
+        return PutId.of(int(message_id), message_id.expires_by)
 
     def get(
         self,
@@ -305,6 +381,10 @@ class Store(Protocol):
         `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
         (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).
         """
+        with self.transaction(lifetime_of(timeout)) as txn:
+            message = txn.get(source, timeout, id=id, where=where)
+            kind = streamed_message.StreamedMessage
+            return message.whole() if isinstance(message, kind) else message
 
     def get_many(
         self,
@@ -318,6 +398,9 @@ class Store(Protocol):
 
         Waits `timeout` seconds for the first (None: for ever). At most once, and raises, as `get`.
         """
+        with self.transaction(lifetime_of(timeout)) as txn:
+            messages = txn.get_many(source, max_messages, timeout, where=where)
+            return delivered_messages.with_payloads(messages)
 
     @overload
     def consume(  # type: ignore[overload-overlap]
@@ -374,6 +457,8 @@ class Store(Protocol):
         Raises, from the loop, what `Transaction.get` and `Transaction.commit` raise: the loop is
         over then, and what was not committed is there again. InvalidArgument comes at once.
         """
+        options = consumer.ConsumerOptions.of(source, max_messages, timeout, ack, where)
+        return consumer.Consumer(self, options)
 
     @look
     def browse(
@@ -410,6 +495,7 @@ class Store(Protocol):
         Raises NotFound (there is none to watch), QueueNotFound, InvalidArgument (it has its replies
         elsewhere).
         """
+        return sessions.open_session(self, name, replies, watch=watch)
 
     def request(
         self,
@@ -431,6 +517,7 @@ class Store(Protocol):
         Raises RequestFailed where it is answered by an error, was delivered too often or has
         expired, RequestTimeout, and what `put` and `get` raise.
         """
+        return requesting.request(self, queue, payload, timeout, replies, options)
 
     # Care
 
@@ -452,4 +539,30 @@ class Store(Protocol):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        self.close()
+
+
+def _put_once(
+    store: Store,
+    queue: str,
+    payloads: Payloads,
+    timeout: Duration | None,
+    request_ids: Sequence[str],
+) -> list[int]:
+    if isinstance(payloads, Iterator):
+        payloads = list(payloads)
+    request_ids = check_request_ids(request_ids, count_of(payloads))
+    while True:
+        with suppress(AlreadyCommitted):  # others put with some of them, which are known now
+            with store.transaction() as txn:
+                ids = txn.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
+            return [PutId.of(int(one), one.expires_by) for one in ids]
+
+
+def lifetime_of(timeout: Duration | None) -> float | None:
+    """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
+    try:
+        return None if timeout == 0.0 else math.inf
+    except ValueError:  # an array, which is refused where it is looked at
+        return None

@@ -1,4 +1,7 @@
-"""The interface of a transaction: what `store.transaction()` gives, embedded and joined alike."""
+"""The interface of a transaction: what `store.transaction()` gives, embedded and joined alike.
+
+A method with a body is made of others, alike for every store.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import (
     Unpack,
 )
 
-from quire.arguments import Bytes
+from quire.arguments import Bytes, check_source
 from quire.batches import delivered_messages
 from quire.batches.moved_messages import Moving
 from quire.calls.call_table import step
@@ -83,6 +86,8 @@ class Transaction(Protocol):
     the owner is gone: what was not committed or prepared is rolled back, and to be begun again.
     What is prepared is decided at the next owner.
     """
+
+    __slots__ = ()
 
     @property
     def id(self) -> int:
@@ -155,6 +160,10 @@ class Transaction(Protocol):
         An error, also one that the source raises, leaves the transaction as it was, and nothing of
         the message. Raises what `put` raises, and InvalidArgument for a source that gives no bytes.
         """
+        with self.put_writer(queue, size=size, timeout=timeout, **options) as writer:
+            for piece in payload_writer.pieces_of(source):
+                writer.write(piece)
+        return writer.message_id
 
     def put_writer(
         self,
@@ -228,6 +237,7 @@ class Transaction(Protocol):
         InvalidArgument above 2 GiB, which one batch cannot hold, and for a streamed message above
         1 GiB: get that, and read it by its `open`.
         """
+        return self.get_many(source, max_messages, timeout).to_arrow()
 
     # Looking
 
@@ -266,6 +276,8 @@ class Transaction(Protocol):
 
         Waits `timeout` seconds for it (None: for ever). None: there is none. Raises as `read_many`.
         """
+        chosen = finding.where_of(id, where)
+        return finding.first_of(self.read_many(source, 1, timeout, where=chosen, hold=hold))
 
     @step
     def browse(
@@ -310,6 +322,8 @@ class Transaction(Protocol):
         Waits up to `timeout` seconds for it to be committed (None: for ever). Raises QueueNotFound,
         SubscriptionNotFound, StoreCorrupt, InvalidArgument.
         """
+        found = self.describe(source, 1, timeout, where=finding.check_key_of(id))
+        return found[0] if found else None
 
     @step(waits=True)
     def count(
@@ -327,6 +341,7 @@ class Transaction(Protocol):
 
         Waits up to `timeout` seconds for one. Raises as `get`.
         """
+        return bool(self.describe(source, 1, timeout, where=where))
 
     @step(waits=True)
     def remove(self, source: str, id: finding.MessageKey, timeout: Duration | None = 0.0) -> bool:
@@ -406,6 +421,7 @@ class Transaction(Protocol):
 
         Raises as `get`, InvalidArgument for a position that the queue does not have.
         """
+        self.integration.read_to_many({check_source(source): position})
 
     @step(waits=True)
     def seek(self, source: str, to: start_places.Start, timeout: Duration = 0.0) -> None:
@@ -503,7 +519,8 @@ class Transaction(Protocol):
         opened again, lists the xid or does not.
         """
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,

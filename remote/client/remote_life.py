@@ -125,6 +125,8 @@ class JoinedStore(Protocol):
 class RemoteLife:
     """What its user puts and gets is its subclass's."""
 
+    id: int = 0  # of its store object
+
     def __init__(
         self,
         store: JoinedStore,
@@ -135,7 +137,7 @@ class RemoteLife:
         owner: str | None = None,
         durable: bool = True,
     ) -> None:
-        self.id: Final = number
+        self.id = number
         self._state = _OPEN
         self._store = store
         self._connection = store.connection

@@ -50,7 +50,7 @@ from .awaiting import Awaiting
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import decide
-from .namespaces import MadeStore
+from .made_store import MadeStore
 from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
 
@@ -77,7 +77,7 @@ class RemoteStore(MadeStore):
         """
         self.connection: Final = OwnerConnection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
-        self.path: Final = self.connection.path
+        self.path = self.connection.path
         self.store_id: Final = self.connection.store_id
         self.owner_process_id: Final = self.connection.owner_process_id
         self._awaiting = Awaiting(self.connection)
@@ -380,5 +380,4 @@ class RemoteStore(MadeStore):
 
 
 if TYPE_CHECKING:
-    _joined: type[Store] = RemoteStore
     _target: type[CallTarget] = RemoteStore

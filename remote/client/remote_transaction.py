@@ -52,8 +52,8 @@ from quire.errors import (
     TransactionError,
 )
 from quire.interface.finding import MessageKey, Where, where_of
-from quire.interface.single_calls import TransactionCalls
 from quire.interface.starts import Start, check_start
+from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Payloads, Streaming, Transaction
 from quire.libraries import pa
 from quire.limits import MAX_STATE_CHANGE_BYTES

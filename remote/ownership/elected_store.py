@@ -76,7 +76,7 @@ from quire.messages.message import Message
 from quire.messages.put_options import StorePutOptions
 from quire.moments import Duration
 from quire.remote.client.connection import OwnerConnection, is_late
-from quire.remote.client.namespaces import MadeStore
+from quire.remote.client.made_store import MadeStore
 from quire.remote.client.remote_store import RemoteStore
 from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
@@ -102,7 +102,7 @@ class ElectedStore(MadeStore):
     """
 
     def __init__(self, election: Election, joined: RemoteStore) -> None:
-        self.path: Final = election.path  # its owner may know it by another one
+        self.path = election.path  # its owner may know it by another one
         self.store_id: Final = joined.store_id
         self._election = election
         self._inner: Inner = joined
@@ -451,5 +451,4 @@ def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | N
 
 
 if TYPE_CHECKING:
-    _elected: type[Store] = ElectedStore
     _target: type[CallTarget] = ElectedStore

@@ -55,7 +55,7 @@ from quire.errors import (
 from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Prepared
-from quire.interface.single_calls import TransactionCalls
+from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Streaming, Transaction
 from quire.messages.message import Message
 from quire.messages.message_id import MessageId

@@ -9,12 +9,12 @@ from __future__ import annotations
 from quire.calls.call_table import by_row
 from quire.calls.documented import documented_by
 from quire.interface.redriving import Redrives
-from quire.interface.single_calls import SingleCalls
 from quire.interface.store import Store
+from quire.interface.store_objects import StoreObject
 
 
 @documented_by(Store)
-class MadeStore(SingleCalls):
+class MadeStore(StoreObject):
     """For a class that makes calls by their rows."""
 
     alter_queue = by_row(Store.alter_queue)
