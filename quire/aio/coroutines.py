@@ -7,6 +7,9 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
+from quire.calls.call_table import CallRow, Facts
+from quire.moments import Duration
+
 from .pool import Pool
 
 P = ParamSpec("P")
@@ -47,6 +50,42 @@ def awaited_put(
     async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
         async with self._pool.putting:
             return await waiting(self, *args, **kwargs)
+
+    return call
+
+
+class Finding(Protocol):
+    """What has coroutines that find something, or wait for it."""
+
+    async def _find(
+        self,
+        timeout: Duration | None,
+        look: Callable[[Any, float], R],
+        *,
+        takes: bool = False,
+    ) -> R:
+        """Return what the look finds within so many seconds."""
+
+
+def found(
+    method: Callable[Concatenate[Any, P], R], *, takes: bool = False
+) -> Callable[Concatenate[Finding, P], Coroutine[Any, Any, R]]:
+    """A method that waits until something is there as a coroutine, which waits without a thread.
+
+    `takes`: what it finds it takes, and what is not there is not waited for.
+    """
+    row = CallRow(method, Facts(changes=takes, again=True))
+
+    @functools.wraps(method)
+    async def call(self: Finding, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        arguments = row.bind(args, kwargs)
+        timeout = arguments.pop("timeout", 0.0)
+
+        def look(inner: Any, seconds: float) -> R:
+            made: R = getattr(inner, row.name)(**arguments, timeout=seconds)
+            return made
+
+        return await self._find(timeout, look, takes=takes)
 
     return call
 

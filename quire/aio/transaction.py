@@ -15,7 +15,7 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import LockTimeout, QueueFull, QuireError
-from quire.interface.finding import MessageKey, Where, check_key_of, first_of, where_of
+from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.integration import TransactionIntegration
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
@@ -26,10 +26,9 @@ from quire.messages.payload_writer import Source
 from quire.messages.put_options import MessageOptions
 from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
-from quire.reports.info import Description
 from quire.selectors.template import Template
 
-from .coroutines import awaited, awaited_put, told_as
+from .coroutines import awaited, awaited_put, found, told_as
 from .payloads import AsyncPayloadWriter, kept
 from .pool import Pool, deliver
 from .waiting_lines import Lines
@@ -145,8 +144,10 @@ class AsyncTransaction:
             return await self._find(
                 timeout,
                 lambda inner, seconds: inner.get_many(source, limit, seconds, where=where),
-                lambda found: self._give_back(found or None),
-                None if isinstance(where, str | Template) else partial(_is_there, source, where),
+                takes=True,
+                may_come=None
+                if isinstance(where, str | Template)
+                else partial(_is_there, source, where),
             )
         nothing = Messages(check_sources(source).partition("/")[0])
 
@@ -176,71 +177,13 @@ class AsyncTransaction:
         found = await self._get(source, timeout, take)
         return nothing if found is None else found
 
-    async def read_many(
-        self,
-        source: str,
-        max_messages: int = 1000,
-        timeout: Duration | None = 0.0,
-        *,
-        where: Where | None = None,
-        hold: bool = False,
-    ) -> Messages:
-        return await self._find(
-            timeout,
-            lambda inner, seconds: inner.read_many(
-                source, max_messages, seconds, where=where, hold=hold
-            ),
-        )
-
-    async def read(
-        self,
-        source: str,
-        timeout: Duration | None = 0.0,
-        *,
-        id: MessageKey | None = None,
-        where: Where | None = None,
-        hold: bool = False,
-    ) -> Message | None:
-        where = where_of(id, where)
-        return first_of(await self.read_many(source, 1, timeout, where=where, hold=hold))
-
-    async def describe(
-        self,
-        source: str,
-        max_messages: int = 1000,
-        timeout: Duration | None = 0.0,
-        *,
-        where: Where | None = None,
-    ) -> list[Description]:
-        return await self._find(
-            timeout,
-            lambda inner, seconds: inner.describe(source, max_messages, seconds, where=where),
-        )
-
-    async def count(
-        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
-    ) -> int:
-        return await self._find(
-            timeout, lambda inner, seconds: inner.count(source, seconds, where=where)
-        )
-
-    async def exists(
-        self, source: str, timeout: Duration | None = 0.0, *, where: Where | None = None
-    ) -> bool:
-        return bool(await self.describe(source, 1, timeout, where=where))
-
-    async def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
-        return await self._find(
-            timeout,
-            lambda inner, seconds: inner.remove(source, id, seconds),
-            lambda removed: self._give_back(removed or None),
-        )
-
-    async def attributes(
-        self, source: str, id: MessageKey, timeout: Duration | None = 0.0
-    ) -> Description | None:
-        found = await self.describe(source, 1, timeout, where=check_key_of(id))
-        return found[0] if found else None
+    read_many = found(Transaction.read_many)
+    read = found(Transaction.read)
+    describe = found(Transaction.describe)
+    attributes = found(Transaction.attributes)
+    count = found(Transaction.count)
+    exists = found(Transaction.exists)
+    remove = found(Transaction.remove, takes=True)
 
     async def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
@@ -337,20 +280,23 @@ class AsyncTransaction:
         self,
         timeout: Duration | None,
         look: Callable[[Transaction, float], R],
-        undo: Callable[[R], object] | None = None,
+        *,
+        takes: bool = False,
         may_come: Callable[[Transaction], bool] | None = None,
     ) -> R:
         """What is found by what it is; one that waits does so in a thread, a while at a time.
 
-        `may_come`: asked where nothing is found, whether it is worth while to wait; None: it is.
+        `takes`: it takes what it finds; False from it is final. `may_come`: asked where nothing is
+        found, whether it is worth while to wait; None: it is.
         """
+        undo = self._give_back if takes else None
         end = self._loop.time() + check_wait(timeout)
         seconds = 0.0
         while True:
             try:
                 async with self._room if seconds else nullcontext():
                     found = await self._call(partial(_look, look, seconds), undo)
-                if found or found is False or self._loop.time() >= end:
+                if found or (takes and found is False) or self._loop.time() >= end:
                     return found
                 if may_come is not None and not await self._call(may_come):
                     return found
@@ -360,7 +306,7 @@ class AsyncTransaction:
             seconds = min(max(end - self._loop.time(), 0.0), CHOSEN_WAIT_SECONDS)
 
     def _give_back(self, taken: object) -> None:
-        if taken is not None:
+        if taken:
             self._inner.unget()
 
     def _is_over(self) -> bool:
