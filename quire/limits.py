@@ -573,6 +573,12 @@ MAX_INDEXED_NAME, MAX_INDEXED = 200, 16  # characters of a name that is indexed;
 NEAR_NAMES = 1000
 NEAR_CHARACTERS = 3
 
+# --- consumers ---
+
+# Messages that a loop which found nothing waits for before it looks, at most (LM7): so many looks
+# in vain are spared, and a backlog that comes then is taken at once after so many.
+WAITED_FIRST = 64
+
 # --- workers ---
 
 # Threads of one handler: each holds a transaction, and in a joined store a connection.

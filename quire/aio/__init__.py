@@ -19,10 +19,9 @@ transaction's `async with` block that is cancelled is rolled back.
 
 from .consumer import AsyncConsumer
 from .listener import AsyncListener
-from .opening import open
 from .payloads import AsyncPayload, AsyncPayloadWriter
 from .session import AsyncSession
-from .store import AsyncStore
+from .store import AsyncStore, open
 from .transaction import AsyncTransaction
 from .workers import AsyncWorkers
 

@@ -1,13 +1,15 @@
-"""A store whose methods are coroutines."""
+"""A store whose methods are coroutines, and how it is opened."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from quire import opening
 from quire.arguments import (
     Acknowledge,
     Bytes,
@@ -300,3 +302,21 @@ class AsyncStore:
 
     async def _call(self, call: Callable[[Any], R]) -> R:
         return await self._pool.run(partial(call, self._inner))
+
+
+def open(path: str | os.PathLike[str], **options: Any) -> Beginning[AsyncStore]:
+    """Open the store at `path` as `quire.open` does, with the same options; await it.
+
+    Or use it as `async with quire.aio.open(path) as store`. Raises what `quire.open` raises.
+    """
+    return Beginning(partial(_open, path, options))
+
+
+async def _open(path: str | os.PathLike[str], options: dict[str, Any]) -> AsyncStore:
+    pool = Pool()
+    try:
+        inner = await pool.run(partial(opening.open, path, **options), lambda inner: inner.close())
+    except BaseException:
+        pool.close()
+        raise
+    return AsyncStore(inner, pool)

@@ -40,12 +40,11 @@ from quire.calls.errand import Errand
 from quire.calls.wake_up import WakeUp
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
-from quire.limits import CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, OWNERS_LOST
+from quire.limits import CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, OWNERS_LOST, WAITED_FIRST
 from quire.messages.message import Message
 from quire.selectors.template import SelectorOrTemplate, check_selecting
 
 from .integration import Integration
-from .limits import WAITED_FIRST
 from .transaction import Transaction, TransactionSource
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ from quire.moments import Duration
 from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestInfo, RequestState, SessionInfo
 
-from .kept_request import BEGUN, PUT, KeptRequest
+from .kept_requests import BEGUN, PUT, KeptRequest
 from .limits import FINISHED_AT_ONCE
 from .reply import Reply, outcome_of
 from .requesting import check_replies

@@ -47,8 +47,15 @@ from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState, SessionInfo
 from quire.selectors.template import Template
 
-from . import ended_requests
-from .kept_request import BEGUN, PUT, KeptRequest
+from .kept_requests import (
+    BEGUN,
+    ENDED_PREFIX,
+    PUT,
+    KeptRequest,
+    ended_places,
+    pack_ended,
+    unpack_ended,
+)
 from .limits import MAX_SESSION_NAME
 from .reply import Reply
 from .session_opening import PREFIX, SESSIONS, Opening
@@ -339,22 +346,22 @@ class SessionRecord:
         ended = {number: one for number, one in requests.items() if one and one.has_ended}
         if not ended:
             return  # it was done already
-        moves, places = int(txn.get_value(self.state, _MOVES) or b"0"), ended_requests.places()
+        moves, places = int(txn.get_value(self.state, _MOVES) or b"0"), ended_places()
         place = places[moves % len(places)]
         before = self._ended_at(txn, place)
         for number in ended:
             txn.set_value(self.state, key_of(number), None)
-        txn.set_value(self.state, place, ended_requests.together(ended))
+        txn.set_value(self.state, place, pack_ended(ended))
         txn.set_value(self.state, _MOVES, str(moves + 1).encode())
         self._note_dropped(txn, before)
 
     def _ended_at(self, txn: Transaction, place: str) -> dict[int, KeptRequest]:
-        return ended_requests.apart(txn.get_value(self.state, place), self.name)
+        return unpack_ended(txn.get_value(self.state, place), self.name)
 
     def _all_ended(self, txn: Transaction) -> dict[int, KeptRequest]:
         """Those that were moved together."""
         found: dict[int, KeptRequest] = {}
-        for place in ended_requests.places():
+        for place in ended_places():
             found |= self._ended_at(txn, place)
         return found
 
@@ -373,11 +380,11 @@ class SessionRecord:
         gone = [number for number in numbers if self._has_gone(txn, number)]
         for number in gone:
             txn.set_value(self.state, key_of(number), None)
-        for place in ended_requests.places():
+        for place in ended_places():
             ended = self._ended_at(txn, place)
             left = {number: one for number, one in ended.items() if number not in numbers}
             if left != ended:
-                value = ended_requests.together(left) if left else None
+                value = pack_ended(left) if left else None
                 txn.set_value(self.state, place, value)
                 gone += ended.keys() - left.keys()
         self._note_dropped(txn, gone)
@@ -404,8 +411,8 @@ class SessionRecord:
         """Those that have ended and were moved together, by number."""
         found: dict[int, KeptRequest] = {}
         for key, value in values.items():
-            if key.startswith(ended_requests.PREFIX):
-                found |= ended_requests.apart(value, self.name)
+            if key.startswith(ENDED_PREFIX):
+                found |= unpack_ended(value, self.name)
         return found
 
     def _alone(self, values: Mapping[str, bytes]) -> dict[int, KeptRequest]:

@@ -1,25 +1,37 @@
-"""A request as its session keeps it: a value of a state, a line of JSON and the payload behind it.
+"""Requests as their session keeps them, in values of its state.
 
-The payload is there until the request is put: from then on the queue has it.
+While a request goes on it is a value of its own: a line of JSON, and behind it the payload until
+the request is put, as from then on the queue has it. Many that have ended are one value.
+
+- KE1: the change of one that goes on costs no other's. All states of a store have room for some
+  100,000 values together. So what has ended is moved, so many at a time (FINISHED_AT_ONCE), into
+  one of a few values that are used in turn: the oldest gives way.
+- KE2: a move is one transaction, which also notes the highest number that gave way. So a request is
+  in one place, or it was forgotten.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quire.errors import StoreCorrupt
 from quire.reports.requests import RequestInfo, RequestState
 
+from .limits import ENDED_REASON_CHARACTERS, FINISHED_AT_ONCE, FINISHED_KEPT
+
 BEGUN: Final = RequestState.NOT_PUT
 PUT: Final = RequestState.PENDING
 OPEN_STATES: Final = frozenset({BEGUN, PUT})
 """What is kept of a request that has not ended; any other is its end."""
+ENDED_PREFIX: Final = "ended."
+"""The beginning of the keys of values that hold many."""
 
 
 class KeptRequest(NamedTuple):
-    """See the module."""
+    """One request."""
 
     state: RequestState
     queue: str
@@ -99,3 +111,38 @@ class KeptRequest(NamedTuple):
             self.has_ended,
             self.payload,
         )
+
+
+def ended_places() -> list[str]:
+    """Return the keys of all values that hold many."""
+    return [f"{ENDED_PREFIX}{number}" for number in range(-(-FINISHED_KEPT // FINISHED_AT_ONCE))]
+
+
+def pack_ended(requests: Mapping[int, KeptRequest]) -> bytes:
+    """Return requests that have ended as one value: of a reason its beginning, and no payload."""
+    told = [
+        (number, one.state.value, one.queue, one.begun_us, one.ended_us,
+         one.reason and one.reason[:ENDED_REASON_CHARACTERS])
+        for number, one in requests.items()
+    ]  # fmt: skip
+    return zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 1)
+
+
+def unpack_ended(value: bytes | None, session: str) -> dict[int, KeptRequest]:
+    """Return the requests of one such value, by number; None: none. Raises StoreCorrupt."""
+    if value is None:
+        return {}
+    try:
+        return {
+            int(number): KeptRequest(
+                RequestState(state), str(queue), {}, int(begun_us), ended_us, reason
+            )
+            for number, state, queue, begun_us, ended_us, reason in json.loads(
+                zlib.decompress(value)
+            )
+        }
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        raise StoreCorrupt(
+            f"session {session!r}: what is kept of requests that have ended is not readable "
+            f"({error!r}): remove the session"
+        ) from error
