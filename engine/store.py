@@ -98,6 +98,7 @@ class EmbeddedStore(StoreLife, StoreObject):
     def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Integration.when_ready`."""
         callback = check_callback(callback)
+        withdraw: Callable[[], None] | None
         withdraw = self._handlers.of("integration").when_ready(source, callback)
         if withdraw is not None and self._closed is None:
             return withdraw

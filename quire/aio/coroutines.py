@@ -54,7 +54,7 @@ def awaited_put(
     return call
 
 
-class Finding(Protocol):
+class WaitingCaller(Protocol):
     """What has coroutines that find something, or wait for it."""
 
     async def _find(
@@ -69,7 +69,7 @@ class Finding(Protocol):
 
 def found(
     method: Callable[Concatenate[Any, P], R], *, takes: bool = False
-) -> Callable[Concatenate[Finding, P], Coroutine[Any, Any, R]]:
+) -> Callable[Concatenate[WaitingCaller, P], Coroutine[Any, Any, R]]:
     """A method that waits until something is there as a coroutine, which waits without a thread.
 
     `takes`: what it finds it takes, and what is not there is not waited for.
@@ -77,7 +77,7 @@ def found(
     row = CallRow(method, Facts(changes=takes, again=True))
 
     @functools.wraps(method)
-    async def call(self: Finding, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: WaitingCaller, /, *args: P.args, **kwargs: P.kwargs) -> R:
         arguments = row.bind(args, kwargs)
         timeout = arguments.pop("timeout", 0.0)
 

@@ -80,7 +80,7 @@ class TakesReply(Transaction, Protocol):
         """
 
 
-class Answers(TransactionSource[Any], Protocol):
+class AnswerStore(TransactionSource[Any], Protocol):
     """A store, as far as one who answers has to do with it; its transactions take replies."""
 
     def queue(self, name: str) -> QueueInfo:
@@ -126,7 +126,7 @@ def put_reply(
     )
 
 
-def answering(store: Answers, source: str, function: Answering) -> Callable[[Any, Any], None]:
+def answering(store: AnswerStore, source: str, function: Answering) -> Callable[[Any, Any], None]:
     """A handler that puts what the function returns for a request as its reply."""
 
     def handle(request: Message, txn: TakesReply) -> None:
@@ -141,7 +141,7 @@ def answering(store: Answers, source: str, function: Answering) -> Callable[[Any
     return handle
 
 
-def reply(store: Answers, txn: TakesReply, request: Message, payload: Payload | None) -> None:
+def reply(store: AnswerStore, txn: TakesReply, request: Message, payload: Payload | None) -> None:
     """Put what a function has returned as the reply, and commit (AN1, AN3).
 
     A request that asks for no reply is left to be committed with its get.
@@ -151,7 +151,7 @@ def reply(store: Answers, txn: TakesReply, request: Message, payload: Payload | 
 
 
 def end(
-    store: Answers, source: str, request: Message, txn: Transaction, error: RequestFailed
+    store: AnswerStore, source: str, request: Message, txn: Transaction, error: RequestFailed
 ) -> None:
     """End a request of the source that the transaction has got, by that error (AN2)."""
     reason = reason_of(error)
@@ -165,7 +165,7 @@ def end(
 
 
 def _reply(
-    store: Answers,
+    store: AnswerStore,
     txn: TakesReply,
     request: Message,
     payload: Payload,
