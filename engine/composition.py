@@ -25,10 +25,10 @@ from quire.engine.upkeep.retention import Retention
 from quire.engine.upkeep.schedules import Schedules
 from quire.engine.upkeep.temporary import Temporary
 from quire.env.interpreter import has_gil
+from quire.limits import LIGHT_BLOCK_BYTES
 from quire.writebuffer import WriteBuffers
 
 from .checkpoints.store_files import Opened
-from .commits.memory_section import Volatile
 from .upkeep.making_room import Room
 from .upkeep.started_types import StartedTypes
 
@@ -60,17 +60,18 @@ def compose(opened: Opened) -> Parts:
         journal, opened.recovered.number, lambda: checkpointer.run(), has_gil=has_gil()
     )
     adoptions = Adoptions(env, layout.ltds, opened.store_id, places)
-    committer = Committer(
-        state, opened.reader, places, journal, sequencer, adoptions,
-        Volatile(env, state, places.memory), options.inline_limit(journal.max_group_bytes),
-        lambda: maintenance.after_commit(),
-    )  # fmt: skip
+    committer = Committer(opened, sequencer, adoptions, lambda: maintenance.after_commit())
     buffers = WriteBuffers(
         options.write_buffer_bytes,
         options.write_buffer_messages,
         per_queue=options.write_buffer == "per-queue",
     )
-    light_bytes = min(buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2)
+    # The blocks of a light transaction, whose heads are not charged, always fit its record.
+    inline_limit = committer.inline_limit
+    light_bytes = min(buffers.light_bytes, options.large_limit_bytes, inline_limit // 2)
+    light_messages = min(
+        buffers.light_messages, options.large_limit_messages, inline_limit // LIGHT_BLOCK_BYTES // 2
+    )
     delivery = Delivery(env, opened.reader, committer, state.queues.values())
     registry = Registry()
     context = Context(
@@ -84,7 +85,7 @@ def compose(opened: Opened) -> Parts:
         listening=Listening(env, state, sequencer, delivery),
         registry=registry,
         transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
-        light_messages=min(buffers.light_messages, options.large_limit_messages),
+        light_messages=light_messages,
         make_room=lambda queue, full: room.make(queue, full),
         after_reject=lambda queue, subscription: dead_letters.after_reject(queue, subscription),
     )  # fmt: skip

@@ -210,6 +210,10 @@ STATE_DROP_BYTES = 64  # of a key that is dropped, in the journal, at most
 # a 256 KiB group takes 120 us where 4 KiB take 75 us, so one larger write beats two of any size.
 DEFAULT_INLINE_LIMIT_BYTES = 256 << 10
 
+# What a lone message takes in its commit's record beyond what it is charged, at most: its part, and
+# the head and the columns of its block.
+LIGHT_BLOCK_BYTES = 512
+
 # Up to this, a record's blocks are copied behind its head: the journal has one piece to handle.
 JOINED_RECORD_BYTES = 16 << 10
 

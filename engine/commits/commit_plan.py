@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import final
+from typing import Protocol, final
 
 from msgspec import Struct
 
+from quire.engine.queues.prepared_transactions import PreparedParticipant, PreparedTransaction
 from quire.engine.queues.queue import TakenRow
 from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.state.sections.held import Held
-from quire.engine.state.sections.moves import MovesSection
-from quire.engine.state.sections.values import ValuesSection
 
+from .pending_sections import MovesSection, ValuesSection
 from .written_messages import Written
+
+
+class Preparing(PreparedParticipant, Protocol):
+    """A transaction that is prepared by its commit."""
+
+    prepared: PreparedTransaction | None
+    """What the store holds for it, from step 3 on."""
 
 
 @final
@@ -37,5 +43,7 @@ class CommitPlan(Struct, eq=False):
     """Subscriptions that go to other positions."""
     values: ValuesSection | None = None
     """Values of states that are set, and those that were read."""
-    held: Held | None = None
-    """The transaction is prepared by that: nothing else takes effect before it is decided."""
+    xid: str = ""
+    """The transaction is prepared by that: nothing takes effect before it is decided."""
+    preparing: Preparing | None = None
+    """The transaction, where it is prepared."""

@@ -27,13 +27,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
+from quire.engine.options import Options
 from quire.engine.pages.block_places import Extent, Places
-from quire.engine.queues.prepared_transactions import PreparedParticipant, PreparedTransaction
+from quire.engine.queues.prepared_transactions import PreparedTransaction
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
@@ -47,19 +47,18 @@ from quire.engine.records.commit_record import (
     attached_bytes,
     pack,
     pack_light,
-    pack_lone,
 )
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.state.durable_state import DurableQueue
+from quire.engine.state.fold import FoldedCommit
 from quire.engine.state.sections.attachment import Attachment
-from quire.engine.state.sections.decides import Decides, DecidesSection
-from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection, Untouched
+from quire.engine.state.sections.decides import Decides
+from quire.engine.state.sections.deliveries import Deliveries, Untouched
 from quire.engine.state.sections.failures import Failure, Failures
-from quire.engine.state.sections.held import HeldSection
-from quire.engine.state.sections.kinds import pack_sections
 from quire.engine.state.sections.numbers import Heard, Numbers
-from quire.engine.state.sections.section import PendingSection, Section
+from quire.engine.state.sections.section import Section, Stamp
+from quire.env import Env
 from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
@@ -67,48 +66,75 @@ from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .commit_plan import CommitPlan
-from .memory_section import MemorySection, Volatile, apart
+from .memory_section import Volatile, apart
+from .pending_sections import (
+    DecidesSection,
+    HeldSection,
+    MovesSection,
+    PendingSection,
+    pack_sections,
+)
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
-from .written_messages import Written, lone_block
+from .written_messages import LonePut, Written
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
+_AT_ONCE = Stamp(0, 0, 0)  # of what has no record
 
 
-class Committing(PreparedParticipant, Protocol):
+class Committing(Protocol):
     """The transaction that is committed."""
 
-    id: int
     durable: bool  # when its commit returns
-    # What the journal was asked to hold.
+    # What the journal is asked to hold.
     change: TransactionChange | None
-    prepared: PreparedTransaction | None  # what the store holds for it
+
+    @property
+    def id(self) -> int:
+        """By which queues know it; 0: they do not, as it was never open."""
+
+
+class OpenedStore(Protocol):
+    """What a store has on its files, as far as commits use it."""
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def places(self) -> Places: ...
+
+    @property
+    def reader(self) -> BlockReader: ...
 
 
 class Committer:
-    """See the module. Thread-safe."""
+    """The way of every commit. Thread-safe."""
 
     def __init__(
         self,
-        state: State,
-        reader: BlockReader,
-        places: Places,
-        journal: Journal,
+        opened: OpenedStore,
         sequencer: Sequencer,
         adoptions: Adoptions,
-        volatile: Volatile,
-        inline_limit: int,
         after_commit: Callable[[], None],
     ) -> None:
-        self._state = state
-        self._reader = reader
-        self._places = places
-        self._journal = journal
+        self._state = state = opened.state
+        self._reader = opened.reader
+        self._places = opened.places
+        self._journal = journal = opened.journal
         self.sequencer = sequencer
         self._adoptions = adoptions
-        self.volatile = volatile
-        self.inline_limit = inline_limit
+        self._volatile = Volatile(opened.env, state, opened.places.memory)
+        self.inline_limit = opened.options.inline_limit(journal.max_group_bytes)
         self._after_commit = after_commit  # there may be something to do; it must not raise
         self.due_lsn = 0  # that need not be called before the journal ends there
         self._locks_queues = state.strategy.locks_queues
@@ -121,186 +147,69 @@ class Committer:
         return self._journal.failed or self.sequencer.failure is not None
 
     def commit(self, transaction: Committing, plan: CommitPlan) -> None:
-        """All steps. The transaction knows its change from step 4 on.
+        """Go through all steps; `transaction.change` tells from now on whether it stands.
 
-        One that is prepared takes effect once it is decided; `transaction.prepared` tells so.
+        One that is prepared takes effect once it is decided.
         """
         state = self._state
-        written, taken, skipped, moves = plan.written, plan.taken, plan.skipped, plan.seeks
+        taken, skipped, seeks = plan.taken, plan.skipped, plan.seeks
         reads: Sequence[Read | TakenRow] = [*taken, *skipped] if skipped else taken
-        memory: MemorySection | None = None
-        journaled = written
-        sections: Sequence[PendingSection] = ()
-        if state.apart and self.volatile.concerns(written, reads, moves):
-            heard = self.heard(reads) if plan.held is None else ()
-            if state.listened and plan.held is None:
-                look_before(self._reader, state.listened, reads)
-            own, heard = apart(heard, state.volatile) if heard else ((), ())
-            memory, journaled, reads, moves = self.volatile.share(
-                transaction.id, written, reads, moves, own
-            )
-            sections = (PendingSection(state.fold, Numbers(heard)),) if heard else ()
-        if moves is not None or plan.values is not None or memory is not None:
-            sections = (*sections, *filter(None, (moves, plan.values, memory)))
+        transaction.change = change = TransactionChange(
+            state, self._reader, transaction.id, transaction.durable, plan.written, reads,
+            plan.entries,
+        )  # fmt: skip
+        if state.apart or seeks is not None or plan.values is not None:
+            seeks = self._add_sections(plan, change)
         if (
-            moves is None
+            seeks is None
             and not self._locks_queues
             and (not reads or (not skipped and _all_known(taken)) or state.at_hand(reads))
         ):
-            self._commit(transaction, plan, journaled, reads, sections)
+            self._take_steps(plan, change)
         else:
             with ExitStack() as locks:
-                self.lock_all(written, locks)
-                released = reads if moves is None else [*reads, *moves.passed()]
+                if self._locks_queues:
+                    lock_all(plan.written, locks)
+                released = reads if seeks is None else [*reads, *seeks.passed()]
                 locks.enter_context(state.releasing(released))
-                self._commit(transaction, plan, journaled, reads, sections)
+                self._take_steps(plan, change)
         if not plan.is_light:
-            self.leave_unused(transaction.id, written)
+            self.leave_unused(transaction.id, plan.written)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
 
-    def heard(self, reads: Sequence[Read | TakenRow]) -> Sequence[Heard]:
-        """What is read of sequences by that: in an order by them, of each sender the last."""
-        found: dict[tuple[int, int, int], int] = {}
-        numbered = self._state.numbered
-        for read in reads:
-            queue = numbered.get(read[0])
-            if queue is not None:
-                for sender, number in numbers_in(self._reader, queue, read).items():
-                    key = *read[:2], sender
-                    found[key] = max(number, found.get(key, 0))
-        return [Heard(*key, number) for key, number in found.items()]
-
-    def after_commit(self) -> None:
-        """For other changes than these: see whether there is something to do."""
-        if self._journal.end_lsn >= self.due_lsn:
-            self._after_commit()
-
-    def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
-        """Under a strategy that wants it: keep writers out of all the queues."""
-        if self._locks_queues:
-            for part in sorted(written, key=lambda part: part.queue.queue_id):
-                part.queue.writers.acquire()
-                held.callback(part.queue.writers.release)
-
-    def _commit(
-        self,
-        transaction: Committing,
-        plan: CommitPlan,
-        written: Collection[Written],
-        reads: Sequence[Read | TakenRow],
-        sections: Sequence[PendingSection],
-    ) -> None:
-        """The steps. `written`, `reads`: without the share in volatile queues."""
-        transaction_id = transaction.id
-        entries, held = plan.entries, plan.held
-        reserved: list[Queue] = []
-        extents: list[Extent] = []
-        packed: Packed[DurableQueue] | None = None
-        if plan.is_light and not sections:
-            packed = pack_light(transaction_id, written, reads, entries)
-            if len(packed[0]) > self.inline_limit:
-                packed = None  # its blocks may have to go to pages
-        memory = _memory_in(sections) if sections else None
-        try:
-            if packed is not None:
-                if written:
-                    self.reserve(written, reserved)
-            else:
-                self._keep(memory, reserved)
-                groups: Pieces = []
-                if written:
-                    groups = self.encode(written)
-                    self.reserve(written, reserved)
-                    extents += self.place(groups, self.inline_limit if held is None else 0)
-                packed, sections = self._pack(transaction, plan, groups, reads, sections)
-                if held is not None and packed is not None:  # no more takes effect
-                    packed, reads, entries = (*packed[:2], (), (), 0), (), ()
-            transaction.change = change = TransactionChange(
-                self._state, self._reader, transaction_id, packed, reads, entries,
-                transaction.durable, sections,
-            )  # fmt: skip
-            if memory is None or packed is not None:
-                self.sequencer.submit(change)
-            else:
-                self._apply_alone(change, memory)
-        except BaseException:
-            if transaction.change is None or not transaction.change.applied:
-                self.undo(reserved, extents)
-                if memory is not None:
-                    memory.discard()
-                transaction.prepared = None
-            raise
-
-    def _keep(self, memory: MemorySection | None, reserved: list[Queue]) -> None:
-        """Steps 1 to 3 of what is written to volatile queues, which stays in memory."""
-        if memory is not None and memory.written:
-            memory.hold(self.encode(memory.written))
-            self.reserve(memory.written, reserved)
-
-    def _pack(
-        self,
-        transaction: Committing,
-        plan: CommitPlan,
-        groups: Pieces,
-        reads: Sequence[Read | TakenRow],
-        sections: Sequence[PendingSection],
-    ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
-        """The record of what is not light, if there is one, and its sections."""
-        entries, held = plan.entries, plan.held
-        attached = attached_bytes(groups) if groups else 0
-        attachment = self._places.new_id() if attached else 0
-        if held is not None:  # its blocks have become parts, all of them
-            state = self._state
-            parts = [each for _, own in groups for each in own if isinstance(each, Part)]
-            record = PrepareRecord(
-                held.xid, held.taken, 0, parts, [Read(*read[:4]) for read in reads], entries,
-                attachment=attachment,
-            )  # fmt: skip
-            transaction.prepared = prepared = PreparedTransaction(
-                record, transaction, transaction.id
-            )
-            holding = HeldSection(
-                state.prepared, state.check_entries, state.fold, prepared, plan.values
-            )
-            sections = (*sections, holding)
-        has_more = groups or reads or entries or len(sections) != 1
-        if not has_more and _memory_in(sections) is not None:
-            return None, sections
-        mark = mark_of(self._journal.generation)
-        more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
-        return pack(transaction.id, groups, reads, entries, more, mark), sections
+    def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
+        """Commit one plain message in a transaction of its own; return its id."""
+        lone: Any = LonePut(queue, payload, len(payload) + MESSAGE_OVERHEAD_BYTES, durable)
+        self.commit(lone, CommitPlan((lone,)))
+        change: TransactionChange = lone.change
+        return change.first_id if change.memory is None else change.memory.first_id
 
     def decide(
         self, xid: str, *, commit: bool, expected: PreparedTransaction | None = None
     ) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         state = self._state
-        said = Decides(xid, commit, 0)
-        with state.releasing(state.prepared.reads_of(xid) if commit else ()):
-            decides = DecidesSection(
-                state.prepared, state.values.changing, state.fold, said, expected
-            )
-            before: list[PendingSection] = []
-            if commit:
-                heard = self.heard(state.prepared.reads_of(xid))
-                before += [PendingSection(state.fold, Numbers(heard))] if heard else []
-                if state.listened:
-                    look_before(self._reader, state.listened, state.prepared.reads_of(xid))
-            elif failures := state.prepared.failing(xid):
-                before.append(PendingSection(state.fold, Failures(failures)))
-            self._record(*before, decides)
+        reads = state.prepared.reads_of(xid) if commit else ()
+        with state.releasing(reads):
+            notes: list[PendingSection] = []
+            if state.listened:
+                look_before(self._reader, state.listened, reads)
+            if heard := self.heard(reads):
+                notes.append(PendingSection(Numbers(heard)))
+            if not commit and (failures := state.prepared.failing(xid)):
+                notes.append(PendingSection(Failures(failures)))
+            notes.append(DecidesSection(state.prepared, Decides(xid, commit, 0), expected))
+            self._record(notes)
         self.after_commit()
 
     def hand_out(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
     ) -> None:
         """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
-        said = Deliveries(_reads_of(queue, subscription, runs))
-        if queue.is_volatile:
-            PendingSection(self._state.memory, said).apply(0)
-        else:
-            self._record(DeliveriesSection(self._state.fold, said))
+        recorded = self._keep_own(Deliveries, _reads_of(queue, subscription, runs))
+        if recorded:  # the transaction that reads comes next: it makes room
+            self._record([PendingSection(Deliveries(recorded), room=-1)])
 
     def take_back(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
@@ -316,85 +225,137 @@ class Committer:
         """
         self._note(Failures, failures)
 
-    def _note(self, said: Callable[[list[N]], Section], rows: Sequence[N]) -> None:
-        state = self._state
-        volatile, recorded = apart(rows, state.volatile)
-        if volatile:
-            PendingSection(state.memory, said(volatile)).apply(0)
+    def _note(self, note: Callable[[list[N]], Section], rows: Sequence[N]) -> None:
+        recorded = self._keep_own(note, rows)
         if not recorded:
             return
-        section = PendingSection(state.fold, said(recorded))
+        said = note(recorded)
         try:
-            self._record(section, durable=False)
+            self._record([PendingSection(said)], durable=False)
         except QuireError:
-            section.apply(0)
+            self._state.fold.commit(FoldedCommit(sections=(said,)), _AT_ONCE)
         else:
             self.after_commit()
 
-    def _record(self, *sections: PendingSection, durable: bool = True) -> None:
+    def _keep_own(self, note: Callable[[list[N]], Section], rows: Sequence[N]) -> list[N]:
+        """Note rows of volatile queues in memory; return the others."""
+        own, recorded = apart(rows, self._state.volatile)
+        if own:
+            self._state.memory.commit(FoldedCommit(sections=(note(own),)), _AT_ONCE)
+        return recorded
+
+    def _record(self, notes: Sequence[PendingSection], *, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
-        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections(sections))
-        self.sequencer.submit(
-            TransactionChange(
-                self._state, self._reader, 0, packed, durable=durable, sections=sections
-            )
-        )
+        change = TransactionChange(self._state, self._reader, 0, durable, (), (), (), notes)
+        self._take_steps(CommitPlan(), change)
 
-    def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
-        """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
-        self.sequencer.check()  # no write tells of a failure (VO3)
-        if memory.comes_first:  # what its check finds is so when it is applied
-            self.sequencer.exclusive(partial(self._apply, change, memory))
-        else:
-            self._apply(change, memory)
-
-    def _apply(self, change: TransactionChange, memory: MemorySection) -> None:
-        """It takes effect; an interrupt in it fails the store (VO3)."""
-        try:
-            memory.check()
-            change.applied = True
-            memory.apply(0)
-        except BaseException as error:
-            if change.applied:
-                self.sequencer.fail(error)
-            else:
-                memory.withdraw()
-            raise
-
-    def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
-        """One plain message in a transaction of its own, which is never open to others: its id.
-
-        The same steps, with the queue's space taken and reserved under one hold of its lock.
-        """
-        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed[DurableQueue] | None = None
-        sections: Sequence[MemorySection] = ()
-        if queue.puts_are_plain:
-            packed = pack_lone(0, queue.durable, payload, None, charge)
-        else:
-            sections = (MemorySection(self.volatile, 0),)
-        change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
-        with queue.admission:
-            if queue.dropped:
-                raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
-            queue.space.whole(charge)
-        try:
-            if packed is not None:
-                self.sequencer.submit(change)
-            else:
-                sections[0].hold(((queue, (lone_block(payload, None, charge),)),))
-                self._apply_alone(change, sections[0])
-        except BaseException:
-            if change.applied:
-                raise  # an interrupt: the message stands
-            with queue.lock:
-                queue.space.abandon_whole(charge)
-            for memory in sections:
-                memory.discard()
-            raise
+    def after_commit(self) -> None:
+        """For other changes than these: see whether there is something to do."""
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
-        return change.first_id or sections[0].first_id
+
+    def heard(self, reads: Sequence[Read | TakenRow]) -> Sequence[Heard]:
+        """What is read of sequences by that: in an order by them, of each sender the last."""
+        found: dict[tuple[int, int, int], int] = {}
+        numbered = self._state.numbered
+        for read in reads:
+            queue = numbered.get(read[0])
+            if queue is not None:
+                for sender, number in numbers_in(self._reader, queue, read).items():
+                    key = *read[:2], sender
+                    found[key] = max(number, found.get(key, 0))
+        return [Heard(*key, number) for key, number in found.items()]
+
+    def _add_sections(self, plan: CommitPlan, change: TransactionChange) -> MovesSection | None:
+        """Add what few transactions do to the change; return its seeks in recorded queues."""
+        state, seeks = self._state, plan.seeks
+        heard: Sequence[Heard] = ()
+        if plan.xid:
+            self._volatile.check_none(change)
+        elif state.apart:
+            heard = self.heard(change.reads)
+            if state.listened:
+                look_before(self._reader, state.listened, change.reads)
+            if state.volatile:
+                own, heard = apart(heard, state.volatile)
+                seeks = self._volatile.share(change, seeks, own)
+        numbers = PendingSection(Numbers(heard)) if heard else None
+        change.pending = [each for each in (numbers, seeks, plan.values) if each is not None]
+        return seeks
+
+    def _take_steps(self, plan: CommitPlan, change: TransactionChange) -> None:
+        """The five steps; where the record is not written, none of them leaves a trace."""
+        try:
+            if plan.is_light and not change.pending and change.memory is None:
+                written = change.written
+                packed = pack_light(change.transaction_id, written, change.reads, change.entries)
+                if written:
+                    self.reserve(written, change)
+            else:
+                packed = self._pack(plan, change)
+            change.record, change.head, change.groups, change.blocks, change.messages = packed
+            if change.record:
+                self.sequencer.submit(change)
+            else:
+                self._apply_alone(change)
+        except BaseException:
+            if not change.applied:
+                self._undo(plan, change)
+            raise
+
+    def _pack(self, plan: CommitPlan, change: TransactionChange) -> Packed[DurableQueue]:
+        """Steps 1 to 3 of what is not light; its record, which is empty where there is none."""
+        memory, groups = change.memory, Pieces()
+        if memory is not None and memory.written:  # which stays there
+            memory.hold(self.encode(memory.written))
+            self.reserve(memory.written, change)
+        if change.written:
+            groups = self.encode(change.written)
+            self.reserve(change.written, change)
+            change.extents = self.place(groups, 0 if plan.xid else self.inline_limit)
+        attached = attached_bytes(groups)
+        attachment = Attachment(self._places.new_id(), attached) if attached else None
+        reads, entries = change.reads, change.entries
+        if plan.xid:  # nothing but its sections is folded
+            change.pending = [*change.pending, self._hold(plan, change, groups, attachment)]
+            change.reads = change.entries = ()
+        elif memory is not None and not (groups or reads or entries or change.pending):
+            return b"", bytearray(), (), (), 0
+        more = pack_sections(change.pending, attachment)
+        mark = mark_of(self._journal.generation)
+        packed = pack(change.transaction_id, groups, reads, entries, more, mark)
+        return (*packed[:2], (), (), 0) if plan.xid else packed
+
+    def _hold(
+        self,
+        plan: CommitPlan,
+        change: TransactionChange,
+        groups: Pieces,
+        attachment: Attachment | None,
+    ) -> HeldSection:
+        """Have the transaction know what the store is to hold for it; return the section."""
+        preparing = plan.preparing
+        assert preparing is not None
+        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
+        record = PrepareRecord(
+            plan.xid, len(plan.taken), 0, parts, [Read(*read[:4]) for read in change.reads],
+            change.entries, attachment=0 if attachment is None else attachment.attachment_id,
+        )  # fmt: skip
+        preparing.prepared = PreparedTransaction(record, preparing, change.transaction_id)
+        return HeldSection(self._state, preparing.prepared, plan.values)
+
+    def _apply_alone(self, change: TransactionChange) -> None:
+        """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
+        self.sequencer.check()  # no write tells of a failure (VO3)
+        try:
+            if change.comes_first:  # what its check finds is so when it is applied
+                self.sequencer.exclusive(change.apply_unrecorded)
+            else:
+                change.apply_unrecorded()
+        except BaseException as error:
+            if change.applied:  # an interrupt (VO3)
+                self.sequencer.fail(error)
+            raise
 
     def encode(self, written: Collection[Written]) -> Pieces:
         """Step 1: blocks and parts by queue; files are durable."""
@@ -416,8 +377,9 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, written: Iterable[Written], reserved: list[Queue]) -> None:
-        """Step 2; `reserved` grows queue by queue, for `undo`."""
+    def reserve(self, written: Iterable[Written], change: TransactionChange) -> None:
+        """Step 2; `change.reserved` grows queue by queue, for `_undo`."""
+        is_open, reserved = change.transaction_id, change.reserved
         for part in written:
             if not part.count:
                 continue  # nothing was put
@@ -425,15 +387,18 @@ class Committer:
             space = queue.space
             reserving = space.reserving + 1
             plenty = self._plenty_bytes * (space.open_transactions + reserving)
-            if not queue.dropped and space.capacity - space.used >= plenty:
+            if is_open and not queue.dropped and space.capacity - space.used >= plenty:
                 space.reserving = reserving  # in one step with the look (S4 of `reservation`)
-                reserved += (queue,)
+                reserved += (part,)
                 continue
             with queue.lock:
                 if queue.dropped:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
-                queue.space.reserve()
-                reserved += (queue,)  # no call: an interrupt cannot come in between
+                if is_open:
+                    space.reserve()
+                else:
+                    space.whole(part.charge)
+                reserved += (part,)  # no call: an interrupt cannot come in between
 
     def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""
@@ -478,13 +443,28 @@ class Committer:
                     pieces[index] = part
         return extents.values()
 
-    def undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
+    def _undo(self, plan: CommitPlan, change: TransactionChange) -> None:
         """The record was not written: undo steps 2 and 3."""
-        for queue in reserved:
+        for part in change.reserved:
+            queue = part.queue
             with queue.lock:
-                queue.space.unreserve()
-        if extents and not self.failed:
-            self._places.abandon(extents)
+                if change.transaction_id:
+                    queue.space.unreserve()
+                else:
+                    queue.space.abandon_whole(part.charge)
+        if change.extents and not self.failed:
+            self._places.abandon(change.extents)
+        if change.memory is not None:
+            change.memory.discard()
+        if plan.preparing is not None:
+            plan.preparing.prepared = None
+
+
+def lock_all(written: Collection[Written], locks: ExitStack) -> None:
+    """Under a strategy that wants it: keep writers out of all the queues."""
+    for part in sorted(written, key=lambda part: part.queue.queue_id):
+        part.queue.writers.acquire()
+        locks.callback(part.queue.writers.release)
 
 
 def _reads_of(
@@ -501,8 +481,3 @@ def _all_known(taken: Sequence[TakenRow]) -> bool:
         if record is None or epoch != queue.epoch:
             return False
     return True
-
-
-def _memory_in(sections: Sequence[PendingSection]) -> MemorySection | None:
-    """Return the share in volatile queues, if there is one."""
-    return next((each for each in sections if isinstance(each, MemorySection)), None)

@@ -100,8 +100,7 @@ class Definition(Struct, eq=False):
         return recorded, [made for made in self.changes if made.key >= TEMPORARY_IDS]
 
     def apply(self, address: int) -> None:
-        with self.state.values.changing:
-            self.state.define(*self._apart())
+        self.state.define(*self._apart())
         self.done()
 
     def apply_unrecorded(self) -> None:

@@ -14,24 +14,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.batches.packing import split
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, TakenRow
-from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.state.durable_state import OPEN, DurableQueue
-from quire.engine.state.sections.moves import MovesSection
 from quire.engine.state.sections.numbers import Heard, Numbers
-from quire.engine.state.sections.section import PendingSection
+from quire.engine.state.sections.section import Section, Stamp
 from quire.env import Env
 from quire.env.interpreter import RLock
 from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
 
+from .pending_sections import MovesSection
 from .written_messages import Written
+
+if TYPE_CHECKING:
+    from .transaction_change import TransactionChange
 
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
 Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a queue
@@ -46,52 +49,34 @@ class Volatile:
         self.memory: Final = memory
         self.applying = RLock()  # one commit at a time (VO2)
 
-    def concerns(
-        self,
-        written: Collection[Written],
-        reads: Sequence[Read | TakenRow],
-        moves: MovesSection | None,
-    ) -> bool:
-        """Whether a transaction has put to one of them, got from one, or moves its reader.
-
-        The same of queues in an order by sequence.
-        """
-        apart = self.state.apart
-        for part in written:  # loops: a generator would take longer than what it looks at
-            if part.queue.queue_id in apart:
-                return True
-        for read in reads:
-            if read[0] in apart:
-                return True
-        return moves is not None and any(seek.queue_id in apart for seek in moves.said.seeks)
-
     def share(
-        self,
-        transaction_id: int,
-        written: Collection[Written],
-        reads: Sequence[Read | TakenRow],
-        moves: MovesSection | None,
-        heard: Sequence[Heard],
-    ) -> tuple[
-        MemorySection | None, Collection[Written], Sequence[Read | TakenRow], MovesSection | None
-    ]:
-        """A transaction's share in volatile queues, and what is left of all this without it."""
-        volatile = self.state.volatile
-        put = [part for part in written if part.queue.queue_id in volatile] if written else ()
-        moved = None
-        if moves is not None:
-            moves, moved = moves.split(volatile, self.state.memory)
-        read, others = apart(reads, volatile)
-        if not (put or read or moved):
-            return None, written, reads, moves
-        if put:
-            written = [part for part in written if part.queue.queue_id not in volatile]
-        memory = MemorySection(self, transaction_id, put, read, moved, heard)
-        return memory, written, others, moves
+        self, change: TransactionChange, seeks: MovesSection | None, heard: Sequence[Heard]
+    ) -> MovesSection | None:
+        """Move the share in volatile queues out of a change; return the seeks in other queues.
 
-    def check_none(self, written: Collection[Written], reads: Sequence[Read | TakenRow]) -> None:
+        `heard`: what it reads of their sequences.
+        """
+        volatile = self.state.volatile
+        put = [part for part in change.written if part.queue.queue_id in volatile]
+        read, others = apart(change.reads, volatile)
+        moved = None
+        if seeks is not None:
+            seeks, moved = seeks.split(volatile)
+        if put or read or moved is not None:
+            change.memory = MemorySection(
+                self, change.transaction_id, put, read, moved, [Numbers(heard)] if heard else []
+            )
+            change.reads = others
+            if put:
+                change.written = [
+                    part for part in change.written if part.queue.queue_id not in volatile
+                ]
+        return seeks
+
+    def check_none(self, change: TransactionChange) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
-        for queue_id in (*(part.queue.queue_id for part in written), *(read[0] for read in reads)):
+        own = [part.queue.queue_id for part in change.written]
+        for queue_id in [*own, *(read[0] for read in change.reads)]:
             if queue_id in self.state.volatile:
                 raise InvalidArgument(
                     f"queue {self.state.volatile[queue_id].name!r} is volatile, and what is "
@@ -111,44 +96,47 @@ def apart(rows: Sequence[Row], queues: Container[int]) -> tuple[list[Row], list[
     return own, [row for row in rows if row[0] not in queues] if len(own) < len(rows) else []
 
 
-class MemorySection(PendingSection):
-    """A transaction's share in volatile queues: a section of its change, without bytes."""
+class MemorySection:
+    """A transaction's share in volatile queues, which is folded by itself, and in no record."""
 
     __slots__ = (
-        "_groups", "_heard", "_holds", "_moves", "_reads", "_time_us", "_transaction_id",
-        "_volatile", "comes_first", "first_id", "written",
+        "_holds", "_moves", "_volatile", "first_id", "groups", "reads", "sections",
+        "transaction_id", "written",
     )  # fmt: skip
 
-    body = b""
+    entries: Sequence[LedgerEntry] = ()
 
     def __init__(
         self,
         volatile: Volatile,
         transaction_id: int,
-        written: Collection[Written] = (),
-        reads: Sequence[Read | TakenRow] = (),
-        moves: MovesSection | None = None,
-        heard: Sequence[Heard] = (),
+        written: Collection[Written],
+        reads: Sequence[Read | TakenRow],
+        moves: MovesSection | None,
+        sections: Sequence[Section],
     ) -> None:
-        """`moves`: of subscriptions of volatile queues. `heard`: what is read of sequences."""
-        self._heard = heard
-        self.written = written
-        self.comes_first = moves is not None
-        self.first_id = 0  # of its messages in volatile queues
-        self._moves = moves
+        """`moves`: of subscriptions of volatile queues."""
         self._volatile = volatile
-        self._transaction_id = transaction_id
-        self._reads = reads
-        self._groups: list[tuple[DurableQueue, list[Part]]] = []
-        self._time_us = 0  # of the commit's record; 0: it has none
+        self._moves = moves
         self._holds = False  # `applying`, until it is applied or withdrawn
+        self.transaction_id = transaction_id
+        self.written = written
+        self.reads = reads
+        self.sections = sections if moves is None else (moves.said, *sections)
+        self.first_id = 0  # of its messages in volatile queues
+        self.groups: list[tuple[DurableQueue, list[Part]]] = []
+
+    @property
+    def comes_first(self) -> bool:
+        """Return True if it checks what the changes before it are to change."""
+        return self._moves is not None
 
     def hold(self, blocks: Blocks) -> None:
         """What it puts is in memory, until it is applied, or `discard`."""
         keep = self._volatile.memory.keep
         for queue, pieces in blocks:
             parts: list[Part] = []
-            self._groups.append((queue.durable, parts))
+            self.groups.append((queue.durable, parts))
             for piece in pieces:
                 assert isinstance(piece, EncodedBlock)  # it never leaves the memory
                 if piece.count > 1 and len(piece.data) > VOLATILE_BLOCK_BYTES:
@@ -159,7 +147,7 @@ class MemorySection(PendingSection):
 
     def discard(self) -> None:
         """It is not applied."""
-        for _, parts in self._groups:
+        for _, parts in self.groups:
             for part in parts:
                 self._volatile.memory.discard(part.address)
 
@@ -170,33 +158,20 @@ class MemorySection(PendingSection):
             self._holds = True
             self._moves.check()
 
-    def place(self, first_id: int, time_us: int) -> None:
-        """It takes its ids when it is applied."""
-        self._time_us = time_us
-
     def withdraw(self) -> None:
+        """It is not applied, or it was."""
         if self._holds:
             self._holds = False
             self._volatile.applying.release()
 
-    def apply(self, address: int) -> None:
+    def apply(self, time_us: int) -> None:
+        """It takes effect, at the time of the commit's record; 0: it has none."""
         volatile = self._volatile
         with volatile.applying:
             try:
                 memory = volatile.state.memory
-                state = memory.state
-                self.first_id = state.next_id
-                time_us = self._time_us or volatile.now_us()
-                if time_us < state.last_time_us:
-                    time_us = state.last_time_us
-                memory.commit(
-                    self._groups, self._reads, (), state.next_id, time_us, 0, OPEN,
-                    self._transaction_id,
-                )  # fmt: skip
-                if self._moves is not None:
-                    self._moves.apply(0)
-                if self._heard:
-                    PendingSection(memory, Numbers(self._heard)).apply(0)
+                self.first_id = first_id = memory.state.next_id
+                time_us = max(time_us or volatile.now_us(), memory.state.last_time_us)
+                memory.commit(self, Stamp(0, first_id, time_us), OPEN)
             finally:
-                if self._holds:
-                    self.withdraw()
+                self.withdraw()

@@ -1,136 +1,131 @@
 """One transaction's change, as the sequencer takes it: a COMMIT record, made and applied.
 
 What a transaction has put, read and entered in the ledger most have; the rest are further sections
-(see `state.sections`), among them its share in volatile queues, of which nothing is in the
-record. See `committer` for the steps that come before.
+(see `state.sections`). Its share in volatile queues, of which nothing is in the record, is applied
+with it. See `committer` for the steps that come before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
 
 from quire.engine.live_state.live_state import State
+from quire.engine.pages.block_places import Extent
 from quire.engine.queues.queue import TakenRow
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Packed, Read
-from quire.engine.state.durable_state import OPEN, DurableQueue
-from quire.engine.state.sections.section import PendingSection
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Read
+from quire.engine.state.durable_state import OPEN, RowsByQueue
+from quire.engine.state.sections.section import Section, Stamp
+from quire.journal import WholeRecord
 
 from .memory_section import MemorySection
+from .pending_sections import PendingSection
+from .written_messages import Written
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
 
-class TransactionChange:
-    """See the module; `record` gets its ids and time in `place`."""
+class TransactionChange(Struct, eq=False):
+    """A change on its way through the steps of a commit, which fill it in."""
 
-    __slots__ = (
-        "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
-        "_transaction_id", "applied", "durable", "first_id", "record", "sections", "time_us",
-    )  # fmt: skip
-
-    first_id: int  # of its messages in other than volatile queues
-    time_us: int
-
-    def __init__(
-        self,
-        state: State,
-        reader: BlockReader,
-        transaction_id: int,
-        packed: Packed[DurableQueue] | None,
-        reads: Sequence[Read | TakenRow] = (),
-        entries: Sequence[LedgerEntry] = (),
-        durable: bool = True,
-        sections: Sequence[PendingSection] = (),
-    ) -> None:
-        self.applied = False
-        self.durable = durable
-        if packed is None:
-            packed = _NOTHING
-            self.first_id = self.time_us = 0
-        self.record, self._head, self._groups, self._blocks, self._messages = packed
-        self._state = state
-        self._reader = reader
-        self._transaction_id = transaction_id
-        self._reads = reads
-        self._entries = entries
-        self.sections = sections
+    state: State
+    reader: BlockReader
+    transaction_id: int  # 0: it was never open, so no queue knows it
+    durable: bool
+    written: Collection[Written]  # without what is `memory`'s, as all that follows
+    reads: Sequence[Read | TakenRow]
+    entries: Sequence[LedgerEntry]
+    pending: Sequence[PendingSection] = ()  # its further sections
+    memory: MemorySection | None = None  # its share in volatile queues
+    # Steps 2 and 3: what is undone where the record is not written.
+    reserved: list[Written] = []
+    extents: Collection[Extent] = ()
+    # What is written, and its parts (see `Packed`).
+    record: WholeRecord = b""
+    head: bytearray = bytearray()
+    groups: RowsByQueue = ()
+    blocks: Sequence[tuple[int, bytes | bytearray]] = ()
+    messages: int = 0
+    # Step 4.
+    entered: Sequence[LedgerEntry] = ()  # the entries, once they have their place
+    first_id: int = 0  # of its messages in other than volatile queues
+    time_us: int = 0
+    # Step 5.
+    sections: Sequence[Section] = ()  # that are folded
+    applied: bool = False
 
     @property
     def relieves(self) -> bool:
         """Whether it makes room on the disk and takes none."""
-        if self._groups:
+        if self.groups:
             return False
-        rooms = [section.room for section in self.sections]
-        return max(rooms, default=0) <= 0 and (bool(self._reads) or min(rooms, default=0) < 0)
+        rooms = [section.room for section in self.pending]
+        return max(rooms, default=0) <= 0 and (bool(self.reads) or min(rooms, default=0) < 0)
 
     @property
     def comes_first(self) -> bool:
         """Whether what it checks must not be changed by others of its group."""
-        for section in self.sections:  # noqa: SIM110 - a generator would take longer than the look
+        if self.memory is not None and self.memory.comes_first:
+            return True
+        for section in self.pending:  # noqa: SIM110 - a generator would take longer than the look
             if section.comes_first:
                 return True
         return False
 
-    @property
-    def memory(self) -> MemorySection | None:
-        """Its share in volatile queues."""
-        for section in self.sections:  # a generator that is interrupted would tell of it later
-            if isinstance(section, MemorySection):
-                return section
-        return None
-
     def place(self) -> None:
-        sections = self.sections
-        messages = self._messages
-        if sections or self._entries:
-            messages += self._check()
+        """Check what it depends on, and take its ids and its time."""
+        pending, messages = self.pending, self.messages
         try:
-            self.first_id, self.time_us = first_id, time_us = self._state.take_ids(messages)
-            _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
-            if sections:
-                for section in sections:
-                    section.place(first_id, time_us)
+            for section in pending:
+                section.check()
+                messages += section.messages
+            if self.memory is not None:
+                self.memory.check()
+            if self.entries:
+                self.state.place_entries(self.entries)
+                self.entered = self.entries
+            self.first_id, self.time_us = first_id, time_us = self.state.take_ids(messages)
+            _put_id_and_time(self.head, ID_AND_TIME_OFFSET, first_id, time_us)
+            for section in pending:
+                section.place(first_id, time_us)
         except BaseException:
             self.withdraw()
             raise
 
-    def _check(self) -> int:
-        """How many ids its sections take."""
-        messages = 0
-        try:
-            for section in self.sections:
-                section.check()
-                messages += section.messages
-            if self._entries:
-                self._state.place_entries(self._entries)
-            return messages
-        except BaseException:
-            for section in self.sections:
-                section.withdraw()
-            raise
-
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
-        self._state.unplace_entries(self._entries)
-        for section in self.sections:
+        self.state.unplace_entries(self.entered)
+        self.entered = ()
+        for section in self.pending:
             section.withdraw()
+        if self.memory is not None:
+            self.memory.withdraw()
 
     def apply(self, address: int) -> None:
-        remember = self._reader.remember
-        for offset, data in self._blocks:
+        remember = self.reader.remember
+        for offset, data in self.blocks:
             remember(address + offset, data)
-        state, entries = self._state, self._entries
-        state.fold.commit(
-            self._groups, self._reads, entries, self.first_id, self.time_us, address, OPEN,
-            self._transaction_id,
-        )  # fmt: skip
-        if entries:
-            state.unplace_entries(entries)
-        if self.sections:
-            for section in self.sections:
-                section.apply(address)
+        pending = self.pending
+        if pending:
+            self.sections = [section.said for section in pending if section.takes_effect]
+        self.state.fold.commit(self, Stamp(address, self.first_id, self.time_us), OPEN)
+        if self.entered:
+            self.state.unplace_entries(self.entered)
+        for section in pending:
+            section.settle()
+        if self.memory is not None:
+            self.memory.apply(self.time_us)
 
-
-_NOTHING: Packed[DurableQueue] = b"", bytearray(), (), (), 0
+    def apply_unrecorded(self) -> None:
+        """All of it is in memory: it takes effect without a record (VO1)."""
+        assert self.memory is not None
+        try:
+            self.memory.check()
+            self.applied = True
+            self.memory.apply(0)
+        except BaseException:
+            self.memory.withdraw()
+            raise

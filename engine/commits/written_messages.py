@@ -7,6 +7,9 @@ transaction is large, in files (`flush`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
+
+from msgspec import Struct
 
 from quire.block import EncodedBlock, checked_one, run_of_block
 from quire.block.encoding import with_no_priority
@@ -184,6 +187,27 @@ class Written:
         if not self.is_filled:
             return []
         return [piece for piece in self.placed if isinstance(piece, Part)]
+
+
+class LonePut(Struct, eq=False):
+    """A plain message in a transaction of its own, which is never open to others.
+
+    It stands for that transaction, and for the `Written` of it, as far as a commit uses that. Its
+    queue's space is taken when it is committed.
+    """
+
+    queue: Queue
+    payload: bytes
+    charge: int  # without the control records
+    durable: bool
+    change: Any = None  # see `Committer.commit`
+    id = 0
+    count = 1
+    fields = None
+
+    def only_block(self) -> EncodedBlock:
+        """The message, ready to be committed; it bears the control records."""
+        return lone_block(self.payload, None, self.charge)
 
 
 def written_to(

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
@@ -72,7 +73,7 @@ class State:
         self.ledger = durable.ledger
         self.values = StateValues(durable)
         self.prepared = prepared = PreparedTransactions(self.queues, places)
-        self.held, self.ended = prepared.hold, prepared.end  # see `Effects`
+        self.held, self.ended, self.known_as = prepared.hold, prepared.end, prepared.known_as
         # What is in memory only: what is defined, but not durably, and the ids of messages of
         # volatile queues. Its queues are among the others.
         self.temporary = temporary = DurableState()
@@ -339,6 +340,10 @@ class State:
         return self._env.now_us() - clock_us(self._env) + max(known) if known else 0
 
     # Beside the fold (see `Effects`)
+
+    @property
+    def defining(self) -> AbstractContextManager[Any]:
+        return self.values.changing
 
     def made(self, queue: DurableQueue, used: int) -> None:
         made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)

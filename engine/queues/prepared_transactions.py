@@ -207,6 +207,10 @@ class PreparedTransactions:
         """The decision was not written."""
         prepared.phase = PreparedPhase.PREPARED
 
+    def known_as(self, record: PrepareRecord) -> int:
+        """Return the transaction's id in the queues' logs: see `Effects.known_as`."""
+        return self._by_xid[record.xid].transaction_id
+
     def end(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """The decision is durable: see `Effects.ended`."""
         prepared = self._by_xid[record.xid]

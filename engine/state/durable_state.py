@@ -430,6 +430,11 @@ RowsByQueue = Sequence[tuple[DurableQueue, Sequence[PartRow]]]
 class Effects(Protocol):
     """What stands beside the fold, for the whole store. By default it does nothing."""
 
+    @property
+    def defining(self) -> AbstractContextManager[Any]:
+        """Held while entries of the catalog are put and deleted."""
+        return nullcontext()
+
     def made(self, queue: DurableQueue, used: int) -> None:
         """A queue, new or of a checkpoint, whose records charge so much: it may stand beside."""
 
@@ -443,6 +448,10 @@ class Effects(Protocol):
     def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         """A transaction is prepared. `counted`: a checkpoint has counted its space and places."""
         return
+
+    def known_as(self, record: PrepareRecord) -> int:
+        """Return the id by which the queues know a prepared transaction; 0: they do not."""
+        return 0
 
     def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """It is committed, and its messages' ids begin there; None: it is rolled back."""

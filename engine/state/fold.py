@@ -5,7 +5,8 @@ it is as pure as the state (see `durable_state`). What else a record brings abou
 files, who waits) is for those that stand beside: beside each queue (`QueueEffects`), and beside the
 store (`Effects`). What is in memory only is folded by a second one.
 
-- FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
+- FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it: the
+  messages, what is read, the entries, then the further sections.
 - Nothing is looked up but in the state and the record.
 - What a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has the
   rest of the record applied as far as it makes sense.
@@ -15,6 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
@@ -43,9 +47,9 @@ from .durable_state import (
     RowsByQueue,
 )
 from .sections.attachment import Attachment
-from .sections.held import Held
+from .sections.held import Held, Prepares
 from .sections.kinds import read_sections
-from .sections.section import Row, Stamp, Verdict
+from .sections.section import Row, Section, Stamp, Verdict
 from .sections.values import Values
 
 Said = CommitRecord | list[CatalogChange] | None
@@ -103,6 +107,37 @@ def prepared_in(record: memoryview, where: str) -> PrepareRecord:
     return held.record(said)
 
 
+class Committed(Protocol):
+    """What a commit changes, as it is folded."""
+
+    @property
+    def groups(self) -> RowsByQueue:
+        """The parts that it puts, by queue."""
+
+    @property
+    def reads(self) -> Sequence[ReadRow]: ...
+
+    @property
+    def entries(self) -> Sequence[LedgerEntry]: ...
+
+    @property
+    def sections(self) -> Sequence[Section]: ...
+
+    @property
+    def transaction_id(self) -> int:
+        """By which the queues know it; 0: they do not."""
+
+
+class FoldedCommit(Struct, frozen=True):
+    """A commit that is folded from what a record says, or of sections alone."""
+
+    groups: RowsByQueue = ()
+    reads: Sequence[ReadRow] = ()
+    entries: Sequence[LedgerEntry] = ()
+    sections: Sequence[Section] = ()
+    transaction_id: int = 0
+
+
 class Fold:
     """Changes one durable state."""
 
@@ -118,7 +153,8 @@ class Fold:
         Raises StoreVersion for what only a newer release knows.
         """
         if isinstance(said, CommitRecord):
-            self._take(said, Stamp(address, said.first_id, said.time_us), transaction_id, where)
+            stamp = Stamp(address, said.first_id, said.time_us)
+            self.commit(self._folded(said, transaction_id, where), stamp, where=where)
         elif said is not None:
             self.define(said, where)
         else:
@@ -126,18 +162,13 @@ class Fold:
                 f"{where}: a record of kind {kind}, unknown to this release: use a newer one"
             )
 
-    def _take(self, said: CommitRecord, stamp: Stamp, transaction_id: int, where: str) -> None:
+    def _folded(self, said: CommitRecord, transaction_id: int, where: str) -> FoldedCommit:
+        """What takes effect of a record: all of it, or nothing before a decision."""
         held: Held | None = said.section(format.HELD)
         if held is not None:
-            self.commit((), (), (), stamp.first_id, stamp.time_us, stamp.address)
-            self.prepare(held.record(said), where)
-            return
-        self.commit(
-            self.groups(said.parts, where), said.reads, said.entries,
-            stamp.first_id, stamp.time_us, stamp.address, transaction_id=transaction_id,
-        )  # fmt: skip
-        for section in said.sections:
-            section.fold(self, stamp, where)
+            return FoldedCommit(sections=(Prepares(held.record(said)),))
+        groups = self.groups(said.parts, where)
+        return FoldedCommit(groups, said.reads, said.entries, said.sections, transaction_id)
 
     def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:
         """The parts with their queues; those of one queue stand together."""
@@ -165,29 +196,22 @@ class Fold:
         return queue
 
     def commit(
-        self,
-        groups: RowsByQueue,
-        reads: Sequence[ReadRow],
-        entries: Sequence[LedgerEntry],
-        first_id: int,
-        time_us: int,
-        address: int,
-        held_by: str = NOBODY,
-        transaction_id: int = 0,
+        self, made: Committed, stamp: Stamp, held_by: str = NOBODY, where: str = "a commit"
     ) -> None:
-        """A transaction's record is durable at the address: it is applied (FO1).
+        """A transaction's record is durable, or it has none: it is applied (FO1).
 
-        `held_by`: what holds its space and its places until now. `transaction_id`: by which the
-        queues know it.
+        `held_by`: what holds its space and its places until now.
         """
         state = self.state
-        if entries:
-            self._enter(groups, entries, first_id, time_us)
+        address, first_id, time_us = stamp.address, stamp.first_id, stamp.time_us
+        groups, transaction_id = made.groups, made.transaction_id
+        if made.entries:
+            self._enter(groups, made.entries, first_id, time_us)
         for queue, parts in groups:
             first_id += queue.append(parts, first_id, time_us, address, held_by, transaction_id)
-        if reads:
+        if made.reads:
             queues = state.queues
-            for read in reads:
+            for read in made.reads:
                 reader = queues.get(read[0])
                 if reader is not None:  # else it was dropped after the transaction had read
                     reader.acknowledge(read)
@@ -195,6 +219,8 @@ class Fold:
             state.next_id = first_id
         if time_us > state.last_time_us:
             state.last_time_us = time_us
+        for section in made.sections:
+            section.fold(self, stamp, where)
 
     def _enter(
         self, groups: RowsByQueue, entries: Sequence[LedgerEntry], first_id: int, time_us: int
@@ -231,7 +257,7 @@ class Fold:
             queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
 
-    def decide(self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
+    def decide(self, decision: Verdict, stamp: Stamp, where: str) -> None:
         """A prepared transaction is committed, or rolled back."""
         state, commit = self.state, decision.commit
         record = state.prepared.get(decision.xid)
@@ -241,15 +267,13 @@ class Fold:
         if record is None:
             return
         groups = self.groups(record.parts, where)
-        if commit:
-            self.commit(
-                groups, record.reads, record.entries, stamp.first_id, stamp.time_us, stamp.address,
-                held_by=PREPARED, transaction_id=transaction_id,
-            )  # fmt: skip
         del state.prepared[decision.xid]
         state.values.let_go(decision.xid, record.sets)
         if commit:
-            Values(record.sets).fold(self, stamp, where)
+            sections = (Values(record.sets),) if record.sets else ()
+            transaction_id = self._effects.known_as(record)
+            made = FoldedCommit(groups, record.reads, record.entries, sections, transaction_id)
+            self.commit(made, stamp, PREPARED, where)
         self._effects.ended(record, groups, stamp.first_id if commit else None)
         if not commit:
             for part in record.parts:
@@ -258,8 +282,9 @@ class Fold:
 
     def define(self, changes: Sequence[CatalogChange], where: str) -> None:
         """Entries of the catalog are put and deleted."""
-        for made in changes:
-            try:
-                change(self.state, self._effects, made, where)
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                self._effects.fault(where, f"contradictory ({error!r})")
+        with self._effects.defining:
+            for made in changes:
+                try:
+                    change(self.state, self._effects, made, where)
+                except (KeyError, TypeError, ValueError, OverflowError) as error:
+                    self._effects.fault(where, f"contradictory ({error!r})")

@@ -13,6 +13,7 @@ from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
+from quire.engine.commits.pending_sections import MovesSection
 from quire.engine.finding import moved_marks, taken_positions
 from quire.engine.finding.asked_reports import REPORTING, Additions, Pass, may_ask_delivery
 from quire.engine.finding.kept_messages import KeptMessages
@@ -28,7 +29,7 @@ from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.state.sections.moves import MovesSection, Seek
+from quire.engine.state.sections.moves import Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.messages.message import Message, plain_message
@@ -522,8 +523,7 @@ class Gets:
             for subscription, (queue, position, _) in self.seeks.items()
         ]
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
-        state = self._context.state
-        return MovesSection(state.durable.queues, state.fold, seeks, strict)
+        return MovesSection(self._context.state.durable.queues, seeks, strict)
 
     def keep(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         """What was just taken is kept from others until the end, and not read."""

@@ -57,7 +57,6 @@ from quire.engine.queues.prepared_transactions import PreparedTransaction
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
-from quire.engine.state.sections.held import Held
 from quire.env.interpreter import Lock
 from quire.errors import (
     AlreadyCommitted,
@@ -248,7 +247,7 @@ class TransactionLife:
         """The commit stands."""
         change, puts, gets = self.change, self._puts, self._gets
         if puts is not None and change is not None:
-            if change.sections and (memory := change.memory) is not None:
+            if (memory := change.memory) is not None:
                 puts.give_ids_apart(change.first_id, memory.first_id)
             else:
                 puts.give_ids(change.first_id)
@@ -498,15 +497,13 @@ class TransactionLife:
         taken = () if gets is None else gets.to_read()
         skipped, puts = ((), self._puts) if gets is None else self._add(gets)
         written = () if puts is None else puts.by_queue.values()
-        committer = self._context.committer
-        committer.volatile.check_none(written, [*taken, *skipped])
         if puts is not None:
             puts.fill()
             puts.complete()
         plan = CommitPlan(written, False, taken, skipped, self._entry_records())
         plan.values = None if self._values is None else self._values.section(xid)
-        plan.held = Held(xid, len(taken))
-        committer.commit(self, plan)
+        plan.xid, plan.preparing = xid, self
+        self._context.committer.commit(self, plan)
 
     def turn_prepared(self) -> None:
         """The PREPARE record is durable. Called in the journal's order, without this one's lock."""

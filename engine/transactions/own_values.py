@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from quire.arguments import check_state_bytes, state_bytes
+from quire.engine.commits.pending_sections import ValuesSection
 from quire.engine.live_state.live_state import State
 from quire.engine.live_state.live_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
-from quire.engine.state.sections.values import Setting, ValuesSection
+from quire.engine.state.sections.values import Setting
 from quire.journal import Journal
 from quire.limits import MAX_STATE_CHANGE_BYTES
 
@@ -72,7 +73,7 @@ class OwnValues:
     def section(self, xid: str | None = None) -> ValuesSection:
         """For the commit, or what is prepared."""
         sets = list(self.sets.values())
-        return ValuesSection(self._values, self._state.fold, self._reads, sets, xid)
+        return ValuesSection(self._values, self._reads, sets, xid)
 
     def end(self) -> None:
         """The transaction has ended; twice is once."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from quire.engine.state.durable_state import DurableQueue
 
 
 class Alone:
     """Nothing; a contradiction goes to `fault`."""
+
+    defining = nullcontext()
 
     def __init__(self, fault: Callable[[str, str], None]) -> None:
         self.fault = fault
@@ -24,6 +27,10 @@ class Alone:
 
     def held(self, record: object, groups: object, *, counted: bool) -> None:
         """No space is counted."""
+
+    def known_as(self, record: object) -> int:
+        """No queue knows it."""
+        return 0
 
     def ended(self, record: object, groups: object, first_id: int | None) -> None:
         """No space is given back."""

@@ -11,19 +11,16 @@ from typing import Any
 from quire.engine.checkpoints.block_mover import Mover
 from quire.engine.commits import committer, memory_section, sequencer, written_messages
 from quire.engine.commits.committer import Committer
-from quire.engine.commits.memory_section import MemorySection
 from quire.engine.commits.overflow import Overflow
+from quire.engine.commits.pending_sections import HeldSection, MovesSection, ValuesSection
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.commits.written_messages import LonePut
 from quire.engine.live_state.live_state import State
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
-from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import QueueLog
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
-from quire.engine.state.sections.held import HeldSection
-from quire.engine.state.sections.moves import MovesSection
-from quire.engine.state.sections.values import ValuesSection
 from quire.engine.transactions import arrow_slices, puts
 from quire.engine.transactions.gets import Gets
 from quire.engine.transactions.puts import Puts
@@ -33,9 +30,9 @@ from quire.journal import Journal
 
 WAYS = (
     "one message alone", "one message alone, in memory", "light, in its record",
-    "light, and too large for its record", "its full form from the beginning",
-    "its full form later", "blocks in the record", "blocks on pages of a file",
-    "blocks on pages of several files", "blocks that were spilled", "blocks in its own files",
+    "its full form from the beginning", "its full form later", "blocks in the record",
+    "blocks on pages of a file", "blocks on pages of several files", "blocks that were spilled",
+    "blocks in its own files",
     "prepared", "prepared, with states", "the write buffer is full", "spilled", "turned large",
     "files that are not kept open", "files that wait to be written", "no further section",
     "moves", "values", "memory", "memory alone", "moves, values", "moves, memory",
@@ -56,7 +53,6 @@ _SECTIONS = {
     MovesSection: "moves",
     ValuesSection: "values",
     HeldSection: "held",
-    MemorySection: "memory",
 }
 
 
@@ -65,7 +61,6 @@ class Watch:
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
-        self._is_light = False  # a commit whose messages are on their way to its record
 
     # Called before, with what the function is given
 
@@ -73,12 +68,6 @@ class Watch:
         if own._buffer is None:
             later = own.by_queue and not own.large
             self.count["its full form later" if later else "its full form from the beginning"] += 1
-
-    def encode(self, own: Committer, written: Any) -> None:
-        self.count["light, and too large for its record"] += self._is_light and bool(written)
-
-    def commit(self, own: Committer, *_: Any, **__: Any) -> None:
-        self._is_light = False  # one before may have been refused
 
     def place(self, own: Committer, groups: Any, inline_limit: int) -> None:
         self.count["blocks that were spilled"] += format.DATA in _kinds(groups)
@@ -104,9 +93,8 @@ class Watch:
 
     # Called after, with what it gives as well
 
-    def packed(self, packed: Any, *_: Any) -> None:
-        self.count["light, in its record"] += 1
-        self._is_light = True
+    def packed(self, packed: Any, transaction_id: int, *_: Any) -> None:
+        self.count["light, in its record"] += transaction_id != 0
 
     def placed(self, extents: Any, own: Committer, groups: Any, inline_limit: int) -> None:
         count, kinds = self.count, _kinds(groups)
@@ -118,18 +106,18 @@ class Watch:
         count["blocks in its own files"] += format.LTDS in kinds
 
     def committed(self, _: None, own: Committer, transaction: Any, *__: Any, **___: Any) -> None:
-        self._is_light = False
         change = transaction.change
-        kinds = [_SECTIONS[type(section)] for section in change.sections]
+        if isinstance(transaction, LonePut):
+            self.count["one message alone" + (", in memory" if change.memory else "")] += 1
+            return
+        kinds = [_SECTIONS[type(section)] for section in change.pending]
+        kinds += ["memory"] if change.memory else []
         if "held" in kinds:
             self.count["prepared"] += 1
             self.count["prepared, with states"] += "values" in kinds
             return
         alone = "" if change.record else " alone"
         self.count[(", ".join(kinds) or "no further section") + alone] += 1
-
-    def alone(self, _: int, own: Committer, queue: Queue, *__: Any) -> None:
-        self.count["one message alone" + (", in memory" if queue.is_volatile else "")] += 1
 
     def group(self, _: int, own: Journal, records: Any, *__: Any, **___: Any) -> None:
         self.count["a group of several"] += len(records) > 1
@@ -158,8 +146,6 @@ class Watch:
 BEFORE: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (Puts, "fill", Watch.fill),
     (Puts, "_to_files", Watch.to_files),
-    (Committer, "commit", Watch.commit),
-    (Committer, "encode", Watch.encode),
     (Committer, "place", Watch.place),
     (Registry, "relieve", Watch.relieve),
     (Mover, "_merge", Watch.merge),
@@ -170,7 +156,6 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (committer, "pack_light", Watch.packed),
     (Committer, "place", Watch.placed),
     (Committer, "commit", Watch.committed),
-    (Committer, "put", Watch.alone),
     (Journal, "write_group", Watch.group),
     (Journal, "_make_room", Watch.buffer),
     (Sequencer, "_collect", Watch.collected),

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.commits.pending_sections import PendingSection, pack_sections
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 from quire.engine.state.attempts import Attempts
-from quire.engine.state.durable_state import DurableState
-from quire.engine.state.fold import Fold, decode
-from quire.engine.state.sections.deliveries import Deliveries, DeliveriesSection
-from quire.engine.state.sections.kinds import pack_sections, read_sections
+from quire.engine.state.fold import decode
+from quire.engine.state.sections.deliveries import Deliveries
+from quire.engine.state.sections.kinds import read_sections
 from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import MAX_ATTRIBUTES
-from tests.engine.alone import Alone
 from tests.engine.crashing.delivery import Deliveries as DeliveriesPart
 from tests.engine.crashing.parts import try_parts
 from tests.engine.workload import new_machine, open_store
@@ -121,7 +120,7 @@ def test_promise_5_counted_queues_are_read_on_a_full_disk(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused."""
     runs = [Read(1, 2, 3, 4), Read(1, 2, 10, 1 << 40)]
-    section = DeliveriesSection(Fold(DurableState(), Alone(print)), Deliveries(runs))
+    section = PendingSection(Deliveries(runs), room=-1)
     pieces = b"".join(pack_sections([section]))
     assert read_sections(memoryview(pieces), "here") == (Deliveries(runs),)
     for wrong in (pieces[:-1], pieces[:16], pieces[:16] + bytes(48), pieces[:16] + b"\xff" * 48):

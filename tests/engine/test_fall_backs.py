@@ -16,8 +16,8 @@ from quire import limits
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.committer import Committer
+from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.pages.block_places import Places
-from quire.engine.records.commit_record import pack_light
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
 from tests.engine.fall_back_limits import LIMITS, NO_WAY, drawn_limits, drawn_options
@@ -114,19 +114,14 @@ def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
 def test_a_broken_way_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str, found: Any) -> None:
     """The canary. The first is a fault that was there: a commit that stood raised."""
     if broken == "lets go of what was not opened":
-        whole = Committer._commit
+        whole = Committer._take_steps
 
-        def commit(
-            self: Committer, transaction: Any, plan: CommitPlan, written: Any, reads: Any, more: Any
-        ) -> None:
-            record: Any = b""
-            if plan.is_light:
-                record, *_ = pack_light(transaction.id, written, reads, plan.entries)
-            whole(self, transaction, plan, written, reads, more)
-            if len(record) > self.inline_limit:
-                self.leave_unused(transaction.id, written)
+        def take_steps(self: Committer, plan: CommitPlan, change: TransactionChange) -> None:
+            whole(self, plan, change)
+            if plan.is_light and len(change.record) > self.inline_limit:
+                self.leave_unused(change.transaction_id, plan.written)
 
-        monkeypatch.setattr(Committer, "_commit", commit)
+        monkeypatch.setattr(Committer, "_take_steps", take_steps)
     else:
         monkeypatch.setattr(Places, "pages_for", lambda self, length: 1)
     with pytest.raises(found):

@@ -11,11 +11,11 @@ import pytest
 
 from quire import dump
 from quire.engine import EmbeddedStore as Store
+from quire.engine.commits.pending_sections import pack_sections
 from quire.engine.records import format
 from quire.engine.records.key_values import KeyValues
 from quire.engine.state.catalog import STATE
 from quire.engine.state.durable_state import DurableState
-from quire.engine.state.sections.kinds import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.reports.dump_items import Finding, as_json

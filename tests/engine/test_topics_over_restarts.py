@@ -9,25 +9,24 @@ from collections.abc import Callable
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.commits.pending_sections import MovesSection, pack_sections
 from quire.engine.records import format
 from quire.engine.state.durable_state import (
     SHARED,
     DurableQueue,
-    DurableState,
     QueueConfig,
     QueueEffects,
     Ranges,
 )
-from quire.engine.state.fold import Fold, decode
-from quire.engine.state.sections.kinds import pack_sections, read_sections
-from quire.engine.state.sections.moves import Moves, MovesSection, Seek
+from quire.engine.state.fold import decode
+from quire.engine.state.sections.kinds import read_sections
+from quire.engine.state.sections.moves import Moves, Seek
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
 from quire.inspection.dumping import dump
 from quire.limits import CLAIM_SECONDS
 from quire.reports.dump_items import as_json
 from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
-from tests.engine.alone import Alone
 from tests.engine.crashing.parts import try_parts
 from tests.engine.crashing.topics import Moves as PartOfMoves
 from tests.engine.workload import PATH, new_machine, open_store
@@ -180,7 +179,7 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
-    pieces = pack_sections([MovesSection({}, Fold(DurableState(), Alone(print)), seeks, set())])
+    pieces = pack_sections([MovesSection({}, seeks, set())])
     assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
     good = b"".join(pieces)
     for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):

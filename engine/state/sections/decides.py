@@ -5,15 +5,12 @@ Layout: `format`.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any, Self
-
-from msgspec.structs import replace
+from typing import Self
 
 from quire.engine.records import format
 
-from .held import Holding, HoldingOrder, xid_in
-from .section import Folding, PendingSection, Section, Stamp
+from .held import xid_in
+from .section import Folding, Section, Stamp
 
 
 class Decides(Section, frozen=True):
@@ -42,53 +39,3 @@ class Decides(Section, frozen=True):
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         fold.decide(self, stamp, where)
-
-
-class DecidesSection(PendingSection):
-    """A decision on its way into the journal. `expected`: of this one, not a later one of its xid.
-
-    `changing` is held while the values change that it sets.
-    """
-
-    __slots__ = ("_changing", "_expected", "_order", "_prepared", "_stamp", "messages")
-
-    room = -1  # what it is about has its place already
-    said: Decides
-    body: bytearray
-
-    def __init__(
-        self,
-        order: HoldingOrder,
-        changing: AbstractContextManager[Any],
-        fold: Folding,
-        said: Decides,
-        expected: Holding | None,
-    ) -> None:
-        super().__init__(fold, said)
-        self._order = order
-        self._changing = changing
-        self._expected = expected
-        self._prepared: Holding | None = None
-        self._stamp = Stamp(0, 0, 0)
-        self.messages = 0
-
-    def check(self) -> None:
-        self._prepared = prepared = self._order.decide(self.said.xid, self._expected)
-        self.said = said = replace(self.said, messages=prepared.record.messages)
-        if said.commit:
-            self.messages = said.messages
-
-    def place(self, first_id: int, time_us: int) -> None:
-        self.body[:] = self.said.pack()
-        self._stamp = Stamp(0, first_id, time_us)
-
-    def withdraw(self) -> None:
-        if self._prepared is not None:
-            self._order.undecide(self._prepared)
-            self._prepared = None
-
-    def apply(self, address: int) -> None:
-        assert self._prepared is not None
-        stamp = self._stamp._replace(address=address)
-        with self._changing:
-            self._fold.decide(self.said, stamp, "decision", self._prepared.transaction_id)

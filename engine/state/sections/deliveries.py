@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 
-from .section import Folding, PendingSection, RowsSection, Stamp
+from .section import Folding, RowsSection, Stamp
 
 
 class _DeliverySection(RowsSection, frozen=True):
@@ -48,11 +48,3 @@ class Untouched(_DeliverySection, frozen=True):
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, run in fold.queues_of(self.runs):
             queue.take_back(run)
-
-
-class DeliveriesSection(PendingSection):
-    """Counted deliveries on their way into the journal."""
-
-    __slots__ = ()
-
-    room = -1  # the transaction that reads comes next

@@ -18,7 +18,7 @@ from .failures import Failures
 from .held import Held
 from .moves import Moves
 from .numbers import Numbers
-from .section import PendingSection, Section
+from .section import Section
 from .values import Values
 
 KINDS: Final[Mapping[int, type[Section]]] = {
@@ -37,16 +37,6 @@ KINDS: Final[Mapping[int, type[Section]]] = {
 }
 
 
-def pack_sections(
-    sections: Sequence[PendingSection], attachment: Attachment | None = None
-) -> list[bytearray | bytes]:
-    """The pieces of a record for those that have bytes: none if none has."""
-    bodies = [(section.said.kind, section.body) for section in sections if section.body]
-    if attachment is not None:
-        bodies.append((attachment.kind, attachment.pack()))
-    return _pieces(bodies)
-
-
 def pack_prepared(record: PrepareRecord) -> bytes:
     """The whole record of a prepared transaction, as checkpoints hold it."""
     more: list[Section] = [Values(record.sets)] if record.sets else []
@@ -54,7 +44,7 @@ def pack_prepared(record: PrepareRecord) -> bytes:
     attached = attached_bytes([(None, record.parts)])
     if attached:
         more.append(Attachment(record.attachment, attached))
-    pieces = _pieces([(section.kind, section.pack()) for section in more])
+    pieces = section_pieces([(section.kind, section.pack()) for section in more])
     parts: list[EncodedBlock | Part] = [*record.parts]  # which name their queues themselves
     packed, head, *_ = pack(0, [(_Any(), parts)], record.reads, record.entries, pieces)
     format.ID_AND_TIME.pack_into(head, ID_AND_TIME_OFFSET, 0, record.prepared_us)
@@ -65,7 +55,7 @@ class _Any:
     durable: Any = None
 
 
-def _pieces(sections: Sequence[tuple[int, bytes | bytearray]]) -> list[bytearray | bytes]:
+def section_pieces(sections: Sequence[tuple[int, bytes | bytearray]]) -> list[bytearray | bytes]:
     pieces: list[bytearray | bytes] = []
     count = 0
     for kind, body in sections:

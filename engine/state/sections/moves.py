@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire.engine.records import format
-from quire.engine.records.commit_record import Read
 from quire.engine.state.durable_state import DurableQueue
-from quire.errors import PositionLost, QueueNotFound, SubscriptionNotFound
+from quire.errors import PositionLost
 
-from .section import Folding, PendingSection, RowsSection, Stamp
+from .section import Folding, RowsSection, Stamp
 
 
 class Seek(NamedTuple):
@@ -33,59 +32,6 @@ class Moves(RowsSection, frozen=True):
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, (_, subscription_id, position) in fold.queues_of(self.seeks):
             queue.seek(subscription_id, min(position, queue.end_position))
-
-
-class MovesSection(PendingSection):
-    """Moves of subscriptions on their way into the journal.
-
-    `strict`: the subscriptions of which all from that position on has to be there still.
-    """
-
-    __slots__ = ("_queues", "_strict", "comes_first")
-
-    room = -1
-    said: Moves
-
-    def __init__(
-        self,
-        queues: Mapping[int, DurableQueue],
-        fold: Folding,
-        seeks: Sequence[Seek],
-        strict: Collection[int],
-    ) -> None:
-        super().__init__(fold, Moves(seeks))
-        self._queues = queues
-        self._strict = strict
-        self.comes_first = any(seek.subscription_id in strict for seek in seeks)
-
-    def split(
-        self, queues: Container[int], fold: Folding
-    ) -> tuple[MovesSection | None, MovesSection | None]:
-        """The moves in other queues, and those in these, for that fold; None: there are none."""
-        own = [seek for seek in self.said.seeks if seek.queue_id in queues]
-        others = [seek for seek in self.said.seeks if seek.queue_id not in queues]
-        return (
-            MovesSection(self._queues, self._fold, others, self._strict) if others else None,
-            MovesSection(self._queues, fold, own, self._strict) if own else None,
-        )
-
-    def passed(self) -> list[Read]:
-        """What is read by it at most, as reads."""
-        return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.said.seeks]
-
-    def check(self) -> None:
-        """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""
-        for queue_id, subscription_id, position in self.said.seeks:
-            queue = self._queues.get(queue_id)
-            if queue is None:
-                raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
-            if subscription_id not in queue.subscriptions:
-                raise SubscriptionNotFound(
-                    f"the subscription of queue {queue.config.name!r} that is moved was removed: "
-                    "roll back"
-                )
-            if subscription_id in self._strict:
-                check_kept(queue, position)
 
 
 def check_kept(queue: DurableQueue, position: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row", bound=tuple[int, *tuple[int, ...]])  # which begins with the id of a queue
 
 
-class Stamp(NamedTuple):
+class Stamp(Struct, frozen=True, gc=False):
     """A record's place in the order."""
 
     address: int
@@ -51,9 +51,7 @@ class Folding(Protocol):
 
     def prepare(self, record: PrepareRecord, where: str) -> None: ...
 
-    def decide(
-        self, decision: Verdict, stamp: Stamp, where: str, transaction_id: int = 0
-    ) -> None: ...
+    def decide(self, decision: Verdict, stamp: Stamp, where: str) -> None: ...
 
 
 class Section(Struct, frozen=True):
@@ -104,38 +102,3 @@ class RowsSection(Section, frozen=True):
     def makes_sense(row: Any) -> bool:
         """Whether a row can be one of these."""
         return True
-
-
-class PendingSection:
-    """A section on its way into the journal, in the steps of a commit."""
-
-    __slots__ = ("_fold", "body", "said")
-
-    room = 0
-    """1: it takes room on the disk; -1: it makes some, and may go on where the disk is full."""
-    comes_first = False
-    """No other change of its group may come before it: it checks what they change."""
-    messages = 0
-    """So many ids it takes, once `check` has returned."""
-
-    said: Section
-    body: bytes | bytearray
-    """Its bytes in the record, if any; `place` may fill some of them in."""
-
-    def __init__(self, fold: Folding, said: Section) -> None:
-        self._fold = fold
-        self.said = said
-        self.body = said.pack()
-
-    def check(self) -> None:
-        """Whether it may be committed next. Raises to refuse the transaction."""
-
-    def place(self, first_id: int, time_us: int) -> None:
-        """It is committed next, with ids from there on and at that time. Must not raise."""
-
-    def withdraw(self) -> None:
-        """Its record was not written; perhaps it was not even checked. Must not raise."""
-
-    def apply(self, address: int) -> None:
-        """Its record is durable there, or its transaction has none. Must not raise."""
-        self.said.fold(self._fold, Stamp(address, 0, 0), "a section")

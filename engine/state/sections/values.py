@@ -6,15 +6,14 @@ place in the order; until then the section has zeros for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 from quire.engine.records import format
-from quire.engine.records.key_values import StateKey, ValueSet, to_text
+from quire.engine.records.key_values import ValueSet, to_text
 from quire.engine.state.catalog import STATE, CatalogChange
 
-from .section import Folding, PendingSection, Section, Stamp
+from .section import Folding, Section, Stamp
 
 
 class Setting(NamedTuple):
@@ -45,7 +44,7 @@ class Values(Section, frozen=True):
     @classmethod
     def unpack(cls, body: memoryview) -> Self:
         sets: list[ValueSet] = []
-        for at, number, name_bytes, key_bytes, value_bytes in _rows(body):
+        for at, number, name_bytes, key_bytes, value_bytes in value_rows(body):
             begin = at + format.VALUE.size
             middle, end = begin + name_bytes, begin + name_bytes + key_bytes
             name, key = str(body[begin:middle], "utf-8"), str(body[middle:end], "utf-8")
@@ -65,7 +64,7 @@ class Values(Section, frozen=True):
         fold.define(changes, where)
 
 
-def _rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, int]]:
+def value_rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, int]]:
     """Where in a body each value is, and what is said before it."""
     at = format.VALUES_HEADER.size
     while at < len(body):
@@ -75,75 +74,3 @@ def _rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, in
         at += max(value_bytes - 1, 0)  # one more than it has, or 0: it is deleted
     if at != len(body):
         raise ValueError(f"values of {at} bytes, not {len(body)}")
-
-
-class StateOrder(Protocol):
-    """What is committed, and is to be committed next, of states (see `live_values`)."""
-
-    @property
-    def changing(self) -> AbstractContextManager[Any]:
-        """Held while several are changed."""
-
-    def check(self, reads: Mapping[StateKey, Any], sets: Iterable[StateKey]) -> None:
-        """Raises StateConflict, KeyHeld."""
-
-    def place(
-        self, by: object, sets: Collection[tuple[str, str, bool]], xid: str | None = None
-    ) -> list[int]:
-        """The numbers of the entries that are put, or deleted (False)."""
-
-    def unplace(self, by: object, sets: Collection[tuple[str, str, bool]]) -> None:
-        """They are committed, or not after all."""
-
-
-class ValuesSection(PendingSection):
-    """Values on their way into the journal, with what the transaction has read of states.
-
-    `xid`: it is prepared by that, and holds the keys then.
-    """
-
-    __slots__ = ("_marks", "_order", "_reads", "_settings", "_xid", "room")
-
-    said: Values  # the numbers are right once it has its place
-    body: bytearray
-
-    def __init__(
-        self,
-        order: StateOrder,
-        fold: Folding,
-        reads: Mapping[StateKey, Any],
-        settings: Sequence[Setting],
-        xid: str | None = None,
-    ) -> None:
-        super().__init__(fold, Values([ValueSet(0, *one) for one in settings]))
-        self._order = order
-        self._reads = reads
-        self._settings = settings
-        self._xid = xid
-        self._marks = [(one.name, one.key, one.value is not None) for one in settings]
-        self.room = 1 if settings else 0
-
-    def check(self) -> None:
-        """Raises StateConflict, KeyHeld."""
-        self._order.check(self._reads, [(name, key) for name, key, _ in self._marks])
-
-    def place(self, first_id: int, time_us: int) -> None:
-        """The numbers are known."""
-        if not self._settings:
-            return
-        numbers = self._order.place(self, self._marks, self._xid)
-        for (at, *_), number in zip(_rows(self.body), numbers, strict=True):
-            format.NUMBER.pack_into(self.body, at, number)
-        pairs = zip(numbers, self._settings, strict=True)
-        self.said = Values([ValueSet(number, *one) for number, one in pairs])
-
-    def withdraw(self) -> None:
-        self._order.unplace(self, self._marks)
-
-    def apply(self, address: int) -> None:
-        if not self._settings:
-            return
-        if self._xid is None:
-            with self._order.changing:
-                super().apply(address)
-        self._order.unplace(self, self._marks)
