@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from quire.errors import TransactionNotFound as TransactionNotFound
     from quire.errors import TransactionTimeout as TransactionTimeout
     from quire.errors import XidExists as XidExists
-    from quire.inspection.dumping import dump as dump
+    from quire.file_dump.dump import dump as dump
     from quire.interface.consumer import Consumer as Consumer
     from quire.interface.integration import Integration as Integration
     from quire.interface.integration import TransactionIntegration as TransactionIntegration
@@ -255,7 +255,7 @@ else:
             "TransactionTimeout",
             "XidExists",
         ),
-        "quire.inspection.dumping": ("dump",),
+        "quire.file_dump.dump": ("dump",),
         "quire.interface.consumer": ("Consumer",),
         "quire.interface.integration": (
             "Integration",

@@ -1,7 +1,7 @@
 """How many lines of code each folder has, without blanks, comments and docstrings.
 
 scripts/code_lines.py              of each folder, and of all production code
-scripts/code_lines.py engine/dump  of each file there
+scripts/code_lines.py quire/file_dump  of each file there
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from quire.env import OsEnv, os_env, os_mount
 from quire.env.file_systems import DOUBTFUL, NETWORK
 from quire.env.os_mount import file_system_of
 from quire.errors import FileSystemWarning, InvalidArgument, StoreCorrupt
-from quire.inspection.looking import look
+from quire.read_only import look
 from quire.remote.wire.address import run_directory
 from quire.testing import SimEnv
 from tests.engine.mounted import small_disk

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 from msgspec import Struct
 
-from quire.limits import FIELD_START_CHARACTERS
-from quire.reports.dump_items import (
+from quire.file_dump.items import (
     Described,
     DumpedQueueRecord,
     Finding,
@@ -19,7 +18,8 @@ from quire.reports.dump_items import (
     as_json,
     told,
 )
-from quire.reports.dump_words import in_words
+from quire.file_dump.words import in_words
+from quire.limits import FIELD_START_CHARACTERS
 
 
 class NewRecord(NamedTuple):

@@ -18,9 +18,9 @@ from quire.cli import main
 from quire.env import OsEnv
 from quire.env.look_env import LookEnv
 from quire.errors import InvalidArgument, StoreCorrupt, StoreLocked, StoreNotFound
-from quire.inspection.looking import look
 from quire.interface.store import Store
 from quire.opening import open as open_store
+from quire.read_only import look
 from tests.engine.mounted import small_disk
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 1 << 20, "data_files": 2}
@@ -144,7 +144,7 @@ def test_an_owner_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_an_owner_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not looked past; the error says what can be done."""
-    monkeypatch.setattr("quire.inspection.looking.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("quire.read_only.JOIN_SECONDS", 0.1)
     path = str(tmp_path / "store")
     with (
         open_store(path, share=False, **OPTIONS),

@@ -1,4 +1,4 @@
-"""The numbers that `status` shows."""
+"""The numbers of an open store, and the records of its queues."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from msgspec import to_builtins
 
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.pages.io_manager import IoManager
+from quire.engine.queues.queue import Queue
 from quire.engine.transactions.context import Context
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.making_room import dropped
+from quire.reports.info import QueueRecord
 
 
 def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[str, Any]:
@@ -76,3 +78,11 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
 def _sizes(manager: IoManager, page_size: int) -> dict[str, int]:
     space = manager.space
     return {"bytes": space.total_pages * page_size, "free_bytes": space.free_pages * page_size}
+
+
+def listing(queue: Queue, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
+    """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
+    with queue.lock:  # for no longer than a copy takes
+        log, committed = queue.log.copy(), queue.records.tail.copy()
+    stop = None if limit is None else start + limit
+    return list(log.records(committed.between(0, len(committed))))[start:stop]

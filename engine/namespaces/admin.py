@@ -21,7 +21,7 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
 from quire.engine.finding.choice import choice_of
-from quire.engine.inspection.queue_listing import listing
+from quire.engine.inspection.status import listing
 from quire.engine.inspection.verify import verify
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue

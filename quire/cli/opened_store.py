@@ -22,7 +22,7 @@ def opened(options: argparse.Namespace) -> Any:
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
     """What the action gives of the store, which is not owned for it."""
     with importing():
-        from quire.inspection.looking import look
+        from quire.read_only import look
 
     return look(options.path, action)
 

@@ -28,10 +28,10 @@ from quire.errors import (
     TransactionClosed,
     TransactionError,
 )
-from quire.inspection.dumping import dump
+from quire.file_dump.dump import dump
+from quire.file_dump.words import in_words, number
 from quire.interface.transaction import Transaction
 from quire.messages.message import Message
-from quire.reports.dump_words import in_words, number
 from tests.behaviour.forms import AnyStore
 from tests.kit.children import child
 from tests.kit.limits import Limits

@@ -18,9 +18,9 @@ from quire.engine.records.checkpoint_file import (
 )
 from quire.engine.state.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.errors import InvalidArgument, QueueExists, StoreCorrupt, StoreVersion
+from quire.file_dump.items import Finding, as_json
 from quire.journal import pack_record
 from quire.limits import MAX_CATALOG_ENTRY_BYTES
-from quire.reports.dump_items import Finding, as_json
 from quire.reports.info import CatalogItem
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store

@@ -19,10 +19,10 @@ from quire.checksum import checksum
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.checkpoint_file import IntegerRuns, read_checkpoint, write_checkpoint
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
+from quire.file_dump.items import Finding, Item, as_json
+from quire.file_dump.words import in_words
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header
-from quire.reports.dump_items import Finding, Item, as_json
-from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, Oracle, Workload, new_machine, open_store
 
@@ -700,7 +700,7 @@ class Believing:
 @pytest.mark.parametrize(
     ("name", "broken", "error"),
     [
-        ("quire.engine.dump.records.UNREADABLE", (), QuireError),
+        ("quire.file_dump.records.UNREADABLE", (), QuireError),
         ("quire.journal.scan.CHECKSUM", Believing(), AssertionError),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.inspection.queue_listing import listing
+from quire.engine.inspection.status import listing
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import MESSAGES
 from quire.engine.records.commit_record import Part

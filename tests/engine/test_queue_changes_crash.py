@@ -12,7 +12,7 @@ from quire import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine.state.catalog import ALIAS, STORE, TYPES
 from quire.errors import DiskFull, InvalidArgument, NobodyReads, QueueExists, QueueFull
-from quire.reports.dump_items import as_json
+from quire.file_dump.items import as_json
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, all_of, new_machine, open_store
 from tests.kit.limits import Limits

@@ -15,7 +15,7 @@ from quire.engine.records.checkpoint_file import IntegerRuns
 from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.requests import Requests
 from quire.errors import AlreadyCommitted, InvalidArgument, KeyHeld, TransactionError
-from quire.reports.dump_words import in_words
+from quire.file_dump.words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import (
     PATH,

@@ -17,9 +17,9 @@ from quire.engine.records.key_values import KeyValues
 from quire.engine.state.catalog import STATE
 from quire.engine.state.durable_state import DurableState
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
+from quire.file_dump.items import Finding, as_json
+from quire.file_dump.words import in_words
 from quire.journal import pack_record
-from quire.reports.dump_items import Finding, as_json
-from quire.reports.dump_words import in_words
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.test_fold import folded
 from tests.engine.workload import PATH, all_of, new_machine, open_store

@@ -22,10 +22,10 @@ from quire.engine.state.fold import decode
 from quire.engine.state.sections.kinds import read_sections
 from quire.engine.state.sections.moves import Moves, Seek
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
-from quire.inspection.dumping import dump
+from quire.file_dump.dump import dump
+from quire.file_dump.items import as_json
+from quire.file_dump.words import in_words
 from quire.limits import CLAIM_SECONDS
-from quire.reports.dump_items import as_json
-from quire.reports.dump_words import in_words
 from quire.testing import SimEnv
 from tests.engine.crashing.parts import try_parts
 from tests.engine.crashing.topics import Moves as PartOfMoves

@@ -15,9 +15,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, QueueFull, StoreCorrupt
-from quire.inspection.dumping import dump
+from quire.file_dump.dump import dump
+from quire.file_dump.items import told
 from quire.ltds import Compression, LtdsWriter, new_id
-from quire.reports.dump_items import told
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import one_row, rows_of
 from quire.testing import SimEnv, enumerate_crashes

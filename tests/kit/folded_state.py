@@ -11,12 +11,12 @@ from typing import Any, Final
 import pytest
 
 from quire.engine import EmbeddedStore
-from quire.engine.dump.history import newest_history
-from quire.engine.dump.source import DumpSource
 from quire.engine.ownership import OwnedEnv
 from quire.engine.records.checkpoint_file import read_checkpoint
 from quire.engine.state.state_hash import hash_of, values_of
 from quire.env import Env
+from quire.file_dump.history import newest_history
+from quire.file_dump.source import DumpSource
 from quire.testing import SimEnv
 
 SAMPLED: Final = 4  # of the closings of a test one in so many is looked at, but for the first

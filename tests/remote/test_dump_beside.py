@@ -11,9 +11,10 @@ import pytest
 from quire import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.dump import Choices, Owner, dump_files
-from quire.reports.dump_items import Finding, Item, as_json
-from quire.reports.dump_words import in_words
+from quire.file_dump.items import Finding, Item, as_json
+from quire.file_dump.listing import Choices, dump_files
+from quire.file_dump.owner import Owner
+from quire.file_dump.words import in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.kit.children import child

@@ -74,9 +74,9 @@ def _dump_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _dump(options: argparse.Namespace) -> int:
     with importing():
-        from quire.inspection.dumping import dump
-        from quire.reports.dump_items import Finding, as_json
-        from quire.reports.dump_words import in_words
+        from quire.file_dump.dump import dump
+        from quire.file_dump.items import Finding, as_json
+        from quire.file_dump.words import in_words
 
     damaged = False
     for item in dump(

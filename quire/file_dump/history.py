@@ -22,8 +22,8 @@ from quire.engine.state.durable_state import LOST, DurableQueue, DurableState, E
 from quire.engine.state.fold import Fold
 from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
-from quire.reports.dump_items import Described, Finding, told
 
+from .items import Described, Finding, told
 from .log import Decoded, Log
 from .source import DumpSource
 

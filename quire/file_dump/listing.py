@@ -29,12 +29,13 @@ from quire.env import Env
 from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
-from quire.reports.dump_items import Described, Finding, Item
 
 from .history import History, QueueState, newest_history
+from .items import Described, Finding, Item
 from .log import record_item
+from .owner import Owner
 from .pages import Pages, list_files
-from .records import ListedRecords, Owner, find_directories, list_messages
+from .records import ListedRecords, find_directories, list_messages
 from .source import DumpSource
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")

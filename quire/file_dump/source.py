@@ -27,8 +27,9 @@ from quire.errors import PositionLost, QuireError
 from quire.journal import Directory, Geometry, list_segments, read_at, segment_path
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import LtdsReader
-from quire.reports.dump_items import Finding, Place
 from quire.rows.open_block import verified_block
+
+from .items import Finding, Place
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")

@@ -2,7 +2,7 @@
 
 What a field is, its name says: `..._us` is a time in microseconds since 1970, `..._bytes` a size,
 an LSN an address in the journal, a plural with a number how many there are.
-`quire.reports.dump_words` makes lines of that, whatever it is of. Files are named relative to the
+`quire.file_dump.words` makes lines of that, whatever it is of. Files are named relative to the
 store. Numbers that do not fit 53 bits (store, generation, a large transaction's file) are
 hexadecimal text.
 """

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from quire.block import Block
@@ -36,7 +35,10 @@ from quire.engine.state.durable_state import PageEntry
 from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
 from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage, value_json
-from quire.reports.dump_items import (  # fmt: skip
+from quire.reports.info import QueueRecord
+
+from .history import CHECKPOINT_LSN, QueueState, TailRecord
+from .items import (  # fmt: skip
     COMMIT,
     INDIRECT,
     MESSAGES,
@@ -47,9 +49,7 @@ from quire.reports.dump_items import (  # fmt: skip
     DumpedQueueRecord,
     Finding,
 )
-from quire.reports.info import QueueRecord as Told
-
-from .history import CHECKPOINT_LSN, QueueState, TailRecord
+from .owner import Owner, spilled_part
 from .source import UNREADABLE, DumpSource
 
 _NOT_SHOWN: Final = {"id", "time", "payload", "delivery_count"}
@@ -57,30 +57,6 @@ _FIELDS: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _NOT_SHOW
 
 Listed = tuple[DumpedQueueRecord, BlockRef | None]
 """A record, and where its messages can be read, if it has any."""
-
-
-class Owner(Struct, frozen=True):
-    """What a store's owner tells."""
-
-    end_lsn: int  # of its journal
-    transactions: tuple[dict[str, Any], ...] = ()  # the open ones, as its status has them
-    records: Mapping[str, list[Told]] = field(default_factory=dict)  # of the queues it was asked of
-
-    @property
-    def open(self) -> set[int | None]:
-        """The numbers of the open transactions."""
-        return {told["id"] for told in self.transactions}
-
-    def spilled(self, queue: QueueState) -> Iterator[tuple[int | None, Part]]:
-        """Messages of open transactions that are in pages of the queue's data file."""
-        is_open = self.open
-        for told in self.records.get(queue.name or "", ()):
-            if told.messages and told.position is None and told.transaction_id in is_open:
-                yield told.transaction_id, _part_of(queue, told)
-
-
-def _part_of(queue: QueueState, told: Told) -> Part:
-    return Part(told.address, 0, 0, queue.queue_id, told.length, told.messages, format.DATA)
 
 
 class ListedRecords:
@@ -159,7 +135,7 @@ class ListedRecords:
                 yield self._control(COMMIT, entered[-1])
 
     def _merged(
-        self, told: list[Told], is_open: set[int | None], committed: dict[int, TailRecord]
+        self, told: list[QueueRecord], is_open: set[int | None], committed: dict[int, TailRecord]
     ) -> Iterator[TailRecord | Listed]:
         """The owner's list, each record as the files have it; takes those out of `committed`."""
         since = {(r.transaction, r.ref.address) for r in committed.values()}  # (DR4)
@@ -187,7 +163,7 @@ class ListedRecords:
                     each.kind, transaction=number, messages=each.messages, open=number in is_open
                 )
                 if row.open and row.messages:  # what was rolled back has given its pages back
-                    row = replace(row, place=self._source.place(_part_of(self._queue, each)))
+                    row = replace(row, place=self._source.place(spilled_part(self._queue, each)))
                 yield row, None
             elif number in commits:
                 yield self._control(each.kind, commits[number]._replace(**named))

@@ -32,8 +32,8 @@ from quire.journal import (
     read_at,
     scan,
 )  # fmt: skip
-from quire.reports.dump_items import Described, Finding, told
 
+from .items import Described, Finding, told
 from .source import UNREADABLE, DumpSource
 
 

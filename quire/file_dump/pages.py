@@ -19,10 +19,11 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
 from quire.ltds import list_ids, path_of
-from quire.reports.dump_items import Described, Finding, PagesItem
 
 from .history import History, QueueState
-from .records import ListedRecords, Owner
+from .items import Described, Finding, PagesItem
+from .owner import Owner
+from .records import ListedRecords
 from .source import UNREADABLE, DumpSource
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from quire.limits import FIELD_START_CHARACTERS
 
-from .dump_items import Finding, Item, told
+from .items import Finding, Item, told
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DETAIL: Final = "    "
