@@ -30,12 +30,13 @@ DELIVERY_HEAD = """# What may be got next
 
 Generated from `engine/delivery/delivery_table.py` by `make docs`; change it there.
 
-For one [subscription](glossary.md#subscription) each [position](glossary.md#position) of a queue is
-in exactly one of these states, and goes from one to another only so. Only what is `AVAILABLE` is
-delivered, or `SCHEDULED` to who asks for that very message. Which of it is next says the queue's
-order, who may take it its [ordered group](glossary.md#ordered-group), and whether it may start now
-the queue's [pace](glossary.md#pace). A queue that asks for nothing knows but `AVAILABLE`,
-`IN_FLIGHT` and `READ`. Random histories hold the engine to the table after each step
+For each [subscription](glossary.md#subscription), a [position](glossary.md#position) of a queue is
+in exactly one of these states. The tables below have all its ways from one state to another. A get
+takes `AVAILABLE` positions; a call that names a message by its id also takes a `SCHEDULED` one. The
+queue's order decides which position is next. Its [ordered group](glossary.md#ordered-group) decides
+who may take it, and the queue's [pace](glossary.md#pace) when it may start. A queue without such
+options has the states `AVAILABLE`, `IN_FLIGHT` and `READ` only. Random histories hold the engine to
+the table after each step
 (`tests/engine/test_delivery_model.py`), and to limits (`tests/engine/test_pace_model.py`).
 """
 

@@ -32,7 +32,7 @@ class DeliveryState(Enum):
     REJECTED = "it has failed, and comes again later"
     SPENT = "it was delivered as often as it may be"
     EXPIRED = "its time is over, and nobody gets it any more"
-    UNWANTED = "the subscription does not ask for it"
+    UNWANTED = "the selector of its subscription does not match"
     READ = "a commit has read it, or passed it"
 
     @property
@@ -47,9 +47,9 @@ class Event(Enum):
     DUE = "its time has come, or its turn in a sequence, or it has waited long enough"
     TAKE = "a transaction takes it"
     PICK = "a transaction takes it by its position or its id"
-    GIVE_BACK = "who has it gives it back, and it comes again at once, if ever"
-    DELAY = "who has it gives it back, and it comes later"
-    COME = "what was delayed comes again"
+    GIVE_BACK = "its transaction gives it back, and not for later"
+    DELAY = "its transaction gives it back for later"
+    COME = "its delay is over"
     EXPIRE = "its time is over"
     READ = "a commit reads it, or passes it"
     GO = "the maintenance moves it to the queue of dead letters, drops it, or passes it by"
