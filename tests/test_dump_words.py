@@ -16,7 +16,7 @@ from quire.file_dump.items import (
     PagesItem,
     Place,
     as_json,
-    told,
+    plain_value,
 )
 from quire.file_dump.words import in_words
 from quire.limits import FIELD_START_CHARACTERS
@@ -49,7 +49,7 @@ def test_what_no_table_knows() -> None:
         NewRecord(7, "orders", "s1", 1, 12_000, 1, 0x1000, closed=True),
         NewRecord(8, None, "s2", 0, 0, 3),
     )
-    item = Described("lease", told(NewItem("me", sessions, ("a", "b"))))
+    item = Described("lease", plain_value(NewItem("me", sessions, ("a", "b"))))
     first, second, third = in_words(item)
     assert first == "lease: holder 'me', places 'a', 'b'"
     began = "renewed 1970-01-01 00:00:00.00000"

@@ -23,7 +23,7 @@ from quire.engine.state.fold import Fold
 from quire.errors import QueueNotFound, QuireError, StoreCorrupt, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES, Geometry
 
-from .items import Described, Finding, told
+from .items import Described, Finding, plain_value
 from .log import Decoded, Log
 from .source import DumpSource
 
@@ -56,7 +56,7 @@ class QueueState(QueueEffects):
         self.certain = durable.config.kind != LOST
         self._lsn_at_hand = lsn_at_hand
         # Of each record: transaction, LSN, certain.
-        self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
+        self._origins: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
 
     @property
     def name(self) -> str | None:
@@ -65,26 +65,26 @@ class QueueState(QueueEffects):
 
     @property
     def title(self) -> str:
-        """Its name, or "#" and its id where damage hides the name."""
+        """The name, or "#" and the id where damage hides the name."""
         return self.durable.config.name
 
     def released_of(self, ref: BlockRef) -> int:
-        """How many of the record's messages are released."""
+        """Return how many of the record's messages are released."""
         return self.durable.released.count(ref.position, ref.end)
 
     def tail_from(self, position: int) -> Iterator[TailRecord]:
-        records = self.durable.tail.between(0, len(self._told))
-        for ref, known in zip(records, self._told, strict=True):
+        records = self.durable.tail.between(0, len(self._origins))
+        for ref, known in zip(records, self._origins, strict=True):
             if ref.end > position:
                 yield TailRecord(ref, *known)
 
     def items(self) -> Iterator[Described]:
-        """What is listed of it, and of its subscriptions."""
+        """Yield the queue's row, and one for each of its subscriptions."""
         durable, end = self.durable, self.durable.end_position
         own: dict[str, Any] = {"queue_id": self.queue_id}
         made: dict[str, Any] = {"name": None, "kind": None}
         if self.name is not None:
-            made = told(durable.config) | durable.config.properties.to_body()
+            made = plain_value(durable.config) | durable.config.properties.to_body()
             del made["properties"]
         stands = {
             "end_position": end,
@@ -111,12 +111,12 @@ class QueueState(QueueEffects):
 
     def note(self, transaction_id: int) -> None:
         """The record at hand has told what is new."""
-        new = len(self.durable.tail) - len(self._told)
-        self._told += [(transaction_id, self._lsn_at_hand(), self.certain)] * new
+        new = len(self.durable.tail) - len(self._origins)
+        self._origins += [(transaction_id, self._lsn_at_hand(), self.certain)] * new
 
 
 class History(Effects):
-    """See the module. It stands beside its own fold (`Effects`).
+    """The history of a store: a checkpoint, then the journal. It stands beside its own fold.
 
     `journal`: the whole of it in numbers, once it is read.
     """
@@ -129,7 +129,7 @@ class History(Effects):
         checkpoint: Checkpoint | None = None,
         newest: int | None = None,
     ) -> None:
-        """As a checkpoint has it. Raises `_UNREADABLE` where that contradicts itself.
+        """Begin with a checkpoint's state. Raises `_UNREADABLE` where that contradicts itself.
 
         `newest`: the LSN of the newest one then, which this is, or which could not be read.
         """
@@ -165,7 +165,7 @@ class History(Effects):
         if self.checkpoint is None:
             return
         state, spaces, lsn = self.state, self.spaces, self.checkpoint.lsn
-        said = {
+        fields = {
             "file": path_of("checkpoint", lsn),
             "lsn": lsn,
             "restart_lsn": self._log.restart_lsn,
@@ -179,10 +179,10 @@ class History(Effects):
             "data_pages": sum(space.total_pages for space in spaces),
             "free_pages": sum(space.free_pages for space in spaces),
         }
-        yield Described("checkpoint", said)
+        yield Described("checkpoint", fields)
 
     def queue(self, name: str) -> QueueState:
-        """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
+        """Find a queue by name, or by "#" and its id. Raises QueueNotFound."""
         queues = self.queues.values()
         for queue in queues:
             if name in (queue.name, f"#{queue.queue_id}"):
@@ -191,13 +191,13 @@ class History(Effects):
         raise QueueNotFound(f"there is no queue {name!r}: give one of {known}, or # and its id")
 
     def by_id(self, queue_id: int) -> QueueState:
-        """Also one that is not known."""
+        """Return the queue of that id, also one that is not known."""
         if queue_id not in self.queues:
             self._fold.lost_queue(queue_id)
         return self.queues[queue_id]
 
     def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
-        """Of the queue, or the subscription, whose numbers the row has."""
+        """Return the name of the queue, or the subscription, whose numbers the row has."""
         queue = self.queues.get(row.get("queue_id", 0))
         if queue is None or noun == QUEUE:
             return None if queue is None else queue.name
@@ -205,11 +205,11 @@ class History(Effects):
         return None if subscription is None else subscription.name
 
     def is_outdated(self) -> bool:
-        """Whether there is a newer checkpoint now."""
+        """Return True if there is a newer checkpoint now."""
         return self._newest is not None and self._source.newest() not in (None, self._newest)
 
     def went_on(self) -> bool:
-        """Whether the owner has, since this was read."""
+        """Return True if the owner has gone on since this was read."""
         return self.is_outdated() or self._log.goes_on()
 
     # Reading the journal
@@ -234,14 +234,14 @@ class History(Effects):
             yield found
         if self._damage:
             self._doubt()
-        said = {
+        fields = {
             "segments": len(log.segments), "first_lsn": first_lsn, "end_lsn": log.end_lsn,
             "groups": groups, "records": dict(kinds), "record_bytes": size,
         }  # fmt: skip
-        self.journal = Described("journal", said)
+        self.journal = Described("journal", fields)
 
     def _take(self, found: Decoded) -> None:
-        record, said = found.record, found.said
+        record, body = found.record, found.body
         self._lsn = address = record.address
         if any(lsn < address for lsn in self._damage):
             self._damage = [lsn for lsn in self._damage if lsn >= address]
@@ -249,10 +249,10 @@ class History(Effects):
                 self._doubt()
         if address < self._since_lsn or record.kind == KIND_GENERATION:
             return
-        decides = said.section(format.DECIDES) if isinstance(said, CommitRecord) else None
+        decides = body.section(format.DECIDES) if isinstance(body, CommitRecord) else None
         is_lost = decides is not None and decides.xid not in self.state.prepared
         try:
-            self._fold.take(record.kind, record.sequence, address, said, "")
+            self._fold.take(record.kind, record.sequence, address, body, "")
         except StoreVersion:  # of a kind, or an entry of a type, that only a newer release knows
             is_lost = True
             self._find(False, _UNKNOWN)
@@ -289,7 +289,7 @@ class History(Effects):
 
 
 def newest_history(source: DumpSource, until_lsn: int | None) -> History:
-    """As the newest checkpoint has it that can be read; what is wrong with newer ones is found.
+    """Return the history from the newest readable checkpoint; faults of newer ones are findings.
 
     `until_lsn`: where the journal ends, if the owner says it. Raises StoreVersion if a newer
     release wrote the checkpoint: what would be left to list is not the store.

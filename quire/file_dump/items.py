@@ -30,11 +30,11 @@ class Described(Struct, frozen=True):
     """
 
     item: str
-    said: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
 class Place(Struct, frozen=True):
-    """Where a run of messages is: "journal", "data" (outside the journal) or "ltds"."""
+    """The place of a run of messages: "journal", "data" (outside the journal) or "ltds"."""
 
     where: str
     file: str
@@ -96,7 +96,7 @@ class Finding(Struct, frozen=True):
 
     @classmethod
     def of(cls, file: str, offset: int | None, error: BaseException, lost: str) -> Finding:
-        """What could not be read. What a newer release has written is no damage."""
+        """Describe what could not be read. What a newer release has written is no damage."""
         damage = not isinstance(error, StoreVersion)
         return cls(file, offset, damage, str(error), lost)
 
@@ -105,31 +105,31 @@ Item = Described | DumpedQueueRecord | PagesItem | Finding
 DescribeRow = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
-def told(value: Any, row: DescribeRow = lambda value, fields: fields) -> Any:
+def plain_value(value: Any, row: DescribeRow = lambda value, fields: fields) -> Any:
     """Values of the language alone: what has fields as a mapping by name, runs of it as lists.
 
     `row` makes of something that has fields, and of these, what is told of it.
     """
     if isinstance(value, Described):
-        return told(value.said, row)
+        return plain_value(value.fields, row)
     if isinstance(value, Mapping):
-        return {name: told(each, row) for name, each in value.items()}
+        return {name: plain_value(each, row) for name, each in value.items()}
     if isinstance(value, Struct):
         names = value.__struct_fields__
     elif hasattr(value, "_fields"):
         names = value._fields
     else:
         is_run = isinstance(value, (tuple, list))
-        return [told(each, row) for each in value] if is_run else value
-    return row(value, {name: told(getattr(value, name), row) for name in names})
+        return [plain_value(each, row) for each in value] if is_run else value
+    return row(value, {name: plain_value(getattr(value, name), row) for name in names})
 
 
 def as_json(item: Item) -> dict[str, Any]:
     """Plain values, "item" naming the class; bytes that are no UTF-8 in base64, by another name."""
-    return {"item": item.item, **_plain(told(item))}
+    return {"item": item.item, **_json_fields(plain_value(item))}
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _json_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -137,5 +137,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
         except UnicodeDecodeError:
             plain[f"{name}_base64"] = b64encode(value).decode()
         if isinstance(value, list):
-            plain[name] = [_plain(one) if isinstance(one, Mapping) else one for one in value]
+            plain[name] = [
+                _json_fields(each) if isinstance(each, Mapping) else each for each in value
+            ]
     return plain

@@ -48,7 +48,7 @@ _UNFINISHED: Final = Finding(
 
 
 class Choices(Struct, frozen=True):
-    """What to list. Nothing chosen: a summary of everything."""
+    """The lists to make. Nothing chosen: a summary of everything."""
 
     journal: bool = False
     queue: str | None = None
@@ -68,7 +68,7 @@ class Choices(Struct, frozen=True):
 
 
 def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
-    """What the files say.
+    """Yield the items of the files.
 
     Raises StoreNotFound, StoreFailed, StoreVersion, InvalidArgument, QueueNotFound.
     """
@@ -87,12 +87,12 @@ def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
 
 def _unique(items: Iterator[Item]) -> Iterator[Item]:
     """Each finding once, though several lists come by its place."""
-    told: set[Finding] = set()
+    seen: set[Finding] = set()
     for item in items:
         if isinstance(item, Finding):
-            if item in told:
+            if item in seen:
                 continue
-            told.add(item)
+            seen.add(item)
         yield item
 
 
@@ -179,10 +179,12 @@ class _Dump:
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
         owner = self._choices.owner
-        for told in () if owner is None else owner.transactions:
-            if queue is None or queue in told["queues"]:
-                said = {"transaction": told["id"]} | {name: told[name] for name in _OF_OPEN}
-                yield Described("open", said)
+        for transaction in () if owner is None else owner.transactions:
+            if queue is None or queue in transaction["queues"]:
+                fields = {"transaction": transaction["id"]} | {
+                    name: transaction[name] for name in _OF_OPEN
+                }
+                yield Described("open", fields)
 
     def _checkpoint(self) -> Iterator[Item]:
         if self.history.checkpoint is None:
@@ -231,7 +233,7 @@ class _Dump:
             yield from find_directories(self._source, history.by_id)
 
     def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
-        """What is damaged now may have been moved or released since the store was read (DD4)."""
+        """Turn damage that may have been moved or released since the reading into a note (DD4)."""
         text = "not at this place any more; the store went on meanwhile: dump it again, or verify"
         for item in items:
             if isinstance(item, Finding) and item.damage and self.history.went_on():
@@ -252,11 +254,11 @@ def _ledger(ledger: dict[str, int], limit: int | None) -> Iterator[Item]:
 def _prepared(record: PrepareRecord, history: History) -> Described:
     """A transaction in doubt, as a summary has it."""
     queue_ids = sorted({part.queue_id for part in record.parts})
-    said = {
+    fields = {
         "xid": record.xid,
         "prepared_us": record.prepared_us,
         "messages": sum(part.count for part in record.parts),
         "queues": [history.by_id(queue_id).title for queue_id in queue_ids],
         "taken": sum(read.end - read.start for read in record.reads[: record.taken]),
     }
-    return Described("prepared", said)
+    return Described("prepared", fields)

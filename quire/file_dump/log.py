@@ -33,7 +33,7 @@ from quire.journal import (
     scan,
 )  # fmt: skip
 
-from .items import Described, Finding, told
+from .items import Described, Finding, plain_value
 from .source import UNREADABLE, DumpSource
 
 
@@ -42,12 +42,12 @@ class Decoded(NamedTuple):
 
     group: Group
     record: Record
-    said: Said
+    body: Said
 
     @property
     def name(self) -> str:
         kind = self.record.kind
-        for section in self.said.sections if isinstance(self.said, CommitRecord) else ():
+        for section in self.body.sections if isinstance(self.body, CommitRecord) else ():
             if kind == format.COMMIT and section.record_name:
                 return str(section.record_name)
         return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
@@ -70,7 +70,7 @@ class Log:
         self._went_on = False  # what was to be read was given back meanwhile
 
     def read(self) -> Iterator[Decoded | Finding]:
-        """All records, in order, and what is wrong between them."""
+        """Yield all records, in order, and what is wrong between them."""
         env, directory, geometry, _ = self._source.journal
         oldest = self.segments[0] * geometry.segment_bytes if self.segments else 0
         for found in scan(
@@ -92,7 +92,7 @@ class Log:
                     yield self._decoded(found, record)
 
     def goes_on(self) -> bool:
-        """Whether the owner has, since: the journal has a group now behind the last one read."""
+        """Return True if the journal now has a group behind the last one read."""
         if self._went_on:
             return True
         chain = Chain(self._source.journal, self._last_lsn, self._source.segments())
@@ -102,8 +102,8 @@ class Log:
 
     def _decoded(self, group: Group, record: Record) -> Decoded | Finding:
         try:
-            said = decode_record(record, f"record at LSN {record.address:#x}")
-            return Decoded(group, record, said)
+            body = decode_record(record, f"record at LSN {record.address:#x}")
+            return Decoded(group, record, body)
         except QuireError as error:
             file, offset = self._source.journal_place(record.address)
             lost = "what this record changed"
@@ -120,7 +120,7 @@ class Log:
         return replace(finding, lost="the records from here to the next one listed")
 
     def _was_released(self, lsn: int) -> bool:
-        """Whether the owner has given the segment back since it was listed (DL2).
+        """Return True if the owner has given the segment back since it was listed (DL2).
 
         It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
         below that is pinned: its messages are needed.
@@ -142,7 +142,7 @@ def record_item(
     source: DumpSource, decoded: Decoded, name_of: Callable[[str, Mapping[str, Any]], str | None]
 ) -> Described:
     """A record of the journal. `name_of`: what the queue or the subscription of a row is called."""
-    header, record, said = decoded.group.header, decoded.record, decoded.said
+    header, record, body = decoded.group.header, decoded.record, decoded.body
 
     def row(value: object, fields: dict[str, Any]) -> dict[str, Any]:
         of_it = [noun for noun in (QUEUE, SUBSCRIPTION) if fields.get(f"{noun}_id")]
@@ -151,7 +151,7 @@ def record_item(
             lsn = record.address if value.kind == format.INLINE else 0  # the COMMIT record's
             kept = ("queue_id", "queue", "count", "charge", "checksum")
             named = {name: named[name] for name in kept}
-            named["place"] = told(source.place(value, lsn))
+            named["place"] = plain_value(source.place(value, lsn))
         return named
 
     file, offset = source.journal_place(record.address)
@@ -169,9 +169,9 @@ def record_item(
     if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
         generation, own["opened_us"] = GENERATION_BODY.unpack(record.body)
         return Described("record", own | {"opened_as": f"{generation:016x}"})
-    if isinstance(said, list):
-        return Described("record", own | {"changes": told(said)})
-    found: dict[str, Any] = told(said, row) or {}
+    if isinstance(body, list):
+        return Described("record", own | {"changes": plain_value(body)})
+    found: dict[str, Any] = plain_value(body, row) or {}
     if "parts" in found:
         own["messages"] = sum(part["count"] for part in found["parts"])
     for section in found.pop("sections", ()):  # their fields are the record's

@@ -31,7 +31,7 @@ class Pages:
     """The uses of pages, by the number of the file."""
 
     def __init__(self, source: DumpSource, history: History, owner: Owner | None) -> None:
-        """With an owner those of open transactions, too (of the queues that it was asked of)."""
+        """Take pages of open transactions, too, where there is an owner."""
         self._source = source
         self._history = history
         self._owner = owner
@@ -39,7 +39,7 @@ class Pages:
         self._uses = defaultdict[int, list[PagesItem]](list)
 
     def items(self) -> Iterator[PagesItem | Finding]:
-        """All pages of all data files, in order; consecutive ones of one use in one item."""
+        """Yield all pages of all data files, in order; consecutive ones of one use in one item."""
         source, spaces = self._source, self._history.spaces
         for queue in self._history.queues.values():
             yield from self._add_committed(queue)
@@ -57,8 +57,8 @@ class Pages:
         own = queue.queue_id, queue.name
         for entry in queue.durable.directory:
             number, first = split_page(entry.page, self._page_size)
-            held = *own, entry.position, entry.end - entry.position
-            self._uses[number].append(_pages(number, first, first + 1, "records", *held))
+            range_fields = *own, entry.position, entry.end - entry.position
+            self._uses[number].append(_pages(number, first, first + 1, "records", *range_fields))
         for found in ListedRecords(self._source, queue).in_order(0, None):
             if isinstance(found, Finding):
                 yield found
@@ -90,8 +90,8 @@ class Pages:
                 if xid is None and end > self._source.data_pages(number):
                     continue
                 use = "open" if xid is None else "prepared"
-                held = queue.queue_id, queue.name, None, part.count, transaction, xid
-                self._uses[number].append(_pages(number, first, end, use, *held))
+                fields = queue.queue_id, queue.name, None, part.count, transaction, xid
+                self._uses[number].append(_pages(number, first, end, use, *fields))
                 own.add(first, end)
 
     def _uncommitted(self) -> Iterator[tuple[QueueState, Part, int | None, str | None]]:
@@ -136,13 +136,13 @@ def _runs(uses: Iterable[PagesItem]) -> IntervalSet:
     return IntervalSet.from_list((use.first, use.first + use.pages) for use in uses)
 
 
-def _pages(number: int, first: int, end: int, use: str, *held: Any) -> PagesItem:
+def _pages(number: int, first: int, end: int, use: str, *fields: Any) -> PagesItem:
     """`held`: the other fields."""
-    return PagesItem(f"data/{number}.dat", first, end - first, use, *held)
+    return PagesItem(f"data/{number}.dat", first, end - first, use, *fields)
 
 
 def _lost(use: PagesItem) -> str:
-    """What is missing where its pages are."""
+    """Describe what is missing where the pages are."""
     if use.position is None:
         return f"{use.messages} messages of the prepared transaction {use.xid!r}"
     end = use.position + (use.messages or 0) - 1
@@ -152,11 +152,11 @@ def _lost(use: PagesItem) -> str:
 
 def list_files(source: DumpSource, history: History) -> Iterator[Described | Finding]:
     """The files of large transactions: those that commits and prepares name, and others."""
-    env, directory, held = source.env, source.layout.ltds, history.state.ltds
+    env, directory, ltds = source.env, source.layout.ltds, history.state.ltds
     try:
         there = list_ids(env, directory)
     except OSError as error:
-        yield Finding("ltds", None, bool(held), str(error), "all files in it")
+        yield Finding("ltds", None, bool(ltds), str(error), "all files in it")
         return
     prepared: dict[int, tuple[str | None, str | None]] = {
         part.address: (history.by_id(part.queue_id).title, record.xid)
@@ -165,7 +165,7 @@ def list_files(source: DumpSource, history: History) -> Iterator[Described | Fin
         if part.kind == format.LTDS
     }
     for ltds_id in sorted(set(there)):
-        queue, xid = prepared.get(ltds_id, (held.get(ltds_id), None))
+        queue, xid = prepared.get(ltds_id, (ltds.get(ltds_id), None))
         size = 0
         messages: int | None = None
         with suppress(*UNREADABLE):

@@ -68,37 +68,37 @@ class ListedRecords:
         self._row = partial(DumpedQueueRecord, queue.queue_id, queue.name)
 
     def in_order(self, start: int, owner: Owner | None) -> Iterator[Listed | Finding]:
-        """As the files have them, those since the checkpoint in the owner's order (DR3)."""
+        """Yield records as the files have them, new ones in the owner's order (DR3)."""
         queue = self._queue
-        told = [] if owner is None else owner.records.get(queue.name or "", [])
+        answers = [] if owner is None else owner.records.get(queue.name or "", [])
         is_open = set() if owner is None else owner.open
-        first = min((t.position for t in told if t.position is not None), default=0)
+        first = min((t.position for t in answers if t.position is not None), default=0)
         known = list(queue.tail_from(start))
         # Behind damage the files' positions are not the owner's: its commits cannot be found there.
         committed = {r.ref.position: r for r in known if r.ref.position >= first and queue.certain}
         yield from self._sealed(start)
         yield from self._tail(r for r in known if r.ref.position not in committed)
-        yield from self._tail(self._merged(told, is_open, committed))
+        yield from self._tail(self._merged(answers, is_open, committed))
         yield from self._tail(committed.values())
-        if len(told) >= MOST_TOLD_RECORDS:
-            asked = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open"
-            text = f"{asked} transactions that came later are not listed"
+        if len(answers) >= MOST_TOLD_RECORDS:
+            limited = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open"
+            text = f"{limited} transactions that came later are not listed"
             yield Finding("", None, False, text)
 
     def prepared(self, records: Iterable[PrepareRecord]) -> Iterator[Listed]:
-        """What transactions in doubt hold: it has its place when they are decided."""
+        """Yield records of transactions in doubt, whose place is known when they are decided."""
         for record in records:
             parts = [part for part in record.parts if part.queue_id == self._queue.queue_id]
             row = partial(self._row, xid=record.xid)
             if parts:
                 yield row(OPEN), None
                 for part in parts:
-                    held: dict[str, Any] = {"messages": part.count, "charge": part.charge}
-                    yield row(_kind(part), place=self._source.place(part), **held), None
+                    size_fields: dict[str, Any] = {"messages": part.count, "charge": part.charge}
+                    yield row(_kind(part), place=self._source.place(part), **size_fields), None
                 yield row(PREPARE, time_us=record.prepared_us), None
 
     def _sealed(self, start: int) -> Iterator[Listed | Finding]:
-        """What record pages list."""
+        """Yield the records of record pages."""
         source = self._source
         for entry in self._queue.durable.directory:
             if entry.end <= start:
@@ -115,7 +115,7 @@ class ListedRecords:
                     yield self._messages(ref, record_file=file, record_page=page)
 
     def _tail(self, records: Iterable[TailRecord | Listed]) -> Iterator[Listed]:
-        """What the journal tells: each transaction with the records that it entered and ended with.
+        """Yield the journal's transactions, each with its records, its OPEN and its COMMIT.
 
         Records that a checkpoint holds (`CHECKPOINT_LSN`) tell nothing of their transactions. What
         is `Listed` already is left as it is.
@@ -131,31 +131,31 @@ class ListedRecords:
                 yield from (self._messages(record.ref) for record in entered)
             elif entered:
                 yield self._control(OPEN, entered[0])
-                yield from map(self._told, entered)
+                yield from map(self._journal_record, entered)
                 yield self._control(COMMIT, entered[-1])
 
     def _merged(
-        self, told: list[QueueRecord], is_open: set[int | None], committed: dict[int, TailRecord]
+        self, answers: list[QueueRecord], is_open: set[int | None], committed: dict[int, TailRecord]
     ) -> Iterator[TailRecord | Listed]:
         """The owner's list, each record as the files have it; takes those out of `committed`."""
         since = {(r.transaction, r.ref.address) for r in committed.values()}  # (DR4)
         by_kind = {
-            k: {t.transaction_id for t in told if t.kind == k} for k in (OPEN, COMMIT, ROLLBACK)
+            k: {t.transaction_id for t in answers if t.kind == k} for k in (OPEN, COMMIT, ROLLBACK)
         }
         commits = {  # by transaction, those whose own OPEN and COMMIT are told
             t.transaction_id: committed[t.position]
-            for t in told
+            for t in answers
             if t.transaction_id in by_kind[OPEN] & by_kind[COMMIT] and t.position in committed
         }
-        for each in told:
+        for each in answers:
             number = each.transaction_id
             # The journal does not tell the transaction of one that was prepared.
             named: dict[str, Any] = {"transaction": number or 0}
             if each.position is not None:
                 record = committed.pop(each.position, None)  # None: it is sealed by now
                 if record is not None:
-                    is_told = number in commits
-                    yield self._told(record._replace(**named)) if is_told else record
+                    is_complete = number in commits
+                    yield self._journal_record(record._replace(**named)) if is_complete else record
             elif number in is_open | by_kind[ROLLBACK]:
                 if (number, each.address) in since:
                     continue
@@ -173,7 +173,7 @@ class ListedRecords:
         of_it: dict[str, Any] = {"transaction": record.transaction, "lsn": record.lsn}
         return self._row(name, time_us=record.ref.time_us, **of_it), None
 
-    def _told(self, record: TailRecord) -> Listed:
+    def _journal_record(self, record: TailRecord) -> Listed:
         ref, transaction, lsn, certain = record
         return self._messages(ref, transaction=transaction, lsn=lsn, certain=certain)
 
@@ -220,7 +220,7 @@ def find_directories(
 def list_messages(
     source: DumpSource, queue: QueueState, ref: BlockRef, start: int, *, shown: bool
 ) -> Iterator[Described | Finding]:
-    """What is wrong with a large transaction's file; if shown, the messages from a position on."""
+    """Yield faults of a large transaction's file; if `shown`, the messages from a position on."""
     if ref.kind == format.LTDS and queue.released_of(ref) < ref.count:
         try:
             source.large(ref.address).checked(ref.count, ref.checksum).close()
@@ -239,7 +239,7 @@ def list_messages(
 def _blocks(
     source: DumpSource, queue: QueueState, ref: BlockRef, start: int
 ) -> Iterator[tuple[Callable[[], tuple[Block, int]], str]]:
-    """What reads each, with the number of its first message in the record; which it is."""
+    """Yield a reader for each block (it also gives the block's first message), and its name."""
     if ref.kind != format.LTDS:
         if queue.released_of(ref) < ref.count:  # else its place may be used again
             yield lambda: (source.block(ref), 0), f"at positions {ref.position} to {ref.end - 1}"
@@ -260,7 +260,7 @@ def _item(queue: QueueState, position: int, message: Message) -> Described:
         with suppress(*UNREADABLE):  # where the payload is damaged, nothing of it is shown
             shown = message.open().read(PAYLOAD_START_BYTES)
     values = {name: getattr(message, name) for name in _FIELDS}
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "queue_id": queue.queue_id,
         "queue": queue.name,
         "position": position,
@@ -272,4 +272,4 @@ def _item(queue: QueueState, position: int, message: Message) -> Described:
         "payload_bytes": size,
         "payload_start": shown[:PAYLOAD_START_BYTES],
     }
-    return Described("message", said)
+    return Described("message", fields)

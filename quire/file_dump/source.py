@@ -36,7 +36,7 @@ _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
 
 
 class DumpSource:
-    """See the module. Close it at the end."""
+    """The files of a store, opened to read only. Close it at the end."""
 
     geometry: Geometry  # given as soon as it is known
 
@@ -49,15 +49,15 @@ class DumpSource:
 
     @property
     def journal(self) -> Directory:
-        """As what reads it wants to know it."""
+        """The journal's directory, for the functions that read it."""
         return Directory(self.env, self.layout.journal, self.geometry)
 
     def relative(self, path: str) -> str:
-        """As items name the file."""
+        """Return the file's name as items have it."""
         return path.removeprefix(self.layout.path.rstrip("/") + "/")
 
     def place(self, ref: BlockRef | Part, record_lsn: int = 0) -> Place:
-        """Of a queue's record, or of a part of the COMMIT record at `record_lsn`."""
+        """Return the place of a queue's record, or of a part of the COMMIT at `record_lsn`."""
         where = KIND_NAMES.get(ref.kind, f"kind {ref.kind}")
         if ref.kind == format.LTDS:
             return Place(where, f"ltds/{ref.address:016x}.ltds")
@@ -74,7 +74,7 @@ class DumpSource:
         return self.relative(segment_path(self.layout.journal, number)), offset
 
     def unreadable(self, ref: BlockRef, error: Exception, lost: str) -> Finding:
-        """What a record names cannot be read."""
+        """Describe a record's messages that cannot be read."""
         place = self.place(ref)
         offset = place.offset if place.lsn is None else self.journal_place(place.lsn)[1]
         return Finding.of(place.file, offset, error, lost)
@@ -126,11 +126,11 @@ class DumpSource:
         return []
 
     def data_pages(self, number: int) -> int:
-        """How many pages the data file has; its header is right."""
+        """Return how many pages the data file has; its header is checked."""
         return self._data(number).size() // self.geometry.page_size
 
     def search_record_pages(self, number: int) -> Iterator[tuple[int, PageEntry]]:
-        """All valid record pages of a data file, each behind its queue's id; in use or not."""
+        """Yield a data file's valid record pages, each behind its queue's id; in use or not."""
         base = number * (MAX_DATA_FILE_BYTES // self.geometry.page_size)
         for page in range(base + 1, base + self.data_pages(number)):
             try:

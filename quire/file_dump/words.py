@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from quire.limits import FIELD_START_CHARACTERS
 
-from .items import Finding, Item, told
+from .items import Finding, Item, plain_value
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DETAIL: Final = "    "
@@ -59,7 +59,7 @@ def in_words(item: Item) -> list[str]:
 
 
 def number(value: int) -> str:
-    """With spaces between thousands."""
+    """Format a number, with spaces between thousands."""
     return f"{value:,}".replace(",", " ")
 
 
@@ -80,7 +80,7 @@ def _finding(item: Finding) -> str:
 
 
 def _lines(item: Item) -> Iterator[str]:
-    kind, values = item.item, told(item)
+    kind, values = item.item, plain_value(item)
     if kind in _OF_A_QUEUE:
         del values["queue_id"], values["queue"]
     title = "" if kind in _UNTITLED else f"{_label(kind)}: "
@@ -89,12 +89,15 @@ def _lines(item: Item) -> Iterator[str]:
     own = {name: value for name, value in values.items() if name not in below}
     yield f"{indent}{title}{', '.join(_phrases(kind, own))}"
     for name, members in below.items():
-        one = _singular(name)
-        yield from (f"{_DETAIL}{_label(one)}: {', '.join(_phrases(one, each))}" for each in members)
+        singular = _singular(name)
+        yield from (
+            f"{_DETAIL}{_label(singular)}: {', '.join(_phrases(singular, each))}"
+            for each in members
+        )
 
 
 def _phrases(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """Of each field that has something to say."""
+    """Yield a phrase for each field that has something to say."""
     for name, value in values.items():
         own = f"{kind}.{name}"
         if own in _FOR_PROGRAMS or name in _FOR_PROGRAMS:
@@ -102,17 +105,17 @@ def _phrases(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
         if f"{name}_id" in values or (name == "name" and f"{kind}_id" in values):
             continue  # the number's phrase has it
         if value is None:
-            said = _MISSING.get(own, "")
+            phrase = _MISSING.get(own, "")
             if name == "position" and values.get("messages"):
-                said = "no position"
+                phrase = "no position"
         else:
-            said = _said(kind, _OTHER_NAMES.get(own, name), value, values)
-        if said:
-            yield said
+            phrase = _phrase(kind, _OTHER_NAMES.get(own, name), value, values)
+        if phrase:
+            yield phrase
 
 
-def _said(kind: str, name: str, value: Any, values: Mapping[str, Any]) -> str:
-    """What is there, in words."""
+def _phrase(kind: str, name: str, value: Any, values: Mapping[str, Any]) -> str:
+    """Return the phrase of a value that is there."""
     own = f"{kind}.{name}"
     label = "" if name in _VALUE_ALONE or own in _VALUE_ALONE else f"{_label(name)} "
     if isinstance(value, bool):
@@ -131,25 +134,25 @@ def _said(kind: str, name: str, value: Any, values: Mapping[str, Any]) -> str:
 def _number(kind: str, name: str, value: int, values: Mapping[str, Any]) -> str:
     noun = name.removesuffix("_id")
     if value == 0 and (name in _NONE_AT_0 or f"{kind}.{name}" in _NONE_AT_0):
-        words = ""
+        phrase = ""
     elif name.endswith("_id") and (noun == kind or noun in values):
         title = values.get("name" if noun == kind else noun)
-        words = f"{noun} #{value} {title!r}" if title else f"{noun} #{value}"
+        phrase = f"{noun} #{value} {title!r}" if title else f"{noun} #{value}"
     elif name.endswith("_us"):
-        words = f"{_label(name[:-3])} {time(value)}"
+        phrase = f"{_label(name[:-3])} {time(value)}"
     elif name.endswith("lsn"):
-        words = f"{_label(name[:-3])}LSN {value:#x}"
+        phrase = f"{_label(name[:-3])}LSN {value:#x}"
     elif name in _IN_BYTES or name.endswith("_bytes"):
-        words = f"{_label(name.removesuffix('_bytes'))} {number(value)} bytes"
+        phrase = f"{_label(name.removesuffix('_bytes'))} {number(value)} bytes"
     elif name.endswith("s"):
-        words = f"{number(value)} {_label(_singular(name) if value == 1 else name)}"
+        phrase = f"{number(value)} {_label(_singular(name) if value == 1 else name)}"
     else:
-        words = f"{_label(name)} {value}"
-    return words
+        phrase = f"{_label(name)} {value}"
+    return phrase
 
 
 def _has_fields(value: object) -> bool:
-    """Whether it is a list of what has fields: each has a line of its own."""
+    """Return True for a list of members with fields: each has a line of its own."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
@@ -163,5 +166,5 @@ def _singular(name: str) -> str:
 
 def _brief(value: object) -> str:
     """A long value, as a state's is, is cut off."""
-    text, most = repr(value), FIELD_START_CHARACTERS
-    return text if len(text) <= most else f"{text[:most]}... ({number(len(text))} characters)"
+    text, limit = repr(value), FIELD_START_CHARACTERS
+    return text if len(text) <= limit else f"{text[:limit]}... ({number(len(text))} characters)"

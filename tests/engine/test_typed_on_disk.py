@@ -16,7 +16,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.env.os_env import OsEnv
 from quire.errors import InvalidArgument, QueueFull, StoreCorrupt
 from quire.file_dump.dump import dump
-from quire.file_dump.items import told
+from quire.file_dump.items import plain_value
 from quire.ltds import Compression, LtdsWriter, new_id
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import one_row, rows_of
@@ -137,7 +137,7 @@ def test_a_dump_shows_rows(store_path: str) -> None:
         store.admin.checkpoint()
         store.put("work", {"id": 2})
     found = dump(store_path, queue="work", messages=True)
-    assert [told(item)["payload_start"] for item in found if item.item == "message"] == [
+    assert [plain_value(item)["payload_start"] for item in found if item.item == "message"] == [
         b'{"id": 1, "name": "one"}',
         b'{"id": 2, "name": null}',
     ]
