@@ -32,12 +32,12 @@ from quire.limits import CHUNK_BYTES
 from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage
 
-_APART: Final = ("payload", "delivery_count", "attributes")  # the others are told as they are
-_HEADER: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _APART)
+_SEPARATE: Final = ("payload", "delivery_count", "attributes")  # the others are told as they are
+_HEADER: Final = tuple(name for name in MESSAGE_COLUMNS if name not in _SEPARATE)
 
 
 class Contents(Struct, frozen=True):
-    """What is there at one moment. It stays until `let_go`, with checkpoints paused (VF2)."""
+    """The messages at one moment. They stay until `let_go`, with checkpoints paused (VF2)."""
 
     context: Context
     queues: list[QueueSnapshot]
@@ -58,14 +58,14 @@ class Contents(Struct, frozen=True):
         self.context.places.hand_back()
 
     def digest(self) -> str:
-        """In hexadecimal digits. Raises BlockMoved, StoreCorrupt, OSError where there is damage."""
+        """Return the digest in hexadecimal. Raises BlockMoved, StoreCorrupt, OSError for damage."""
         with importing():
             from hashlib import blake2b  # which loads OpenSSL
 
         digest = blake2b(digest_size=16)
         pace = Pace(self.context.env, self.context.sequencer)
         for whose, message in pace.over(self._messages()):
-            digest.update(json.dumps([*whose, *_told(message)], sort_keys=True).encode())
+            digest.update(json.dumps([*whose, *_message_values(message)], sort_keys=True).encode())
             if not isinstance(message, TypedMessage):
                 with message.open() as payload:
                     while piece := payload.read(CHUNK_BYTES):
@@ -112,7 +112,7 @@ def _of_record(
             yield from messages_of(block, first, ref, start, stop)
 
 
-def _told(message: Message) -> list[Any]:
+def _message_values(message: Message) -> list[Any]:
     """Header, and the size of the payload, or a row's values."""
     header = [getattr(message, name) for name in _HEADER]
     if not isinstance(message, TypedMessage):

@@ -64,26 +64,26 @@ class _Check:
         self._checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
 
     def state(self, *, contents: bool) -> None:
-        """Which record the state is of, and its hash; the digest of the messages then."""
+        """Note the last record's number and the state's hash; with `contents` the digest, too."""
         sequencer, durable = self._context.sequencer, self._context.state.durable
 
         def look() -> tuple[int, HashedValues, Contents | None]:
             values = values_of(durable)
             return sequencer.number, values, Contents.hold(self._context) if contents else None
 
-        number, values, held = sequencer.exclusive(look)
+        number, values, contents_now = sequencer.exclusive(look)
         self._checked.update(number=number, state_hash=hash_of(values))
-        if held is None:
+        if contents_now is None:
             return
         try:
-            self._checked["contents"] = held.digest()
+            self._checked["contents"] = contents_now.digest()
         except (BlockMoved, QuireError, OSError) as error:
             self._find(f"the contents have no digest: {error}")
         finally:
-            held.let_go()
+            contents_now.let_go()
 
     def checkpoint(self) -> int | None:
-        """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""
+        """Return where recovery begins; None, and a finding, if the checkpoint is damaged."""
         env, directory = self._opened.env, self._opened.layout.checkpoints
         try:
             newest = list_checkpoints(env, directory)[-1]
@@ -193,7 +193,7 @@ class _Check:
                     path = manager.data.path
                     self._find(f"{path}: pages {first} to {end} ({whose}) have two owners")
                 own.add(first, end)
-            self._held()
+            self._check_prepared_counters()
             return [manager.space.snapshot() for manager in places.managers]
 
         spaces = self._context.sequencer.exclusive(look)
@@ -212,7 +212,7 @@ class _Check:
                 self._find(f"{path}: page {last[1] - 1} is in use and not there")
 
     def _extents_in_use(self) -> Iterator[tuple[Extent, str]]:
-        """With each, who has it."""
+        """Yield the extents in use, each with its owner in words."""
         state, extent_of = self._context.state, self._opened.places.extent_of
         for page in state.pages.retired:
             yield Extent(page, 1), "record page out of use"
@@ -233,22 +233,24 @@ class _Check:
                             yield ref, f"queue {queue.name!r}"
                 except QuireError as error:
                     self._find(f"queue {queue.name!r}: {error}")
-        for ref in list(self._opened.places.held):
+        for ref in list(self._opened.places.deferred):
             yield ref, "released, not yet durably"
         for prepared in self._context.state.prepared:
             for part in prepared.record.parts:
                 yield part, f"prepared {prepared.record.xid!r}"
 
-    def _held(self) -> None:
+    def _check_prepared_counters(self) -> None:
         """The queues' counters against what prepared transactions hold (H1)."""
         for queue in self._context.state.queues.values():
-            space, held = queue.space, self._context.state.prepared.held(queue)
-            if (space.prepared, space.prepared_bytes, space.prepared_messages) != held:
-                self._find(f"queue {queue.name!r}: prepared transactions hold {held}, not counted")
+            space, expected = queue.space, self._context.state.prepared.held(queue)
+            if (space.prepared, space.prepared_bytes, space.prepared_messages) != expected:
+                self._find(
+                    f"queue {queue.name!r}: prepared transactions hold {expected}, not counted"
+                )
 
 
 def _read_whole(block: Block) -> int:
-    """How many messages the block has, whose payloads are read where they are streams."""
+    """Return how many messages the block has; payloads that are streams are read to their end."""
     if isinstance(block, StreamedBlock):
         for number in range(block.stream.chunks):
             block.read_chunk(block.stream, number)
@@ -263,7 +265,7 @@ def _contradictions(
     live: int,
     subscriptions: dict[str, IntervalSet],
 ) -> Iterator[str]:
-    """What does not agree of a queue as it was at one moment."""
+    """Yield what does not agree of a queue as it was at one moment."""
     kept = IntervalSet()
     charge = 0
     previous = 0

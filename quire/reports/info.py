@@ -94,7 +94,7 @@ class ScheduleInfo(Struct, frozen=True):
 
     @property
     def payload(self) -> bytes:
-        """Of the messages that it puts."""
+        """The payload of the messages that it puts."""
         return base64.b64decode(self.payload_base64)
 
 
@@ -128,7 +128,7 @@ class SubscriptionInfo(Struct, frozen=True):
 
 
 class TransactionState(Enum):
-    """How it is with a transaction."""
+    """The state of a transaction."""
 
     OPEN = "open"
     PREPARED = "prepared"
@@ -177,7 +177,7 @@ class Description(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """What a listener is told: which messages were put, or have left, but not what is in them."""
+    """A listener's notice: which messages were put, or have left, but not what is in them."""
 
     queue: str
     # "put", or "removal"; "due" or "returned" for what became available after its put.

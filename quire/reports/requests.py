@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class RequestState(StrEnum):
-    """How far a request of a session is. The letters are Bernstein's (001, 4.3)."""
+    """The progress of a session's request. The letters are Bernstein's (001, 4.3)."""
 
     NOT_PUT = "not put"
     """A: it was never put, though perhaps begun. Put it (`submit`), or drop it (`withdraw`)."""

@@ -20,7 +20,7 @@ from .info import QueueInfo
 
 
 def is_unread(queue: QueueInfo) -> bool:
-    """Whether nobody reads what is put there, and nothing makes it give way (NR2)."""
+    """Return True if nobody reads the topic, and nothing makes its messages give way (NR2)."""
     return (
         queue.kind == "topic"
         and not queue.subscriptions
