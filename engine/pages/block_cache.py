@@ -27,7 +27,7 @@ BlockKey = tuple[int, int, int]  # kind, address and checksum; or -1 - number, i
 
 
 class BlockCache:
-    """See the module. Thread-safe; `files` under `files_lock`."""
+    """Blocks and open files that were read or written lately. Thread-safe."""
 
     def __init__(self) -> None:
         # Just committed inside the journal, by address there: a block, or, at `PAYLOAD_AT` more,

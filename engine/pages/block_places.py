@@ -51,7 +51,7 @@ class Extent(NamedTuple):
 
 
 class Places:
-    """See the module. Thread-safe."""
+    """The places of all blocks, and who holds them. Thread-safe."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Places:
         self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
         self._holding = False  # changes are applied that are not durable yet (P1)
-        self.held: list[BlockRef] = []  # blocks that such changes have released
+        self.deferred: list[BlockRef] = []  # blocks that such changes have released
         self.memory = MemoryBlocks()
         self.cache = cache = BlockCache()
         self._forget = cache.forget
@@ -107,7 +107,7 @@ class Places:
             if len(pieces) == 1:
                 write(*pieces)
             else:
-                self._at_once({file: partial(write, file) for file in sorted(pieces)})
+                self._run_parallel({file: partial(write, file) for file in sorted(pieces)})
         except BaseException:
             self.abandon(written.values())
             raise
@@ -124,8 +124,8 @@ class Places:
         manager.data.write_extent(first, [piece])
 
     def sync(self, files: Iterable[int]) -> None:
-        """What was written to these files before is durable."""
-        self._at_once({file: self.managers[file].data.sync for file in sorted(set(files))})
+        """Make durable what was written to these files before."""
+        self._run_parallel({file: self.managers[file].data.sync for file in sorted(set(files))})
 
     def begin(self, work: JobGroup, file: int, action: Action) -> None:
         """Let the file's I/O manager do it while the caller goes on, if there may be threads."""
@@ -145,7 +145,7 @@ class Places:
     def _of_each(
         self, extents: Iterable[Extent], change: Callable[[FreeSpace, int, int], None]
     ) -> None:
-        """What becomes of pages, in the free space of their files."""
+        """Change the state of pages in the free space of their files."""
         for extent in extents:
             manager, first, pages = self.located(*extent)
             change(manager.space, first, pages)
@@ -173,7 +173,7 @@ class Places:
         return self._env.random_u64() or 1
 
     def pages_for(self, length: int) -> int:
-        """How many pages so many bytes take."""
+        """Return how many pages so many bytes take."""
         return -(-length // self.page_size)
 
     def commit(self, part: Part, live: bool) -> None:
@@ -182,15 +182,15 @@ class Places:
         self._of_each((self.extent_of(part),), taken)
 
     def hold(self) -> None:
-        """What is released from now on is not free before `settle` (P1)."""
+        """Keep what is released from now on until `settle` (P1)."""
         self._holding = True
 
     def settle(self) -> None:
-        """All that was applied is durable now."""
+        """Free what was kept: all that was applied is durable now."""
         with self._lock:
             self._holding = False
-            held, self.held = self.held, []
-        self._free(held)
+            deferred, self.deferred = self.deferred, []
+        self._free(deferred)
 
     def free(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released (P1)."""
@@ -198,7 +198,7 @@ class Places:
         if self._holding and not (refs and refs[0][8] == format.MEMORY):  # of one queue all are
             with self._lock:
                 if self._holding:
-                    self.held += map(BlockRef._make, refs)
+                    self.deferred += map(BlockRef._make, refs)
                     return
         if len(refs) != 1 or refs[0][8]:  # of one alone that is inline there is nothing
             self._free(refs)
@@ -285,10 +285,10 @@ class Places:
         return self.managers[file], first, pages
 
     def _several(self, files: int) -> bool:
-        """Whether so many files are written at the same time (P6)."""
+        """Return True if so many files are written at the same time (P6)."""
         return self.parallel and files > 1 and len(self.managers) > 1
 
-    def _at_once(self, actions: Mapping[int, Action]) -> None:
+    def _run_parallel(self, actions: Mapping[int, Action]) -> None:
         """Do something with each of the files."""
         if not self._several(len(actions)):
             for action in actions.values():
@@ -335,7 +335,7 @@ class Places:
         self._removable += ltds_ids
 
     def sync_names(self) -> None:
-        """Of files of large transactions that were completed before (P7). Raises StoreFailed."""
+        """Make the names of completed large files durable (P7). Raises StoreFailed."""
         with self._naming:
             if self._naming_failed:
                 raise StoreFailed(
@@ -349,12 +349,12 @@ class Places:
                 raise
 
     def knows(self, ltds_id: int) -> bool:
-        """Whether a commit holds the file, or held it and it waits for its removal."""
+        """Return True if a commit holds the file, or held it and it waits for its removal."""
         with self._lock:
             return ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded
 
     def holds(self, ltds_id: int) -> bool:
-        """Whether a commit holds the file, and messages of it are not released."""
+        """Return True if a commit holds the file, and messages of it are not released."""
         return ltds_id in self.ltds
 
     @property

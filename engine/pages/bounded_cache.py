@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Key, Value]):
-    """See the module. Thread-safe; keys are hashed and compared without Python functions (BC3).
+    """A cache of bounded size. Thread-safe; keys need no Python function to hash or compare (BC3).
 
     `size_of` tells the bytes that a value takes, `entry_bytes` is for its key and its place here.
     """
@@ -68,7 +68,7 @@ class BoundedCache(Generic[Key, Value]):
         return True
 
     def list_keys(self) -> list[Key]:
-        """Of all that is kept, the oldest first."""
+        """Return the keys of all values, the oldest first."""
         return list(self._values)
 
     def clear(self) -> None:

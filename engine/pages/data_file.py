@@ -113,7 +113,7 @@ class DataFile:
         self._size_lock = Lock()  # held over changes of size and space; taken before _lock
         self._syncing = RLock()  # held over a sync (D4)
         self._lock = Lock()  # covers the fields below; never held over I/O
-        self._held = IntervalSet()  # pages whose space is known to be held (D3)
+        self._allocated = IntervalSet()  # pages whose space is known to be held (D3)
         self._closed = False
         self._failure: OSError | None = None
         self._buffers = _Buffers(env)
@@ -131,11 +131,11 @@ class DataFile:
 
     @property
     def failed(self) -> bool:
-        """Whether a write, sync or change of size has failed (D4)."""
+        """True if a write, sync or change of size has failed (D4)."""
         return self._failure is not None
 
     def pages_for(self, length: int) -> int:
-        """How many pages `length` bytes take."""
+        """Return how many pages `length` bytes take."""
         return -(-length // self.page_size)
 
     # Content
@@ -188,7 +188,7 @@ class DataFile:
         return count
 
     def sync(self) -> None:
-        """What `write_extent` wrote in calls that returned before this one is durable."""
+        """Make durable what `write_extent` wrote in calls that returned before this one."""
         self._check_usable()
         if self._file.direct:
             return
@@ -222,7 +222,7 @@ class DataFile:
                     self._allocate(old, generous)
                 with self._lock:
                     self.pages = generous
-                    self._held.add(old, generous)
+                    self._allocated.add(old, generous)
             return self.pages
 
     def punch(self, first: int, pages: int) -> None:
@@ -233,7 +233,7 @@ class DataFile:
         self._check_pages(first, pages)
         with self._size_lock:
             with self._lock:
-                self._held.remove(first, first + pages)
+                self._allocated.remove(first, first + pages)
             with self._failing("punch"), suppress(ResourceExhausted):  # then the space is kept
                 self._file.punch(first * self.page_size, pages * self.page_size)
 
@@ -251,7 +251,7 @@ class DataFile:
             with self._failing("truncate"):
                 self._file.truncate(pages * self.page_size)
             with self._lock:
-                self._held.remove(pages, old)
+                self._allocated.remove(pages, old)
 
     def close(self) -> None:
         """Let go of the file, without a write, a cut or a sync; twice is once."""
@@ -269,16 +269,16 @@ class DataFile:
         self._check_pages(first, pages)
         end = first + pages
         with self._lock:
-            if self._held.covers(first, end):
+            if self._allocated.covers(first, end):
                 return
         # One allocation at a time: one that fails sets the size back to what it was before it.
         with self._size_lock:
             with self._lock:
-                missing = list(self._held.gaps(first, end))
+                missing = list(self._allocated.gaps(first, end))
             for lo, hi in missing:
                 self._allocate(lo, hi)
                 with self._lock:
-                    self._held.add(lo, hi)
+                    self._allocated.add(lo, hi)
 
     def _allocate(self, first: int, end: int) -> None:
         try:

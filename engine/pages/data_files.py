@@ -42,7 +42,7 @@ def file_for(queue: str, files: int) -> int:
 
 
 class DataFiles(tuple[DataFile, ...]):
-    """All data files, by number; read by address."""
+    """The data files by number; read by address."""
 
     __slots__ = ()
 
@@ -52,11 +52,11 @@ class DataFiles(tuple[DataFile, ...]):
 
     @property
     def failed(self) -> bool:
-        """Whether a write, sync or change of size of any has failed (D4)."""
+        """True if a write, sync or change of size of any has failed (D4)."""
         return any(data.failed for data in self)
 
     def read(self, address: int, length: int) -> bytes | memoryview:
-        """See `DataFile.read`. Raises StoreCorrupt also for a file that there is not."""
+        """Read as `DataFile.read` does. Raises StoreCorrupt also for a file that there is not."""
         file, offset = split_address(address)
         return self.file(file).read(offset, length)
 

@@ -30,7 +30,7 @@ from quire.ltds import remove as remove_ltds
 
 
 class DiscardedFiles:
-    """See the module. Thread-safe."""
+    """The files that are to be removed. Thread-safe."""
 
     def __init__(self, env: Env, ltds_directory: str, sync_names: Callable[[], None]) -> None:
         self._env = env
@@ -49,7 +49,7 @@ class DiscardedFiles:
 
     @property
     def waiting(self) -> list[int]:
-        """Those that still have their names."""
+        """The files that still have their names."""
         return self._waiting.copy()  # which is one step (GI2 of `interpreter`)
 
     def sync(self) -> None:
@@ -90,7 +90,7 @@ class DiscardedFiles:
         return False
 
     def _take_name(self) -> None:
-        """Of the next file; while it waits a checkpoint names it, and then one syncs (DI5)."""
+        """Remove the next file's name; a checkpoint names it while it waits, then syncs (DI5)."""
         ltds_id = self._waiting[0]
         removed = remove_ltds(self._env, self._ltds_directory, ltds_id)
         if not removed and is_foreign(ltds_id):

@@ -41,10 +41,10 @@ Extents: TypeAlias = list[tuple[int, int]]
 
 
 class FreeSpace:
-    """Which pages of a data file are free. See the module for what it guarantees."""
+    """The free pages of a data file, and the states of the others."""
 
     def __init__(self, total_pages: int = HEADER_PAGES) -> None:
-        """All pages but those of the header are free."""
+        """Begin with all pages free but those of the header."""
         if total_pages < HEADER_PAGES:
             raise InvalidArgument(f"a file has a header: {total_pages} pages are too few")
         self._lock = Lock()
@@ -201,7 +201,7 @@ class FreeSpace:
 
     @property
     def fragments(self) -> int:
-        """In how many extents a checkpoint shows what is free, at most."""
+        """The most extents in which a checkpoint shows the free pages."""
         return len(self._by_length) + len(self.pending) + len(self.deferred)
 
     @property
@@ -216,7 +216,7 @@ class FreeSpace:
         return FreeSpace.from_extents(end, kept)
 
     def extents(self) -> Extents:
-        """What can be handed out now, coalesced."""
+        """Return the pages that can be handed out now, coalesced."""
         with self._lock:
             return _extents(self._free)
 

@@ -17,7 +17,7 @@ from .io_worker import IoWorker
 
 
 class IoManager:
-    """See the module. Thread-safe."""
+    """A data file with its free space and its worker thread. Thread-safe."""
 
     def __init__(self, data: DataFile, space: FreeSpace) -> None:
         self.data = data
@@ -81,7 +81,7 @@ class IoManager:
                 self.data.shrink(target)
 
     def cut(self, looser: int = 0) -> int | None:
-        """How many pages the file could do with, if what is in use beyond them moved below.
+        """Return how many pages would be enough, if what is in use beyond them moved below.
 
         None unless that would halve the file at least, and `trim` would give something back.
         `looser`: allow for more holes that are too small, twice as much with each step.
@@ -89,8 +89,8 @@ class IoManager:
         end = self.space.end_in_use
         live = self.space.total_pages - self.space.free_pages
         cut = live + (((self._size_for(live) - live) // 2) << looser)
-        given_back = self._size_for(end) - self._size_for(cut)
-        return cut if 2 * cut <= end and given_back >= self.data.grow_pages else None
+        saved_pages = self._size_for(end) - self._size_for(cut)
+        return cut if 2 * cut <= end and saved_pages >= self.data.grow_pages else None
 
     def match_file(self) -> None:
         """After recovery: the map is as long as the file, which has its space (see `DataFile`).
@@ -104,7 +104,7 @@ class IoManager:
             self.space.grow(self.data.pages - used)
 
     def _size_for(self, used: int) -> int:
-        """How many pages the file keeps where so many first ones are in use."""
+        """Return how many pages the file keeps where so many first ones are in use."""
         return used + FILE_SLACK_BYTES // self.data.page_size + used // 16
 
     def _allocate(self, pages: int) -> int:

@@ -17,7 +17,7 @@ from quire.errors import PositionLost
 
 
 class MemoryBlocks:
-    """See the module. Thread-safe, without a lock: each step is one operation of a dict."""
+    """The blocks of volatile queues. Thread-safe, without a lock: each step is one of a dict."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, bytes | bytearray] = {}
@@ -28,7 +28,7 @@ class MemoryBlocks:
 
     @property
     def size_bytes(self) -> int:
-        """What the blocks take, without what the dict needs for its keys."""
+        """The bytes of the blocks, without what the dict needs for its keys."""
         return sum(map(sys.getsizeof, list(self._blocks.values())))
 
     def keep(self, block: EncodedBlock, queue_id: int, parts: list[Part]) -> None:

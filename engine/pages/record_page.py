@@ -65,7 +65,7 @@ class RecordPages:
         return records
 
     def at_hand(self, page: int) -> bool:
-        """Whether `load` need not read the page."""
+        """Return True if `load` need not read the page."""
         return page in self._cache
 
     def retire(self, pages: Iterable[int]) -> None:
