@@ -37,7 +37,7 @@ from .layout import Layout
 from .live_state.live_state import State
 from .options import FIXED, Options
 from .upkeep.fragment_files import discard_unfinished
-from .upkeep.making_room import dropped
+from .upkeep.overflow_policy import dropped
 from .upkeep.started_types import look_for_orders
 
 Opening = TypeVar("Opening", bound="HasState")
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
+def open_parts(env: Env, layout: Layout, request: OpenRequest) -> Parts:
     """Own the store: recover it, or make it. Raises what `Store.open` raises.
 
     What an interrupt leaves is let go of; it ends the recovery at once.
@@ -53,15 +53,15 @@ def open_parts(env: Env, layout: Layout, asked: OpenRequest) -> Parts:
     check_unpatched()
     look_around()
     warn_without_gil()
-    check_file_system(env, layout.path, network=asked.options.network_file_system)
+    check_file_system(env, layout.path, network=request.options.network_file_system)
     with errors_of_path(layout):
-        prepare_directory(env, layout, asked.create)
-        lock = env.lock(layout.lock, asked.owner or "quire.open")
+        prepare_directory(env, layout, request.create)
+        lock = env.lock(layout.lock, request.owner or "quire.open")
     opened: Opened | None = None
     try:
-        opened = waiting(open_files, env, layout, lock, asked)
+        opened = waiting(open_files, env, layout, lock, request)
         parts = compose(opened)
-        _begin(parts, background=asked.background)
+        _begin(parts, background=request.background)
     except BaseException as error:
         if opened is not None:
             opened.close()
@@ -157,8 +157,8 @@ class StoreLife:
             env, path = MemoryEnv(), IN_MEMORY
         machine = env if env is not None else OsEnv()
         layout = Layout(path)
-        asked = OpenRequest(Options.of(options), set(options), create, background, owner)
-        return made(lambda: cls(open_parts(machine, layout, asked)), cls.close)
+        request = OpenRequest(Options.of(options), set(options), create, background, owner)
+        return made(lambda: cls(open_parts(machine, layout, request)), cls.close)
 
     @call
     def close(self) -> None:

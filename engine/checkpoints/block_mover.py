@@ -50,7 +50,7 @@ class Mover:
 
     @property
     def moved_bytes(self) -> int:
-        """What was written, without padding."""
+        """The bytes written, without padding."""
         return sum(self._moved)
 
     def move(self, run: list[BlockRef], block_bytes: int) -> list[MovedBlock]:
@@ -119,8 +119,8 @@ class Mover:
             if len(batch) == 1:
                 self._refused[file] = pages
             else:
-                for one in batch:
-                    self._write_batch(file, [one])
+                for entry in batch:
+                    self._write_batch(file, [entry])
             return
         self._moved.append(sum(len(piece) for piece, _ in batch))
         self.extents.append(extent)

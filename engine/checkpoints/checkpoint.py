@@ -77,12 +77,12 @@ class Checkpointer:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether data files would probably get shorter by a checkpoint, much was put or not."""
+        """True if a checkpoint would probably make data files shorter, much was put or not."""
         return self._reorganiser.is_due(self._journal.end_lsn)
 
     @property
     def reorganised_bytes(self) -> int:
-        """What was moved within data files, record pages included."""
+        """The bytes moved within data files, record pages included."""
         return self._reorganiser.moved_bytes
 
     def _make(self, *, sparing: bool) -> None:
@@ -199,7 +199,7 @@ class Checkpointer:
         return plan
 
     def _way(self, queue: QueueSnapshot, ref: BlockRef) -> str:
-        """What becomes of a record's block; one that is partly read is not merged with others."""
+        """Return what becomes of a record's block; a partly read one is not merged with others."""
         if ref.kind != format.INLINE or not self._unread(queue, ref):
             return _STAYS
         return _PARTLY_READ if queue.released.overlaps(ref.position, ref.end) else _WHOLE
@@ -251,12 +251,12 @@ class Checkpointer:
 
 
 def _is_refused(record: BlockRef | MovedBlock) -> TypeGuard[MovedBlock]:
-    """Whether it was to be moved and there was no room for it (M5)."""
+    """Return True for a block that was to be moved and had no room (M5)."""
     return isinstance(record, MovedBlock) and not record.page
 
 
 def _keep_tails(snapshot: Snapshot) -> None:
-    """All that is in no record page stays in the tails (K7)."""
+    """Keep all records that are in no record page in the tails (K7)."""
     for queue in snapshot.queues:
         tail = queue.queue.records.tail.between(0, queue.tail)
         queue.kept = [ref for ref in tail if not queue.released.covers(ref.position, ref.end)]

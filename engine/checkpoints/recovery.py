@@ -35,7 +35,7 @@ from .space_maps import read_spaces
 
 
 class RecoveredRecords(NamedTuple):
-    """What recovery read and what it dropped."""
+    """The latest record that recovery read, and what it dropped."""
 
     number: int  # of the latest record (see `Sequencer.number`)
     cut: str  # off the journal's end, in words; empty: nothing
@@ -62,7 +62,7 @@ def new_state(
     *,
     parallel: bool,
 ) -> State:
-    """Of a store with nothing in it, on these files."""
+    """Return the state of an empty store on these files."""
     durable = DurableState()
     places = Places(env, ltds_directory, data, spaces, durable.ltds, parallel=parallel)
     return State(env, durable, places, RecordPages(data), strategy)
@@ -98,8 +98,8 @@ def replay(
             return
         number += 1
         where = f"{directory}: record at LSN {record.address:#x}"
-        said = decode_record(record, where)
-        state.fold.take(record.kind, record.sequence, record.address, said, where)
+        body = decode_record(record, where)
+        state.fold.take(record.kind, record.sequence, record.address, body, where)
 
     journal = Journal.recover(
         env,

@@ -73,7 +73,7 @@ class Reorganiser:
         self.moved_bytes = 0
 
     def is_due(self, lsn: int) -> bool:
-        """Whether a checkpoint would probably make a file shorter."""
+        """Return True if a checkpoint would probably make a file shorter."""
         return any(
             self._settled[file] != (lsn, manager.space.free_pages)
             and manager.cut(self._looser[file]) is not None
@@ -81,7 +81,7 @@ class Reorganiser:
         )
 
     def begin(self, snapshot: Snapshot, mover: Mover, *, sparing: bool = False) -> Reorganisation:
-        """What a checkpoint is to move; nothing, in most cases, or if it is to be `sparing`."""
+        """Choose what a checkpoint is to move; mostly nothing, and nothing if it is `sparing`."""
         rooms: dict[int, FreeSpace] = {}
         for file, manager in enumerate(self.places.managers):
             cut = manager.cut(self._looser[file])
@@ -120,7 +120,7 @@ class Reorganiser:
 
 
 class Reorganisation:
-    """What one checkpoint moves. `rooms` are the free pages below the cut, by file."""
+    """The moves of one checkpoint. `rooms` are the free pages below the cut, by file."""
 
     def __init__(self, reorganiser: Reorganiser, mover: Mover, rooms: dict[int, FreeSpace]) -> None:
         self._places = reorganiser.places

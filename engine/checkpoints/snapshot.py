@@ -114,7 +114,7 @@ class QueueSnapshot(Struct):
 
     @classmethod
     def _empty(cls, queue: Queue) -> QueueSnapshot:
-        """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
+        """Take of a volatile queue only that it is there, and its subscriptions."""
         durable = queue.durable
         subscriptions = [
             SubscriptionRow(
@@ -161,18 +161,20 @@ class QueueSnapshot(Struct):
 
 
 class SubscriptionRow(NamedTuple):
-    """What a checkpoint holds of a subscription."""
+    """A subscription in a checkpoint."""
 
     subscription_id: int
     done: IntervalSet | None  # what it has read; None: what is released
     attempts: list[AttemptRow]  # what came of deliveries
-    heard: list[tuple[int, int]]  # what it has read of sequences
+    sequence_numbers: list[tuple[int, int]]  # what it has read of sequences
 
     @classmethod
     def of(cls, subscription: DurableSubscription, queue: DurableQueue) -> SubscriptionRow:
         done = None if subscription.done is queue.released else subscription.done.copy()
-        heard = list(subscription.numbers.items())
-        return cls(subscription.subscription_id, done, subscription.attempts.rows(), heard)
+        sequence_numbers = list(subscription.numbers.items())
+        return cls(
+            subscription.subscription_id, done, subscription.attempts.rows(), sequence_numbers
+        )
 
     def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -181,8 +183,8 @@ class SubscriptionRow(NamedTuple):
         }
         if self.attempts:
             document["attempts"] = numbers.add(self.attempts)
-        if self.heard:
-            document["numbers"] = numbers.add(self.heard)
+        if self.sequence_numbers:
+            document["numbers"] = numbers.add(self.sequence_numbers)
         return document
 
 
@@ -194,7 +196,7 @@ class Snapshot(Struct):
     durable: dict[str, Any]  # what the document says of the store as a whole
     catalog: dict[str, dict[int, CatalogEntry]]
     ltds: dict[int, str]
-    held: list[bytes]  # records of prepared transactions
+    prepared: list[bytes]  # records of prepared transactions
     spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
     queues: list[QueueSnapshot]  # those that have anything to be moved or sealed
@@ -216,7 +218,7 @@ class Snapshot(Struct):
             },
             catalog={name: dict(entries) for name, entries in durable.catalog.items()},
             ltds=dict(durable.ltds),
-            held=[pack_prepared(record) for record in durable.prepared.values()],
+            prepared=[pack_prepared(record) for record in durable.prepared.values()],
             spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
             queues=[snapshot for snapshot in queues if not snapshot.queue.is_volatile],
@@ -224,9 +226,9 @@ class Snapshot(Struct):
         )
 
     def document(self, numbers: IntegerRuns) -> dict[str, Any]:
-        texts = [b2a_base64(record, newline=False).decode() for record in self.held]
-        held = {"held": texts} if texts else {}
-        return held | {
+        texts = [b2a_base64(record, newline=False).decode() for record in self.prepared]
+        prepared = {"held": texts} if texts else {}
+        return prepared | {
             "restart_lsn": self.restart_lsn,
             **self.durable,
             "catalog": [
@@ -271,8 +273,8 @@ def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
     for text in document.get("held", ()):
-        held = prepared_in(memoryview(a2b_base64(text)), checkpoint.path)
-        fold.prepare(held, checkpoint.path, counted=True)
+        record = prepared_in(memoryview(a2b_base64(text)), checkpoint.path)
+        fold.prepare(record, checkpoint.path, counted=True)
     for counter in _COUNTERS:
         setattr(state, counter, int(document[counter]))
 

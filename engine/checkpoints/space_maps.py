@@ -35,7 +35,7 @@ def spaces_after(
 
 
 def spaces_document(spaces: Iterable[FreeSpace], numbers: IntegerRuns) -> dict[str, Any]:
-    """What a checkpoint's document says of them."""
+    """Return the part of a checkpoint's document that describes the maps."""
     return {
         "spaces": [
             {"total_pages": space.total_pages, "extents": numbers.add(space.extents())}

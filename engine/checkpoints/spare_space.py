@@ -49,7 +49,7 @@ _RECORD_BYTES: Final = format.PACKED_RECORD.size
 
 
 class KeptBack:
-    """See the module. Thread-safe."""
+    """The spares of the checkpoint directory. Thread-safe."""
 
     def __init__(self, env: Env, directory: str, state: State) -> None:
         """`directory`: of the checkpoints."""
@@ -61,7 +61,7 @@ class KeptBack:
         self.bytes = 0  # what each spare has
 
     def look(self) -> None:
-        """At the spares that an opening finds."""
+        """Read the size of the spares that an opening finds."""
         self.bytes = spare_bytes(self._env, self._directory)
 
     def admit(self) -> int:
@@ -87,19 +87,19 @@ class KeptBack:
             self.look()
             with suppress(ResourceExhausted):  # then nothing is admitted before there is room
                 self._grow()
-                wanted = 2 * (self.needed_bytes() + self._step())
-                if self.bytes > SPARE_MOST_TIMES * wanted:
-                    cut_spares(self._env, self._directory, wanted)
-                    self.bytes = wanted
+                target_bytes = 2 * (self.needed_bytes() + self._step())
+                if self.bytes > SPARE_MOST_TIMES * target_bytes:
+                    cut_spares(self._env, self._directory, target_bytes)
+                    self.bytes = target_bytes
 
     @property
     def is_enough(self) -> bool:
-        """Whether KB1 holds, and so something may be added."""
+        """True if KB1 holds, and so something may be added."""
         return self.bytes >= self.needed_bytes()
 
     @property
     def total_bytes(self) -> int:
-        """What all spares have."""
+        """The bytes of all spares."""
         return SPARES * self.bytes
 
     def needed_bytes(self) -> int:
@@ -122,17 +122,17 @@ class KeptBack:
         for manager in places.managers:
             total += manager.space.fragments * CHECKPOINT_INTERVAL_BYTES
         records = list(state.durable.prepared.values())
-        held = [len(pack_prepared(record)) * 4 // 3 for record in records]
-        return total + sum(held) + len(held) * CHECKPOINT_ENTRY_BYTES
+        sizes = [len(pack_prepared(record)) * 4 // 3 for record in records]
+        return total + sum(sizes) + len(sizes) * CHECKPOINT_ENTRY_BYTES
 
     def _grow(self) -> int:
         needed, step = self.needed_bytes(), self._step()
-        wanted = needed + step
-        if self.bytes < wanted:
+        target_bytes = needed + step
+        if self.bytes < target_bytes:
             try:
-                self._keep(wanted + wanted // 2)  # so that this is seldom
+                self._keep(target_bytes + target_bytes // 2)  # so that this is seldom
             except ResourceExhausted:
-                self._keep(wanted)
+                self._keep(target_bytes)
         return max(step, self.bytes - needed)
 
     def _keep(self, size: int) -> None:
@@ -156,7 +156,7 @@ class KeptBack:
 
 @lru_cache(4096)
 def _text_bytes(value: str) -> int:
-    """Of a string as JSON has it; `json.dumps` takes ten times as long."""
+    """Return the size of a string in JSON; `json.dumps` takes ten times as long."""
     return len(encode_basestring(value).encode())
 
 

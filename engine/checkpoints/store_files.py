@@ -68,10 +68,10 @@ from .spare_space import KeptBack
 
 
 class OpenRequest(NamedTuple):
-    """What an opening is asked for."""
+    """The arguments of an opening."""
 
     options: Options
-    given: set[str]  # those that are not by default
+    explicit: set[str]  # those that are not by default
     create: bool
     background: bool
     owner: str
@@ -117,7 +117,7 @@ _PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLO
 
 @contextmanager
 def errors_of_path(layout: Layout) -> Iterator[None]:
-    """What the system says of the store's directory, as errors of Quire."""
+    """Turn errors of the system about the store's directory into errors of Quire."""
     try:
         yield
     except QuireError:
@@ -134,7 +134,7 @@ def errors_of_path(layout: Layout) -> Iterator[None]:
 
 
 def not_opened(layout: Layout, error: OSError) -> StoreFailed:
-    """With what to do about it."""
+    """Return the error of a store that cannot be opened, with what to do about it."""
     advice = {
         errno.EACCES: "; a store is its user's alone: run this as that user, and give it what "
         "another one has made there (chown -R)",
@@ -199,27 +199,27 @@ def _make_durable(env: Env, layout: Layout, *, is_new: bool) -> None:
         ) from error
 
 
-def open_files(env: Env, layout: Layout, lock: FileLock, asked: OpenRequest) -> Opened:
+def open_files(env: Env, layout: Layout, lock: FileLock, request: OpenRequest) -> Opened:
     """Recover the store, or create it, under its lock; what guards it is held from then on."""
     ownership = Ownership(env, layout, lock)
     try:
         ownership.guard_all()
-        return _open(ownership, layout, asked)
+        return _open(ownership, layout, request)
     except BaseException:
         ownership.let_go()
         raise
 
 
-def _open(ownership: Ownership, layout: Layout, asked: OpenRequest) -> Opened:
+def _open(ownership: Ownership, layout: Layout, request: OpenRequest) -> Opened:
     env = ownership.env
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
-        if not asked.create:
+        if not request.create:
             raise no_store(layout)
-        _create(ownership, layout, asked.options)
+        _create(ownership, layout, request.options)
         ownership.guard_all()
         lsns = list_checkpoints(env, layout.checkpoints)
-    return _recover(ownership, layout, asked, lsns[-1])
+    return _recover(ownership, layout, request, lsns[-1])
 
 
 def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
@@ -275,14 +275,14 @@ def _make_anew(env: Env, directory: str) -> None:
 
 
 @uncollected()
-def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int) -> Opened:
+def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: int) -> Opened:
     env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = checkpoint.document
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
-    check_fixed({name: getattr(asked.options, name) for name in asked.given}, settings)
+    check_fixed({name: getattr(request.options, name) for name in request.explicit}, settings)
     fixed: dict[str, Any] = {name: settings[name] for name in FIXED}
-    options = replace(asked.options, **fixed)
+    options = replace(request.options, **fixed)
     with ExitStack() as opening:
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
@@ -290,7 +290,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: OpenRequest, lsn: int)
         state = restore(
             checkpoint,
             lambda spaces: new_state(
-                env, layout.ltds, data, spaces, strategy, parallel=asked.background
+                env, layout.ltds, data, spaces, strategy, parallel=request.background
             ),
         )
         places, kept_back = state.places, KeptBack(env, layout.checkpoints, state)
