@@ -45,7 +45,7 @@ from .composition import Parts
 from .namespaces.handlers import CallHandlers
 from .opening import StoreLife, open_call
 from .upkeep.started_types import look_for_orders
-from .upkeep.temporary import asked_form
+from .upkeep.temporary import requested_form
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
@@ -167,7 +167,7 @@ class EmbeddedStore(StoreLife, StoreObject):
         where: str | None = None,
     ) -> list[SubscriptionInfo]:
         """Make some for a client: what is not durable ends no sooner than it (`let_go_of`)."""
-        form = asked_form(exclusive, durable, where)
+        form = requested_form(exclusive, durable, where)
         return self._temporary.subscribe(holder, subscription, starts, form)
 
     @open_call

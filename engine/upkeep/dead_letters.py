@@ -38,7 +38,7 @@ from .own_transaction import MessageRuns, OwnTransaction
 
 
 class DeadLetters:
-    """See the module. Thread-safe."""
+    """The mover of spent and expired messages. Thread-safe."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class DeadLetters:
         self.last_error: str | None = None
 
     def move_all(self) -> None:
-        """All that is spent or has expired, as far as it can be moved now."""
+        """Move all that is spent or has expired, as far as it can be moved now."""
         ruled = self._context.state.ruled
         if not ruled:
             return
@@ -67,7 +67,7 @@ class DeadLetters:
             self.move(queue, subscription)
 
     def move(self, queue: Queue, subscription: Subscription) -> None:
-        """What is spent or has expired of a subscription. Raises what stands in the way."""
+        """Move what is spent or has expired of a subscription. Raises what stands in the way."""
         if getattr(self._moving, "is_here", False):
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
@@ -84,7 +84,7 @@ class DeadLetters:
             self._moving.is_here = False
 
     def pass_by(self, queue: Queue, subscription: Subscription) -> None:
-        """What it does not ask for counts as read, once this returns. Raises what is in the way."""
+        """Count as read what the subscription does not ask for. Raises what stands in the way."""
         with self._passing:
             while subscription.has_unwanted and not (queue.dropped or subscription.removed):
                 with OwnTransaction(self._context, "maintenance") as txn:
@@ -96,32 +96,32 @@ class DeadLetters:
         self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]
     ) -> None:
         """Move all; messages that the other queue never takes are left to transactions, for now."""
-        most, never = DEAD_LETTERS_AT_ONCE, None
+        limit, never = DEAD_LETTERS_AT_ONCE, None
         while subscription.has_gone and not (queue.dropped or subscription.removed):
             try:
-                if not self._move_some(queue, subscription, most):
+                if not self._move_some(queue, subscription, limit):
                     break
             except (QueueFull, InvalidArgument) as error:
-                if most > 1:  # fewer it may take
-                    most //= 2
+                if limit > 1:  # fewer it may take
+                    limit //= 2
                     continue
                 if len(stuck) == STUCK_AT_ONCE or self._may_take(queue, error):
                     raise
                 stuck.append(OwnTransaction(self._context, "maintenance"))
                 stuck[-1].getting(Gets.gone, queue, subscription, 1)
-                most, never = DEAD_LETTERS_AT_ONCE, error
+                limit, never = DEAD_LETTERS_AT_ONCE, error
         if never is not None:
             raise never
 
     def _may_take(self, queue: Queue, error: QuireError) -> bool:
-        """Whether the dead-letter queue takes the message some time."""
+        """Return True if the dead-letter queue takes the message some time."""
         target = self._context.state.names.get(queue.config.properties.dead_letter or "")
         return target is None or (isinstance(error, QueueFull) and target.space.may_admit(error))
 
-    def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
+    def _move_some(self, queue: Queue, subscription: Subscription, limit: int) -> bool:
         target = queue.config.properties.dead_letter
         with OwnTransaction(self._context, "maintenance") as txn:
-            count, letters = txn.getting(Gets.gone, queue, subscription, most)
+            count, letters = txn.getting(Gets.gone, queue, subscription, limit)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False

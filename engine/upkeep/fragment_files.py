@@ -34,7 +34,7 @@ def sweep_fragments(context: Context) -> int:
 
 
 def discard_unfinished(context: Context) -> None:
-    """At opening: the files of transactions that did not commit are to be removed."""
+    """Discard at opening the files of transactions that did not commit."""
     for ltds_id in list_ids(context.env, context.ltds_directory):
         if not is_foreign(ltds_id) and ltds_id not in context.places.ltds:
             context.places.discarded.add(ltds_id)

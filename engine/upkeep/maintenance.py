@@ -41,7 +41,7 @@ from .temporary import Temporary
 
 
 class Maintenance:
-    """See the module."""
+    """The maintenance of one open store."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Maintenance:
         as_call(self._make_room)
 
     def _look_after(self) -> None:
-        """What makes no calls of its own is one: what is run in its midst waits for nothing."""
+        """Do as one call what makes no calls itself: what runs in its midst waits for nothing."""
         with self._context.sequencer.fail_stop("maintenance"):
             self._check_place()
         self.when_in_place()
@@ -191,7 +191,7 @@ class Maintenance:
         return None
 
     def _bring_back(self) -> None:
-        """What is due at any time, also where no thread does it."""
+        """Do what is due at any time, also where no thread does it."""
         context = self._context
         self._sync()
         if context.registry.open:
@@ -240,7 +240,7 @@ class Maintenance:
 
     @property
     def _pace_bytes(self) -> int:
-        """How much journal may pass between two steps: a quarter of a segment."""
+        """The journal bytes that may pass between two steps: a quarter of a segment."""
         return self._journal.segment_space >> 2
 
     def _run(self) -> None:

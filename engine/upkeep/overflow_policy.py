@@ -48,8 +48,8 @@ OVERFLOW: Final = "overflow"
 """Why messages that gave way are in the dead-letter queue."""
 
 
-class Room:
-    """See the module. Thread-safe."""
+class OverflowPolicy:
+    """The policy of queues that are full. Thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Room:
         self._definitions = definitions
         self._retention = retention
         self._dead_letters = dead_letters
-        self._one_at_a_time = RLock()
+        self._make_lock = RLock()
         self._is_making = False
 
     def make(self, queue: Queue, full: QueueFull) -> bool:
@@ -77,7 +77,7 @@ class Room:
 
     def _make_room(self, queue: Queue, full: QueueFull) -> bool:
         properties = queue.config.properties
-        with self._one_at_a_time:
+        with self._make_lock:
             if queue.space.passes:
                 self._pass_by(queue)
             with queue.lock:
@@ -96,7 +96,7 @@ class Room:
                 self._is_making = False
 
     def _pass_by(self, queue: Queue) -> None:
-        """What its subscriptions do not ask for counts as read, and what is not a key's latest."""
+        """Count as read what no subscription asks for, and what is not a key's latest."""
         with suppress(QuireError):  # what was refused says what is missing
             self._retention.supersede(queue)
             for subscription in queue.readers():
@@ -129,7 +129,7 @@ class Room:
         return self._drop(queue, subscriptions, oldest) > 0
 
     def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: MessageRuns) -> int:
-        """Some of them, in one commit; how many."""
+        """Drop some of them, in one commit; return how many."""
         key = DROPPED_KEY.format(queue.queue_id)
         with OwnTransaction(self._context, "overflow") as txn:
             taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
@@ -144,7 +144,7 @@ class Room:
         return count
 
     def _move(self, queue: Queue, subscriptions: list[Subscription], oldest: MessageRuns) -> int:
-        """Some of them to the dead-letter queue, in one commit; how many."""
+        """Move some of them to the dead-letter queue, in one commit; return how many."""
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
         with OwnTransaction(context, "overflow") as txn:
@@ -160,7 +160,7 @@ class Room:
 
 
 def _parts(runs: MessageRuns) -> Iterator[MessageRuns]:
-    """All of them, as many at a time as one commit moves."""
+    """Yield the runs, as many messages at a time as one commit moves."""
     some: MessageRuns = []
     left = DEAD_LETTERS_AT_ONCE
     for start, end in runs:
@@ -177,7 +177,7 @@ def _parts(runs: MessageRuns) -> Iterator[MessageRuns]:
 
 
 def dropped(context: Context, queue: Queue) -> int:
-    """How many messages of a queue gave way so far."""
+    """Return how many messages of a queue gave way so far."""
     state = context.state
     entry = state.durable.catalog["queue"].get(queue.queue_id)
     before = 0 if entry is None else int(entry.body.get("dropped", 0))
@@ -194,8 +194,8 @@ def _oldest(queue: Queue, missing: int, messages: int) -> MessageRuns:
             for ref in queue.records.overlapping(lo, hi):
                 first, last = max(lo, ref.position), min(hi, ref.end)
                 each = max(1, ref.charge // ref.count)
-                wanted = max(-(-missing // each), messages, 0)
-                last = min(last, first + min(wanted, left))
+                needed = max(-(-missing // each), messages, 0)
+                last = min(last, first + min(needed, left))
                 if first < last:
                     found.append((first, last))
                     missing -= each * (last - first)
@@ -208,8 +208,8 @@ def _oldest(queue: Queue, missing: int, messages: int) -> MessageRuns:
 
 def _free(subscriptions: list[Subscription], start: int, end: int) -> MessageRuns:
     """The parts of [start, end) that no subscription holds."""
-    held = IntervalSet()
+    reserved = IntervalSet()
     for subscription in subscriptions:
         for lo, hi in subscription.held_in(start, end):
-            held.add(lo, hi)
-    return list(held.gaps(start, end)) if start < end else []
+            reserved.add(lo, hi)
+    return list(reserved.gaps(start, end)) if start < end else []

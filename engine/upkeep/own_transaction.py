@@ -18,7 +18,7 @@ MessageRuns = list[tuple[int, int]]  # of positions
 
 
 class OwnTransaction(EmbeddedTransaction):
-    """See the module. It waits for no room; and by `getting` it takes what no user gets."""
+    """A transaction of the store. It waits for no room; `getting` takes what no user gets."""
 
     __slots__ = ()
 
@@ -30,11 +30,11 @@ class OwnTransaction(EmbeddedTransaction):
         super().commit(timeout)
 
     def _add(self, gets: Gets) -> tuple[Sequence[Read], Puts | None]:
-        """What it takes is delivered to nobody by that."""
+        """Deliver to nobody what it takes."""
         return gets.passed(), self._puts
 
     def schema_of(self, queue: str) -> str | None:
-        """Of a typed queue, in words."""
+        """Return the schema of a typed queue as DDL."""
         return self._context.state.queue(queue).schema
 
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:

@@ -35,7 +35,7 @@ def purge(
     subscription: Subscription | None,
     choice: Choice,
 ) -> int:
-    """All that waits for the subscription, or for all of the queue's; how many messages.
+    """Remove what waits for the subscription, or for all of the queue's; return how many messages.
 
     Of it that for which the choice holds. Raises QueueInUse where a transaction moves a
     subscription, InvalidArgument where one is needed to choose.
@@ -81,7 +81,7 @@ def _take(
     end: int,
     among: MessageRuns | None = None,
 ) -> MessageRuns:
-    """What one commit takes; nothing: there is no more."""
+    """Take as much as one commit takes; nothing: there is no more."""
     taken: MessageRuns = []
     with OwnTransaction(context, "purge") as txn:
         for each in readers:
@@ -103,7 +103,7 @@ def _pass_some(
 
 
 def _parts(runs: Iterable[tuple[int, int]]) -> Iterator[MessageRuns]:
-    """As many of the runs at a time as one commit takes."""
+    """Yield as many of the runs at a time as one commit takes."""
     some: MessageRuns = []
     left = PURGED_AT_ONCE
     for start, end in runs:
@@ -125,7 +125,7 @@ def _note(gone: IntervalSet, runs: MessageRuns) -> None:
 
 
 def _release(definitions: Definitions, queue: Queue, end: int) -> int:
-    """Of a topic that nobody has subscribed to."""
+    """Release the messages of a topic that nobody has subscribed to."""
     count = 0
     start = queue.released.first_gap(0)
     while start < end:

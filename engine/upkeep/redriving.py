@@ -36,7 +36,7 @@ _KEPT: Final = KEPT_ATTRIBUTES | {GROUP_KEY}
 
 
 class LetterStep(NamedTuple):
-    """At most so many letters of the first messages at [start, end), in one commit.
+    """A step over the first messages at [start, end): so many letters at most, in one commit.
 
     `chosen`: which of them; None: all. `to` and `where`: as for `Admin.redrive`. `is_moved`: they
     keep all that they have.
@@ -45,7 +45,7 @@ class LetterStep(NamedTuple):
     source: str
     start: int
     end: int
-    most: int
+    limit: int
     chosen: Chosen | None
     to: str | None
     where: object = None
@@ -53,8 +53,8 @@ class LetterStep(NamedTuple):
 
 
 def put_back(context: Context, step: LetterStep) -> Redriven:
-    """What came of a step."""
-    source, start, end, most, chosen, to, where, _ = step
+    """Put the letters of a step back."""
+    source, start, end, limit, chosen, to, where, _ = step
     queue, subscription = context.state.source(source)
     if to is not None:
         context.state.queue(to)  # also where there is nothing to put back
@@ -67,10 +67,10 @@ def put_back(context: Context, step: LetterStep) -> Redriven:
     seen = list(Messages(queue.name, parts, queue.schema))
     letters = [message for message in seen if target_of(message, to) is not None]
     if chosen is not None:
-        wanted = set(chosen.ids)
-        letters = [message for message in letters if message.id in wanted]
+        ids = set(chosen.ids)
+        letters = [message for message in letters if message.id in ids]
     count, moved = _what_fits(
-        letters[:most], lambda some: _move(context, queue, subscription, some, step)
+        letters[:limit], lambda some: _move(context, queue, subscription, some, step)
     )
     if not seen and chosen is None:
         return Redriven(moved, end)
@@ -83,18 +83,18 @@ def put_back(context: Context, step: LetterStep) -> Redriven:
 
 
 def _what_fits(letters: list[Message], move: Callable[[list[Message]], int]) -> tuple[int, int]:
-    """As many of the first as there is room for (RDP3): how many, and how many of them have moved.
+    """Move as many of the first as there is room for (RDP3); return how many, and how many moved.
 
     Raises QueueFull where that is none.
     """
-    most = len(letters)
-    while most:
+    count = len(letters)
+    while count:
         try:
-            return most, move(letters[:most])
+            return count, move(letters[:count])
         except QueueFull:
-            if most == 1:
+            if count == 1:
                 raise
-            most //= 2
+            count //= 2
     return 0, 0
 
 
@@ -140,17 +140,17 @@ def _put(txn: OwnTransaction, target: str, letter: Message, attributes: dict[str
         put_again(txn, target, letter, fields)
         return
     content: Any = content_of(letter)
-    words = txn.schema_of(target)
-    if words is not None and isinstance(content, bytes):
+    schema_ddl = txn.schema_of(target)
+    if schema_ddl is not None and isinstance(content, bytes):
         content = row_of_payload(content)
         fields["content_type"] = None
-    if words is not None:
-        content = _without_more(content, words)
+    if schema_ddl is not None:
+        content = _without_more(content, schema_ddl)
     txn.put_moved(target, content, fields)
 
 
-def _without_more(row: pa.RecordBatch, words: str) -> pa.RecordBatch:
+def _without_more(row: pa.RecordBatch, schema_ddl: str) -> pa.RecordBatch:
     """Without columns that the queue of dead letters has more, and that say nothing."""
-    own = schema_of_words(words).names
+    own = schema_of_words(schema_ddl).names
     kept = [name for name in row.schema.names if name in own or not row.column(name).null_count]
     return row.select(kept)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class _Kept(Struct):
-    """How much the keeper holds of a queue, as far as it was counted."""
+    """The part of a queue that the keeper holds, as far as it was counted."""
 
     start: int  # positions
     end: int
@@ -49,7 +49,7 @@ class _Kept(Struct):
 
 
 class Retention:
-    """See the module. Thread-safe."""
+    """The retention of all topics. Thread-safe."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class Retention:
         self.last_error: str | None = None
 
     def let_go(self) -> None:
-        """All that is not to be kept any more goes, as far as it can now."""
+        """Let go of all that is not to be kept any more, as far as it can go now."""
         ruled = self._context.state.ruled
         if not ruled or getattr(self._moving, "is_here", False):
             return
@@ -83,7 +83,7 @@ class Retention:
                 self._latest.pop(queue, None)
 
     def supersede(self, queue: Queue, seconds: float = math.inf) -> None:
-        """All that has a later message of its key is read, or what is found in so long."""
+        """Read all that has a later message of its key, or what is found in so long."""
         if getattr(self._moving, "is_here", False):
             return
         started = self._context.env.monotonic()
@@ -100,7 +100,7 @@ class Retention:
             self._moving.is_here = False
 
     def _latest_of(self, queue: Queue) -> LatestOfKeys | None:
-        """What is known of its keys, as its properties are now."""
+        """Return what is known of the queue's keys, as its properties are now."""
         properties = queue.config.properties
         if properties.keep_latest is None or queue.keeper is None:
             return None
@@ -137,9 +137,9 @@ class Retention:
             lacks_bytes, lacks_messages = space.lack(full)
             others = [s.position for s in queue.readers()]
             limit = min(others, default=queue.end_position)
-            most = space.max_messages
+            max_messages = space.max_messages
             goal = lacks_bytes and max(lacks_bytes, space.capacity // LET_GO_PART)
-            count = lacks_messages and max(lacks_messages, (most or 0) // LET_GO_PART)
+            count = lacks_messages and max(lacks_messages, (max_messages or 0) // LET_GO_PART)
         brought, target = self._walk(queue, start, limit, goal, count)
         if target == start or brought < lacks_bytes or target - start < lacks_messages:
             return False
@@ -181,7 +181,7 @@ class Retention:
         return kept
 
     def _forget(self, queue: Queue, target: int) -> None:
-        """What is below it is not counted any more."""
+        """Stop counting what is below the target."""
         kept = self._kept.get(queue)
         if kept is not None and kept.start < target:
             kept.charge -= self._walk(queue, kept.start, min(target, kept.end))[0]
@@ -201,23 +201,23 @@ class Retention:
         )  # or later: then it is looked again
         return position
 
-    def _past_bytes(self, queue: Queue, start: int, end: int, most: int) -> int:
+    def _past_bytes(self, queue: Queue, start: int, end: int, limit: int) -> int:
         """The first position that is within so many bytes of the end."""
         with queue.lock:
             space = queue.space
-            if space.used - space.pending_bytes - space.prepared_bytes <= most:
+            if space.used - space.pending_bytes - space.prepared_bytes <= limit:
                 return start
         kept = self._note(queue, start)
         brought, kept.end = self._walk(queue, kept.end, end)
         kept.charge += brought
-        if kept.charge <= most:
+        if kept.charge <= limit:
             return start
-        return self._walk(queue, start, end, kept.charge - most)[1]
+        return self._walk(queue, start, end, kept.charge - limit)[1]
 
     def _walk(
         self, queue: Queue, start: int, end: int, goal: int | None = None, messages: int = 0
     ) -> tuple[int, int]:
-        """What the messages of [start, end) are charged, and where they end.
+        """Return the charge of the messages of [start, end), and where they end.
 
         With a goal they end where they come to so many bytes, and so many messages.
         """
@@ -250,8 +250,8 @@ def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
             if queue.dropped or each.removed or each.seeker is not None:
                 continue
             for start, end in runs:
-                held = IntervalSet.from_list(each.held_in(start, end))
-                for lo, hi in held.gaps(start, end):
+                reserved = IntervalSet.from_list(each.held_in(start, end))
+                for lo, hi in reserved.gaps(start, end):
                     own += each.take_part(lo, hi)
 
     gets.take_by(queue, taken, choose)

@@ -55,7 +55,7 @@ _LATE_US: Final = int(LATE_SECONDS * 1e6)
 
 
 class _KnownSchedule(NamedTuple):
-    """What is known of a schedule, as long as its entry has this version."""
+    """The plan of a schedule, as long as its entry has this version."""
 
     version: int
     times: DueTimes | None  # None: this process cannot tell them
@@ -64,7 +64,7 @@ class _KnownSchedule(NamedTuple):
 
 
 class Schedules:
-    """See the module. Thread-safe."""
+    """The schedules of a store. Thread-safe."""
 
     def __init__(self, context: Context, definitions: Definitions) -> None:
         self._context = context
@@ -81,11 +81,11 @@ class Schedules:
 
     # Definitions
 
-    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
+    def create(self, name: str, fields: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
         """Make one. Raises as `Cron.create`."""
         with self._changing:
             now_us = self._env.now_us()
-            body = {"name": name, **schedule_fields.DEFAULTS, **_present(given)}
+            body = {"name": name, **schedule_fields.DEFAULTS, **_present(fields)}
             queue = body.pop("queue")
             _check_due(body, now_us)
             known = entry_named(self._state, SCHEDULE, name)
@@ -100,9 +100,9 @@ class Schedules:
 
                 self._submit(prepare)
             elif exist_ok:
-                asked = {key: body[key] for key in given if key in body}
-                asked["queue_id"] = self._target(queue).queue_id
-                _check_as_asked(name, known[1].body, asked)
+                requested = {key: body[key] for key in fields if key in body}
+                requested["queue_id"] = self._target(queue).queue_id
+                _check_same_definition(name, known[1].body, requested)
             else:
                 raise ScheduleExists(
                     f"schedule {name!r} is there already: alter it (store.cron.alter), or "
@@ -110,14 +110,14 @@ class Schedules:
                 )
             return self._info(*self._known(name), self._env.now_us())
 
-    def alter(self, name: str, given: Mapping[str, Any]) -> ScheduleInfo:
+    def alter(self, name: str, fields: Mapping[str, Any]) -> ScheduleInfo:
         """Change one. Raises as `Cron.alter`."""
         with self._changing:
             number, entry = self._known(name)
             now_us = self._env.now_us()
-            body = _present({**entry.body, **given})
+            body = _present({**entry.body, **fields})
             queue = body.pop("queue", None)
-            if any(key in given for key in _TIMING):
+            if any(key in fields for key in _TIMING):
                 _check_due(body, now_us)
             goes_on = entry.body["paused"] and not body["paused"]
             if goes_on or any(body[key] != entry.body[key] for key in _TIMING):
@@ -128,7 +128,7 @@ class Schedules:
                 if queue is not None:
                     target = self._target(queue)
                     body["queue_id"] = target.queue_id
-                if not given.keys().isdisjoint(_CONTENT):
+                if not fields.keys().isdisjoint(_CONTENT):
                     _encode(target, body)
                 return [CatalogChange(SCHEDULE, number, body)]
 
@@ -165,7 +165,7 @@ class Schedules:
         return queue
 
     def infos(self) -> list[ScheduleInfo]:
-        """All, by name."""
+        """Return all schedules, by name."""
         now_us = self._env.now_us()
         return [
             self._info(number, entry, now_us)
@@ -195,7 +195,7 @@ class Schedules:
 
     @property
     def next_us(self) -> int:
-        """When there is something to do that is not waiting; `NEVER_US`: never, as it seems."""
+        """The time when something is to do that is not waiting; `NEVER_US`: never, as it seems."""
         return self._next_us if self._catalog.get(SCHEDULE) else NEVER_US
 
     def put_due(self) -> None:
@@ -231,7 +231,7 @@ class Schedules:
         self._next_us = min(ready, default=NEVER_US)
 
     def _plan(self, number: int, entry: CatalogEntry) -> _KnownSchedule:
-        """When it is due next, if that is to be put."""
+        """Return the plan of a schedule: when it is due next, if that is to be put."""
         body, known = entry.body, self._plans.get(number)
         if known is not None and known.version == entry.version:
             return known
@@ -243,21 +243,21 @@ class Schedules:
         return _KnownSchedule(entry.version, times, NEVER_US if next_us is None else next_us, None)
 
     def _since_us(self, number: int, body: Mapping[str, Any]) -> int:
-        """What was due up to then is put, or does not count."""
+        """Return the time up to which due messages are put, or do not count."""
         ran_us = self._state.ledger.get(RAN_KEY.format(number), 0)
         return max(int(body["since_us"]), ran_us)
 
     def _put(
-        self, number: int, entry: CatalogEntry, plan: _KnownSchedule, now_us: int, most: int
+        self, number: int, entry: CatalogEntry, plan: _KnownSchedule, now_us: int, limit: int
     ) -> tuple[_KnownSchedule, int]:
-        """What is due of one, so many messages at most: what is known then, how many it put."""
+        """Put up to `limit` due messages; return the plan then, and how many were put."""
         body, times = entry.body, plan.times
         assert times is not None  # else nothing is due
         due = self._due(body, times, self._since_us(number, body), now_us)
         count = 0
-        for due_us in due[:most]:
+        for due_us in due[:limit]:
             try:
-                self._put_one(number, body, due_us)
+                self._put_message(number, body, due_us)
             except AlreadyCommitted:
                 continue
             except QuireError as error:  # it waits (SCH3)
@@ -265,7 +265,7 @@ class Schedules:
                     _log.warning("schedule %r waits: %s", body["name"], error)
                 return plan._replace(next_us=due_us, waiting=str(error)), count
             count += 1
-        last_us = due[:most][-1] if len(due) > most else now_us
+        last_us = due[:limit][-1] if len(due) > limit else now_us
         next_us = times.after(max(last_us, self._since_us(number, body)))
         next_us = NEVER_US if next_us is None else next_us
         return plan._replace(next_us=next_us, waiting=None), count
@@ -282,7 +282,7 @@ class Schedules:
             return times.latest(since_us, late_us, 1)
         return due
 
-    def _put_one(self, number: int, body: Mapping[str, Any], due_us: int) -> None:
+    def _put_message(self, number: int, body: Mapping[str, Any], due_us: int) -> None:
         payload, fields = schedule_fields.message_of(body)
         own = {schedule_fields.SCHEDULE: str(body["name"]), schedule_fields.DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
@@ -299,9 +299,9 @@ class Schedules:
 def _encode(queue: Queue, body: dict[str, Any]) -> None:
     """Say that the payload is what the queue's codec makes, as it is. Raises InvalidArgument."""
     payload, fields = schedule_fields.message_of(body)
-    said, codec = fields.get("content_type"), queue.config.properties.codec
-    content_type = check_encoded(queue.name, codec, payload, said)
-    if content_type != said:
+    declared, codec = fields.get("content_type"), queue.config.properties.codec
+    content_type = check_encoded(queue.name, codec, payload, declared)
+    if content_type != declared:
         body["content_type"] = content_type
 
 
@@ -311,21 +311,23 @@ def _check_due(body: Mapping[str, Any], now_us: int) -> None:
         raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
 
 
-def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields of the message that are not to be set."""
     return {
         key: value
-        for key, value in given.items()
+        for key, value in fields.items()
         if key not in schedule_fields.FIELDS or value is not None
     }
 
 
-def _check_as_asked(name: str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _check_same_definition(
+    name: str, there: Mapping[str, Any], requested: Mapping[str, Any]
+) -> None:
     """One that is there is what is asked for; the rest is as it is. Raises ScheduleExists."""
     differing = [
-        f"{key} is {there.get(key)!r:.100}, not {wanted!r:.100}"
-        for key, wanted in sorted(asked.items())
-        if there.get(key) != wanted
+        f"{key} is {there.get(key)!r:.100}, not {expected!r:.100}"
+        for key, expected in sorted(requested.items())
+        if there.get(key) != expected
     ]
     if differing:
         raise ScheduleExists(

@@ -22,14 +22,14 @@ _log = logger("quire.queue_types")
 
 
 class StartedTypes:
-    """See the module. Thread-safe."""
+    """The queue types whose code was started. Thread-safe."""
 
     def __init__(self) -> None:
         self._started: dict[int, tuple[QueueType, QueueInfo]] = {}
         self._lock = Lock()
 
     def start(self, queues: Iterable[Queue]) -> None:
-        """Those of a type that has code to start."""
+        """Start the code of those queues whose type has any."""
         for queue in queues:
             if queue.config.properties.type not in BUILT_IN:
                 self._start(queue)

@@ -34,7 +34,7 @@ Name = tuple[str, str]  # of the queue, of the subscription
 _BEFORE: Final = object()  # holds those that an opening finds, until somebody claims them (TS2)
 
 
-def asked_form(
+def requested_form(
     exclusive: bool | None, durable: bool | None, where: str | None
 ) -> dict[str, bool | str]:
     """Return what a caller says of the form of subscriptions, checked."""
@@ -47,7 +47,7 @@ def asked_form(
 
 
 class Temporary:
-    """See the module. Thread-safe."""
+    """The subscriptions that end with their clients. Thread-safe."""
 
     def __init__(
         self, env: Env, state: State, definitions: Definitions, delivery: Delivery
@@ -71,29 +71,29 @@ class Temporary:
         holder: object,
         subscription: str | None,
         starts: Mapping[str, Start],
-        asked: Mapping[str, bool | str],
+        form: Mapping[str, bool | str],
     ) -> list[SubscriptionInfo]:
         """Make some with one commit. What is not durable ends no sooner than the holder.
 
-        `asked`: what is said of their form.
+        `form`: the options that were given for them.
         """
         checked = start_places.check_starts(subscription, starts)
-        if asked.get("durable") is not False:
-            return self._subscribe(checked, asked)
+        if form.get("durable") is not False:
+            return self._subscribe(checked, form)
         with self._changing:
-            found = self._subscribe(checked, asked)
+            found = self._subscribe(checked, form)
             self._hold(holder, [(info.queue, info.name) for info in found])
         return found
 
     def _subscribe(
-        self, starts: dict[Name, str | int], asked: Mapping[str, bool | str]
+        self, starts: dict[Name, str | int], form: Mapping[str, bool | str]
     ) -> list[SubscriptionInfo]:
         state = self._state
         for (name, own), start in starts.items():
             queue = state.queue(name)
             if start not in ("earliest", "latest") and own not in queue.named:
                 starts[name, own] = position_search.place_of(self._delivery, queue, start)
-        self._definitions.subscribe(starts, asked)
+        self._definitions.subscribe(starts, form)
         targets = [(state.queue(name), own) for name, own in starts]
         return [target.subscription_info(target.subscription(own)) for target, own in targets]
 
@@ -103,7 +103,7 @@ class Temporary:
             self._hold(holder, names)
 
     def _hold(self, holder: object, names: Iterable[Name]) -> None:
-        """From now on they end no sooner than this holder; those that are there, and do end."""
+        """Let those that are there, and do end, end no sooner than this holder."""
         for name, subscription in names:
             queue = self._state.names.get(name)
             found = None if queue is None else queue.named.get(subscription)

@@ -219,10 +219,10 @@ def test_what_waits_is_not_tried_all_the_time(seed: int, monkeypatch: pytest.Mon
     env.advance(60)
     look(store)
     tries = []
-    real = store._schedules._put_one
+    real = store._schedules._put_message
     monkeypatch.setattr(
         store._schedules,
-        "_put_one",
+        "_put_message",
         lambda *a: (tries.append(a), real(*a)),  # type: ignore[func-returns-value]
     )
     for _ in range(100):
