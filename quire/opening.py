@@ -167,7 +167,7 @@ def serve(
     raises.
     """
     with importing():
-        from quire.remote import STOPPING, notify, on_hangup, told_to_end
+        from quire.remote import STOPPING, notify, on_hangup, stop_on_signals
 
         from .remote.ownership.election import Election
 
@@ -176,7 +176,7 @@ def serve(
     say = say or _log.info
     election = Election(env, path, options, owner="quire serve")
     with (
-        told_to_end() as end,
+        stop_on_signals() as end,
         _own_or_join(env, election, create) if wait else election.own(create=create) as store,
     ):
         with on_hangup(lambda: _tell_status(store, say)):
@@ -278,9 +278,9 @@ def open_or_serve(
             return joined
         now = env.monotonic()
         if started is not None and started.has_failed:
-            raise StoreFailed(f"the owner of {path} did not start: {started.last_words()}")
+            raise StoreFailed(f"the owner of {path} did not start: {started.last_log_line()}")
         if now > deadline:
-            said = "" if started is None else started.last_words()
+            said = "" if started is None else started.last_log_line()
             raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {said}")
         if started is None or (not started.is_running and now >= retry_at):
             allowed = ("--network-file-system",) if network_file_system else ()

@@ -197,13 +197,13 @@ class Workers:
     def _run(self) -> None:
         """Run, while handlers of signals run in the waits alone (WR10)."""
         with importing():
-            from quire.remote import told_to_end
+            from quire.remote import stop_on_signals
 
         if self._end is not None or not self._tasks:
             raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
         for task in self._tasks:
             _check_there(self._store, task)
-        with told_to_end() as end:
+        with stop_on_signals() as end:
             self._threads = [
                 _Worker(self._store, task, end, self._retry)
                 for task in self._tasks

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .client.remote_transaction import RemoteTransaction
     from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
     from .server.service_manager import READY, STOPPING, notify
-    from .server.signals import on_hangup, told_to_end
+    from .server.signals import on_hangup, stop_on_signals
     from .server.store_server import StoreServer
     from .wire.address import Address, read_address
 else:
@@ -34,7 +34,7 @@ else:
             "notify": "quire.remote.server.service_manager",
             "on_hangup": "quire.remote.server.signals",
             "read_address": "quire.remote.wire.address",
-            "told_to_end": "quire.remote.server.signals",
+            "stop_on_signals": "quire.remote.server.signals",
         },
     )
 
@@ -51,5 +51,5 @@ __all__ = [
     "notify",
     "on_hangup",
     "read_address",
-    "told_to_end",
+    "stop_on_signals",
 ]

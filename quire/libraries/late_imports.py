@@ -92,7 +92,7 @@ class importing:  # noqa: N801 - a block of `with`, as `suppress` is
     """A block whose imports no handler of a signal interrupts, and forks wait for (LD2, LD3).
 
         with importing():
-            from quire.remote import told_to_end
+            from quire.remote import stop_on_signals
 
     Each time the block is entered it takes a few microseconds; what is used more often is a module
     that is late (`late_modules`).

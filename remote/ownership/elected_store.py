@@ -107,7 +107,7 @@ class ElectedStore(MadeStore):
         self._election = election
         self._inner: Inner = joined
         self._process_id = os.getpid()
-        self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
+        self._temporary: set[tuple[str, str]] = set()  # subscriptions that end with this object
         self._changed = Condition(Lock())
         self._closed = False
         self._closing = WakeUp()
@@ -155,10 +155,12 @@ class ElectedStore(MadeStore):
         durable: bool | None,
         where: str | None,
     ) -> list[SubscriptionInfo]:
-        """See `Integration`: what is not durable ends with this object, whoever is the owner."""
-        is_held = durable is False
-        names = check_starts(subscription, starts).keys() - self._held if is_held else set()
-        self._held |= names  # first: the owner may change at any time
+        """Make subscriptions; one that is not durable ends with this object."""
+        ends_with_this = durable is False
+        names = (
+            check_starts(subscription, starts).keys() - self._temporary if ends_with_this else set()
+        )
+        self._temporary |= names  # first: the owner may change at any time
         try:
             return self.again(
                 lambda store: store.integration.subscribe_many(
@@ -166,16 +168,16 @@ class ElectedStore(MadeStore):
                 )
             )
         except BaseException:
-            self._held -= names
+            self._temporary -= names
             raise
 
     def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Integration`."""
+        """Call back when something may be got from the source."""
         return self.again(lambda store: store.integration.when_ready(source, callback))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         super().unsubscribe(queue, subscription)
-        self._held.discard((queue, subscription))
+        self._temporary.discard((queue, subscription))
 
     # Transactions and messages
 
@@ -270,7 +272,7 @@ class ElectedStore(MadeStore):
     # Going on with the next owner
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
-        """What a call gives, which is made twice if its row says so (ES2, ES3)."""
+        """Make a call, twice if need be and its row says that it may be (ES2, ES3)."""
 
         def call(store: Inner) -> Any:
             return getattr(row.target(store), row.name)(**arguments)
@@ -280,11 +282,11 @@ class ElectedStore(MadeStore):
         return (self.again if row.facts.again else self.once)(call)
 
     def once(self, action: Callable[[Inner], T]) -> T:
-        """What it gives, with the owner or, if that is gone before it is asked, the next (ES2)."""
+        """Act with the owner or, if that is gone before it is asked, with the next (ES2)."""
         return self._with_an_owner(action, _LOST)
 
     def again(self, action: Callable[[Inner], T]) -> T:
-        """What an action gives that may be done twice (ES3)."""
+        """Act, again with the next owner if need be: twice is as once (ES3)."""
         return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
 
     def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
@@ -297,9 +299,9 @@ class ElectedStore(MadeStore):
                 deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
                 self.next_owner(store, error, deadline)
 
-    def _at_this_owner(self, given: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
-        """What an action gives of what one owner alone knows (ES4)."""
-        transaction_id = check_transaction_id(given["transaction_id"])
+    def _at_this_owner(self, arguments: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
+        """Act on what one owner alone knows (ES4)."""
+        transaction_id = check_transaction_id(arguments["transaction_id"])
         first = self._inner
 
         def act(store: Inner) -> T:
@@ -336,11 +338,11 @@ class ElectedStore(MadeStore):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, in the process that opened it."""
+        """True if it is open, in the process that opened it."""
         return not self._closed and self._process_id == os.getpid()
 
     def has_owner_of(self, store: Inner) -> bool:
-        """Whether the owner is still the one that this joined store has, or had (ES5)."""
+        """Return True if the owner is still the one that this joined store has, or had (ES5)."""
         inner = self._inner
         return (
             isinstance(inner, RemoteStore)
@@ -393,9 +395,9 @@ class ElectedStore(MadeStore):
         found = self._elect() if lost.connection.lost else None
         if found is None:
             return None
-        if self._held:  # before the owner takes them for left behind
+        if self._temporary:  # before the owner takes them for left behind
             with suppress(QuireError):  # it is gone, too: the next one is asked
-                found.claim(sorted(self._held))
+                found.claim(sorted(self._temporary))
         with self._changed:
             if not self._closed:
                 self._inner, self._trouble = found, None

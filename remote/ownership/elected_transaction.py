@@ -81,10 +81,10 @@ class Succession(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, in the process that opened it."""
+        """True if it is open, in the process that opened it."""
 
     def has_owner_of(self, store: RemoteStore) -> bool:
-        """Whether the owner is still the one that this joined store has, or had."""
+        """Return True if the owner is still the one that this joined store has, or had."""
 
     def ask_no_more(self, lost: RemoteStore, error: Exception) -> None:
         """An owner that refuses is closing."""
@@ -94,14 +94,14 @@ class Succession(Protocol):
 
     @property
     def prepared(self) -> Prepared:
-        """What waits for a decision, which is made with whichever owner."""
+        """The prepared transactions, which any owner decides."""
 
     @property
     def integration(self) -> Integration:
         """For the ledger."""
 
 
-def passed(
+def forward(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Any, P], R]:
     """A method of the inner transaction, which the end of its owner ends."""
@@ -119,7 +119,7 @@ def passed(
 
 
 class Passing(Protocol):
-    """What has such methods."""
+    """An object with forwarded methods."""
 
     @property
     def _inner(self) -> Any: ...
@@ -129,15 +129,15 @@ class Passing(Protocol):
 
 @documented_by(TransactionIntegration)
 class ElectedTransactionIntegration(Subject):
-    """Of an `ElectedTransaction`."""
+    """The `integration` of an `ElectedTransaction`."""
 
     __slots__ = ()
     _of: ElectedTransaction
 
-    put_block = passed(TransactionIntegration.put_block)
-    put_blocks = passed(TransactionIntegration.put_blocks)
-    adopt = passed(TransactionIntegration.adopt)
-    read_to_many = passed(TransactionIntegration.read_to_many)
+    put_block = forward(TransactionIntegration.put_block)
+    put_blocks = forward(TransactionIntegration.put_blocks)
+    adopt = forward(TransactionIntegration.adopt)
+    read_to_many = forward(TransactionIntegration.read_to_many)
 
     @property
     def _inner(self) -> TransactionIntegration:
@@ -201,10 +201,10 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    put_many = passed(Transaction.put_many)
-    withdraw_refused = passed(TransactionCalls.withdraw_refused)
-    put_moved = passed(Moving.put_moved)
-    put_moved_many = passed(Moving.put_moved_many)
+    put_many = forward(Transaction.put_many)
+    withdraw_refused = forward(TransactionCalls.withdraw_refused)
+    put_moved = forward(Moving.put_moved)
+    put_moved_many = forward(Moving.put_moved_many)
 
     def begin_stream(
         self,
@@ -266,16 +266,16 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    read_many = passed(Transaction.read_many)
-    browse = passed(Transaction.browse)
-    describe = passed(Transaction.describe)
-    count = passed(Transaction.count)
-    unget = passed(Transaction.unget)
-    reject = passed(Transaction.reject)
-    mark_moved = passed(Streaming.mark_moved)
-    unmark_moved = passed(Streaming.unmark_moved)
-    extend = passed(Transaction.extend)
-    seek = passed(Transaction.seek)
+    read_many = forward(Transaction.read_many)
+    browse = forward(Transaction.browse)
+    describe = forward(Transaction.describe)
+    count = forward(Transaction.count)
+    unget = forward(Transaction.unget)
+    reject = forward(Transaction.reject)
+    mark_moved = forward(Streaming.mark_moved)
+    unmark_moved = forward(Streaming.unmark_moved)
+    extend = forward(Transaction.extend)
+    seek = forward(Transaction.seek)
 
     def enter(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)
@@ -285,8 +285,8 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
         self._entries = {**self._entries, entry[0]: entry[1]}
 
-    get_value = passed(Transaction.get_value)
-    set_value = passed(Transaction.set_value)
+    get_value = forward(Transaction.get_value)
+    set_value = forward(Transaction.set_value)
 
     # Ending
 
@@ -348,7 +348,7 @@ class ElectedTransaction(TransactionCalls):
         raise self._lost from None
 
     def _find_out(self, error: OutcomeUnknown | StoreFailed, before: Mapping[str, int]) -> None:
-        """Whether a commit has been done (ET2)."""
+        """Find out if a commit has been done (ET2)."""
         for key, version in self._entries.items():
             if before.get(key, -1) >= version:
                 self._outcome = TransactionState.ROLLED_BACK
@@ -370,7 +370,7 @@ class ElectedTransaction(TransactionCalls):
         raise error
 
     def _listed(self, xid: str, error: OutcomeUnknown) -> PreparedInfo | None:
-        """What the next owner tells of the xid. Raises the error if it cannot be asked."""
+        """Ask the next owner for the xid. Raises the error if it cannot be asked."""
         try:
             self._store.next_owner(self._joined, error)
             return next((info for info in self._store.prepared.list() if info.xid == xid), None)
@@ -378,7 +378,7 @@ class ElectedTransaction(TransactionCalls):
             raise error from None
 
     def _decide(self, xid: str, *, commit: bool) -> None:
-        """With the owner that it was prepared at, or with the next."""
+        """Decide at the owner where it was prepared, or at the next."""
         decided = False
         if self._outcome is None:
             try:
@@ -409,9 +409,9 @@ class _ElectedSink:
         self._inner = inner
         self._end = end
 
-    whole = passed(Sink.whole)
-    chunk = passed(Sink.chunk)
-    finish = passed(Sink.finish)
+    whole = forward(Sink.whole)
+    chunk = forward(Sink.chunk)
+    finish = forward(Sink.finish)
 
     def abandon(self) -> None:
         with suppress(*_ENDED):  # what is lost is abandoned

@@ -91,7 +91,7 @@ class Election:
         return joined
 
     def forbidden(self) -> str | None:
-        """What this process may not use on its way to the owner, by its path."""
+        """Return the path that this process may not use on its way to the owner, if any."""
         return joining.forbidden(self._env, self.path)
 
     def succeed(self) -> SharedStore | RemoteStore | None:

@@ -54,16 +54,16 @@ class OwnerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """True until it has ended."""
         return self._process.poll() is None
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by an error: not by a signal, nor because another owns the store."""
+        """True if it ended by an error: not by a signal, nor because another owns the store."""
         status = self._process.poll() or 0
         return status > 0 and status != LOCKED_EXIT_STATUS
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line that an owner of the store wrote to the log."""
         try:
             with open(self._log, "rb") as file:

@@ -48,7 +48,7 @@ class SharedStore(EmbeddedStore):
             Thread(target=self.let_go_failed, name="quire-let-go").start()
 
     def let_go_failed(self) -> None:
-        """See `EmbeddedStore`."""
+        """Let go of a store that has failed, its clients first."""
         if self._server is not None:
             self._server.close()
         super().let_go_failed()

@@ -11,7 +11,7 @@ from quire.remote.limits import MAX_AWAITED
 
 
 class AwaitedSources:
-    """Of one connection."""
+    """The sources that the client of one connection awaits."""
 
     def __init__(self, store: Store, ready: Callable[[str], None]) -> None:
         """`ready` is told a source, from any thread, and does not wait."""
@@ -36,7 +36,7 @@ class AwaitedSources:
             tell()
 
     def _tell(self, source: str) -> None:
-        """From any thread, under a queue's lock."""
+        """Report a source that is ready. Called from any thread, under a queue's lock."""
         self._awaited.discard(source)
         self._ready(source)
 

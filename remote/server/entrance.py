@@ -29,10 +29,10 @@ from quire.remote.wire.urls import TcpPlace, place_of, tcp_url, unix_url
 
 
 class Entrance:
-    """That of one server, which takes care that one thread at a time uses it."""
+    """The entrance of one server, which sees to it that one thread at a time uses it."""
 
     def __init__(self, env: Env, path: str, epoch: str, url: str | None) -> None:
-        """At the store's own socket, or at `url`. Raises InvalidArgument."""
+        """Prepare to listen at the store's own socket, or at `url`. Raises InvalidArgument."""
         self._env = env
         self._path = path
         self._epoch = epoch
@@ -43,7 +43,7 @@ class Entrance:
 
     @property
     def is_open(self) -> bool:
-        """Whether clients reach the socket (EN1)."""
+        """True if clients reach the socket (EN1)."""
         return self.url is not None and _key_of(self._socket_path) == self._key
 
     def open(self) -> socket.socket:
@@ -65,21 +65,21 @@ class Entrance:
         return listener
 
     @property
-    def is_told(self) -> bool:
-        """Whether those who look for it are told the URL (EN1)."""
+    def is_announced(self) -> bool:
+        """True if the address file has the URL (EN1)."""
         if not self._socket_path:
             return True
         address = read_address(self._env, self._path)
         return address is not None and address.epoch == self._epoch
 
-    def tell(self) -> None:
-        """Tell it."""
+    def announce(self) -> None:
+        """Write the address file."""
         address = Address(str(self.url), self._epoch, os.getpid())
         write_address(self._env, self._path, address)
 
-    def tell_no_more(self) -> None:
-        """Nobody is let in any more (EN2)."""
-        if self._socket_path and self.is_told:
+    def withdraw(self) -> None:
+        """Remove the address file: nobody is let in any more (EN2)."""
+        if self._socket_path and self.is_announced:
             remove_address(self._env, self._path)
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ from quire.remote.wire.named_calls import (
     answer_step,
     arguments_of,
     changes,
-    told,
+    encode_result,
 )
 from quire.remote.wire.payload_streams import (
     ABANDON,
@@ -137,7 +137,7 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
 
     @property
     def fixed_options(self) -> dict[str, int]:
-        """What the store was made with, and keeps."""
+        """The options that the store was made with, and keeps."""
 
     def transaction(
         self,
@@ -149,7 +149,7 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
 
 
 class TransactionRest(Struct):
-    """What comes with the request that ends a transaction."""
+    """The fields of the request that ends a transaction."""
 
     puts: int  # that were made in it
     records: list[tuple[str, int]]  # entries of the ledger: key and version
@@ -189,7 +189,7 @@ class ServedClient:
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
-        self._asked: ServedTransaction | None = None  # that the request names
+        self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
         self._holds = False  # subscriptions that end with it
         self._awaited = AwaitedSources(store, ready)
@@ -204,8 +204,8 @@ class ServedClient:
             TELL: self._tell,
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Header]] = {
-            "put_once": self._put_once,
-            "put_many_once": self._put_many_once,
+            "put_once": self._put_with_request_id,
+            "put_many_once": self._put_many_with_request_ids,
             "puts": self._tell_taken,
             "commit": self._commit_with_entries,
             "prepare": self._prepare,
@@ -217,13 +217,13 @@ class ServedClient:
 
     @property
     def commit_timeout(self) -> float:
-        """See `ServedStore`."""
+        """The commit time-out of the store, in seconds."""
         return self._store.commit_timeout
 
     def answer(self, data: Bytes) -> Answers:
-        """What answers a frame (SS1)."""
+        """Answer a frame (SS1)."""
         self._delivering = False
-        self._asked, self._doing = None, ""
+        self._named, self._doing = None, ""
         try:
             if self._is_closing():
                 raise StoreClosed(_CLOSING)
@@ -235,7 +235,7 @@ class ServedClient:
             return self._failed(error)
 
     def is_heavy(self, data: Bytes) -> bool:
-        """Whether to answer the frame may take long, even if nothing is to be waited for."""
+        """Return True if answering the frame may take long, even if nothing is to be waited for."""
         return data[4] == CALL or len(data) + self._puts.size > HEAVY_BYTES
 
     def interrupt(self, reason: str) -> None:
@@ -270,12 +270,12 @@ class ServedClient:
                 raise
             message_id = self._put_where_room_is_made(queue, payload)
         if isinstance(message_id, PutId):
-            told: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
-            return b"".join(encode_call(RESULT, {**told, "state": self._state()}))
+            answer: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
+            return b"".join(encode_call(RESULT, {**answer, "state": self._state()}))
         return ID_FRAME.pack(8, ID, message_id)
 
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
-        """It may wait; the end of the client ends that."""
+        """Put a message, waiting for room; the end of the client ends that."""
         self._alone = transaction = self._store.transaction(None, False, self._client)
         transaction.put_timeout = self._store.commit_timeout
         try:
@@ -310,7 +310,7 @@ class ServedClient:
         _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
         transaction = self.transaction_of(number)
         wait = None if math.isnan(seconds) else seconds
-        self._puts.take_held(self._transaction, wait)
+        self._puts.take_kept(self._transaction, wait)
         self._puts.check(puts)
         self._when_there_is_room(transaction.commit, wait)
         placing = self._puts.placing
@@ -318,8 +318,8 @@ class ServedClient:
         short = placing.short_answer()
         if short is not None:
             return short
-        told: Header = {"placed": placing.answer(), "limits": placing.limits()}
-        return self._frames(iter([(told, ())]))
+        answer: Header = {"placed": placing.answer(), "limits": placing.limits()}
+        return self._frames(iter([(answer, ())]))
 
     def _rollback(self, data: Bytes) -> Answers:
         transaction = self.transaction_of(ROLLBACK_FRAME.unpack(data)[2])
@@ -336,7 +336,7 @@ class ServedClient:
         return self._frames(self._dispatch(decode_call(data)))
 
     def _tell(self, data: Bytes) -> None:
-        """How the next transaction is to be."""
+        """Begin the next transaction as the client describes it."""
         header = decode_call(data).header
         number = field(header, "txn", int)
         if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
@@ -368,9 +368,9 @@ class ServedClient:
             return
         found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
         self._delivering = isinstance(found, Message | Messages)
-        yield from told(found)
+        yield from encode_result(found)
 
-    def _put_once(self, transaction: ServedTransaction, frame: Frame) -> Header:
+    def _put_with_request_id(self, transaction: ServedTransaction, frame: Frame) -> Header:
         header = frame.header
         queue = check_name(header.get("queue"), "queue")
         fields: dict[str, Any] = {
@@ -390,22 +390,22 @@ class ServedClient:
             self._puts.placing.first.setdefault(queue, message_id)
         return {"found": found}
 
-    def _put_many_once(self, transaction: ServedTransaction, frame: Frame) -> Header:
+    def _put_many_with_request_ids(self, transaction: ServedTransaction, frame: Frame) -> Header:
         header = frame.header
         queue = check_name(header.get("queue"), "queue")
         blocks = [check_block(bytes(body)) for body in frame.bodies]
         slices = [Delivered(block, 0, block.count, 0, 0, 1) for block in blocks]
-        said = any(block.columns & Column.PRIORITY for block in blocks)  # see PU5
-        names = [name for name in SETTABLE if said or name != "priority"]
+        has_priority = any(block.columns & Column.PRIORITY for block in blocks)  # see PU5
+        names = [name for name in SETTABLE if has_priority or name != "priority"]
         batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
         known = check_request_ids(header.get("request_ids"), batch.num_rows)
         ids = self._put_where_there_is_room(
             transaction, header, lambda: transaction.put_many(queue, batch, request_ids=known)
         )
-        for one in ids:
-            if not one.is_known:
-                self._puts.placing.first.setdefault(queue, one)
-        return {"found": [int(one) if one.is_known else None for one in ids]}
+        for message_id in ids:
+            if not message_id.is_known:
+                self._puts.placing.first.setdefault(queue, message_id)
+        return {"found": [int(message_id) if message_id.is_known else None for message_id in ids]}
 
     def _put_where_there_is_room(
         self, transaction: ServedTransaction, header: Header, put: Callable[[], Found]
@@ -429,14 +429,14 @@ class ServedClient:
 
     def _tell_taken(self, transaction: Transaction, frame: Frame) -> Header:
         """The client asks whether its puts are taken."""
-        self._puts.take_held(self._transaction, check_timeout(frame.header.get("wait", 0.0)))
+        self._puts.take_kept(self._transaction, check_timeout(frame.header.get("wait", 0.0)))
         self._puts.check(field(frame.header, "puts", int))
         return {}
 
     def _take_rest(self, transaction: Transaction, frame: Frame) -> float | None:
-        """What comes with the request that ends a transaction; how long it may wait."""
+        """Take the fields of the request that ends a transaction; return how long it may wait."""
         rest = read(TransactionRest, frame.header)
-        self._puts.take_held(self._transaction, rest.wait)
+        self._puts.take_kept(self._transaction, rest.wait)
         self._puts.check(rest.puts)
         for key, version in rest.records:
             transaction.enter(key, version)
@@ -465,7 +465,7 @@ class ServedClient:
         """The transaction that a request names, begun if it is a new one (SS2)."""
         transaction = self._transaction
         if number == self._number and transaction is not None:
-            self._asked = transaction
+            self._named = transaction
             return transaction
         if number <= self._number:
             raise TransactionClosed(f"transaction {number} of this connection has ended")
@@ -484,8 +484,8 @@ class ServedClient:
         self._transaction = transaction = self._store.transaction(
             timeout, large, owner or self._client, durable
         )
-        transaction.put_timeout = 0.0  # see `_take_held`
-        self._asked = transaction
+        transaction.put_timeout = 0.0  # see `TakenPuts.take_kept`
+        self._named = transaction
         self._number = number
         return transaction
 
@@ -535,10 +535,10 @@ class ServedClient:
         if self._delivering or not on_purpose:
             self.close()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._puts.count, self._state()
-        if self._asked is not None:  # it may have left the client
-            state = _state_told(self._asked)
+        if self._named is not None:  # it may have left the client
+            state = _state_for_error(self._named)
         if not on_purpose:  # (SS4)
-            stands = self._asked is None or state in _MAY_STAND
+            stands = self._named is None or state in _MAY_STAND
             error = error_from_elsewhere(error, self._doing if stands else "")
         return b"".join(
             encode_call(RESULT, {**describe_error(error), "state": state, "taken": taken})
@@ -555,19 +555,19 @@ class ServedClient:
 
 
 def is_answered(data: Bytes) -> bool:
-    """Whether the client waits for an answer to the frame."""
+    """Return True if the client waits for an answer to the frame."""
     return data[4] not in (ADD, TELL, AWAIT)
 
 
 def _lifetime(header: Header) -> float | None:
-    """How long the transaction may stay open; None: as the store's options say."""
+    """Return how long the transaction may stay open; None: as the store's options say."""
     if "timeout" not in header:
         return None
     return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
 
 
-def _state_told(transaction: Transaction) -> str:
-    """Its state, with an error. Who does not know the number of what is prepared has to look."""
+def _state_for_error(transaction: Transaction) -> str:
+    """Return the state for an error. A client without the number of a prepared one has to look."""
     state = _state(transaction)
     return _IN_DOUBT if state is TransactionState.PREPARED else state.value
 

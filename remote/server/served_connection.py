@@ -60,7 +60,7 @@ class Admission(Protocol):
 
 
 class Rest(NamedTuple):
-    """What is to be done on a connection by a thread that may wait (CL4), from the first on."""
+    """The work left on a connection for a thread that may wait (CL4), from the first on."""
 
     unsent: memoryview | None = None  # of an answer
     answer: Iterator[list[Bytes]] | None = None
@@ -68,7 +68,7 @@ class Rest(NamedTuple):
 
 
 class ServedConnection:
-    """See the module."""
+    """A client's connection at the owner."""
 
     __slots__ = (
         "_admission",
@@ -101,7 +101,7 @@ class ServedConnection:
 
     @property
     def has_news(self) -> bool:
-        """Whether `send_news` has something to send."""
+        """True if `send_news` has something to send."""
         return bool(self._ready)
 
     def add_news(self, source: str) -> None:
@@ -154,7 +154,7 @@ class ServedConnection:
         return self._send_now(answer)
 
     def _send_now(self, data: bytes) -> Rest | None:
-        """What the system takes without waiting; the rest. Raises Gone."""
+        """Send what the system takes without waiting; return the rest. Raises Gone."""
         try:
             sent = self._connection.send(data, _NO_WAIT)
         except BlockingIOError:
@@ -238,12 +238,12 @@ class ServedConnection:
     def _refuse(self, error: QuireError) -> NoReturn:
         """Say why, if that is read, and end the connection."""
         with suppress(OSError):
-            words = b"".join(encode_call(RESULT, describe_error(error)))
-            self._connection.send(words, _NO_WAIT)
+            answer = b"".join(encode_call(RESULT, describe_error(error)))
+            self._connection.send(answer, _NO_WAIT)
         raise Gone
 
     def take_no_more(self) -> None:
-        """What has come is there; what the client sends from now on is refused, or not read."""
+        """Refuse, or do not read, what the client sends from now on; what has come is there."""
         try:
             self._refuses = refuse_more(self._connection)
         except OSError:  # it has ended
@@ -278,6 +278,6 @@ class ServedConnection:
             close(self._connection)
 
     def abandon(self) -> None:
-        """In the child of a fork: it is the parent's, whose end must be seen by its client."""
+        """Close it in the child of a fork: it is the parent's, whose end its client must see."""
         self.closed = True
         close(self._connection)

@@ -43,7 +43,7 @@ class SignalFlag:
             os.kill(os.getpid(), number)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether the flag is set, at the latest after so many seconds."""
+        """Return True if the flag is set, at the latest after so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
@@ -75,7 +75,7 @@ class SignalFlag:
             waker.close()
 
     def fileno(self) -> int:
-        """What is readable once the flag is set, for who waits for other files too."""
+        """Return the file that is readable once the flag is set, for who waits for others, too."""
         return self._reader.fileno()
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ def _drain(reader: socket.socket) -> None:
 
 
 @contextmanager
-def told_to_end() -> Iterator[SignalFlag]:
+def stop_on_signals() -> Iterator[SignalFlag]:
     """A flag that SIGTERM and SIGINT set, for as long as the block lasts.
 
     Only the main thread can ask for signals; elsewhere nobody sets it.

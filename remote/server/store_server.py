@@ -130,8 +130,8 @@ class StoreServer:
             if before is not None:
                 self._events.unregister(before.fileno())
                 close(before)
-        if not entrance.is_told:
-            entrance.tell()
+        if not entrance.is_announced:
+            entrance.announce()
         if self._thread is None:
             self._max_connections = min(MAX_CONNECTIONS, file_limit())
             if self._stop is None:
@@ -193,7 +193,7 @@ class StoreServer:
             if entrance is None or listener is None:
                 self._close_events()
                 return
-            entrance.tell_no_more()
+            entrance.withdraw()
         deadline = time.monotonic() + FINISH_SECONDS
         for connection in list(self._waiters):
             self._interrupt(connection, "the owner has closed the store: open it again")
@@ -219,7 +219,7 @@ class StoreServer:
         self._changed.wait_until(condition, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
-        """In the child of a fork (SV4), whose own children have nothing of it any more."""
+        """Close the sockets in the child of a fork (SV4), so that its own children have none."""
         _servers.discard(self)
         for connection in self._connections.values():
             connection.abandon()
@@ -266,7 +266,7 @@ class StoreServer:
     # Connections
 
     def _how_more(self) -> str:
-        """What lets more connections in, where the process's open files are what bounds them."""
+        """Advise how to let more connections in, where open files are what bounds them."""
         if self._max_connections == MAX_CONNECTIONS:
             return ""
         return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
@@ -308,7 +308,7 @@ class StoreServer:
         return answer, client
 
     def when_failed(self) -> None:
-        """It may be that the store has failed (SV5); called by any thread."""
+        """Give way if the store has failed (SV5); called by any thread."""
         if self._clients and self._store.failed:
             self._give_way()
 
@@ -389,7 +389,7 @@ class StoreServer:
             self._arm(connection.fd, READ | WRITE)
 
     def _end(self, connection: ServedConnection) -> None:
-        """By the thread that works on it (SV2)."""
+        """End a connection, by the thread that works on it (SV2)."""
         if connection.closed:
             return
         with suppress(OSError, ValueError):
@@ -482,8 +482,8 @@ class StoreServer:
 
     def _work(self) -> None:
         """Another thread."""
-        wanted = True
-        while wanted and (job := self._jobs.get()) is not None:
+        is_needed = True
+        while is_needed and (job := self._jobs.get()) is not None:
             connection, rest = job
             del job
             try:
@@ -498,10 +498,10 @@ class StoreServer:
             del rest
             with self._changed:
                 self._busy -= 1
-                wanted = self._workers - self._busy <= IDLE_WORKERS
-                self._workers -= not wanted
+                is_needed = self._workers - self._busy <= IDLE_WORKERS
+                self._workers -= not is_needed
                 self._changed.notify_all()
-        if wanted:
+        if is_needed:
             with self._changed:
                 self._workers -= 1
                 self._changed.notify_all()

@@ -50,7 +50,7 @@ class ServedPuts(PutsBlocks, PutsStreams, Protocol):
 
 
 class Takes(Protocol):
-    """Who has such transactions, one after another."""
+    """The client whose transactions these are, one after another."""
 
     waiting: Callable[[], AbstractContextManager[None]]  # a block in which others are waited for
 
@@ -66,7 +66,7 @@ class Takes(Protocol):
 
 
 class TakenPuts:
-    """Of one transaction, which may not have begun."""
+    """The puts of one transaction, which may not have begun."""
 
     def __init__(self, client: Takes) -> None:
         self._client = client
@@ -74,7 +74,7 @@ class TakenPuts:
         self.count = 0  # that are taken
         self.size = 0  # bytes
         self._refusal: QuireError | None = None  # of the next of them
-        self._held: list[tuple[Bytes, int]] = []  # frames, each from where on (TP2)
+        self._kept: list[tuple[Bytes, int]] = []  # frames, each from where on (TP2)
 
     @cached_property
     def streams(self) -> ServedStreams:
@@ -84,8 +84,8 @@ class TakenPuts:
     def add(self, data: Bytes, current: int) -> None:
         """Puts, which nobody waits for an answer of (TP1). `current`: the latest transaction."""
         _, _, number, first = ADD_HEAD.unpack_from(data)
-        if self._held and number == current:
-            self._hold(data, ADD_HEAD.size)
+        if self._kept and number == current:
+            self._keep(data, ADD_HEAD.size)
             return
         if first != (self.count if number == current else 0):
             return  # it follows one that was refused
@@ -93,26 +93,26 @@ class TakenPuts:
         self.size += len(data)
         refused_at = self._take_from(number, data, ADD_HEAD.size)
         if _has_remedy(self._refusal):
-            self._hold(data, refused_at)
+            self._keep(data, refused_at)
 
-    def _hold(self, data: Bytes, start: int) -> None:
+    def _keep(self, data: Bytes, start: int) -> None:
         """Keep a frame for the request that needs it; with too much of it, none (TP2)."""
-        held = sum(len(frame) for frame, _ in self._held)
-        if self._held and held + len(data) > HELD_BYTES:
-            self._held = []
+        kept_bytes = sum(len(frame) for frame, _ in self._kept)
+        if self._kept and kept_bytes + len(data) > HELD_BYTES:
+            self._kept = []
         else:
-            self._held.append((data if type(data) is bytes else bytes(data), start))
+            self._kept.append((data if type(data) is bytes else bytes(data), start))
 
-    def take_held(self, transaction: ServedPuts | None, seconds: float | None) -> None:
+    def take_kept(self, transaction: ServedPuts | None, seconds: float | None) -> None:
         """Take what is kept, waiting for room for so long; None: as the store's options say."""
-        if not self._held or transaction is None:
+        if not self._kept or transaction is None:
             return
         with self._client.waiting():
             wait = self._client.commit_timeout if seconds is None else check_timeout(seconds)
             deadline = time.monotonic() + wait
-            held, self._held = self._held, []
+            kept, self._kept = self._kept, []
             try:
-                for data, start in held:
+                for data, start in kept:
                     _, _, number, first = ADD_HEAD.unpack_from(data)
                     if start == ADD_HEAD.size and first != self.count:
                         return
@@ -179,14 +179,14 @@ class TakenPuts:
         """Raises what refused a put, if the client has put more than was taken."""
         self.placing.check()
         if puts != self.count:
-            self._held = []  # its client has it still
+            self._kept = []  # its client has it still
             raise self._refusal or RemoteError(
                 f"{self.count} puts of the transaction are here, not {puts}"
             )
 
 
 def message_fields(fields: Header) -> Any:
-    """Of a put, which checks them: how long it waits is not for its message to say."""
+    """Return the fields of a put, which checks them; the time to wait is none of them."""
     if "timeout" in fields:
         raise RemoteError("a message has no field 'timeout'")
     return fields

@@ -46,7 +46,7 @@ class UndecidedTransaction(NamedTuple):
 
 
 class Undecided:
-    """See the module. Thread-safe."""
+    """The prepared transactions of this owner's clients. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class Undecided:
     def _decide_entry(
         self, decision: Decision, xid: str, entry: UndecidedTransaction | None
     ) -> bool:
-        """Whether this has committed it (UN2)."""
+        """Decide; return True if this has committed it (UN2)."""
         if entry is None:
             raise TransactionNotFound(
                 f"the prepared transaction {xid!r} is not known any more: store.prepared.list() "
@@ -112,7 +112,7 @@ class Undecided:
         return False
 
     def _waiting(self, xid: str) -> tuple[int | None, UndecidedTransaction | None]:
-        """Of those that wait, the one that was prepared under the xid."""
+        """Find the transaction that was prepared under the xid and waits."""
         with self._lock:
             for known, entry in self._entries.items():
                 if entry.xid == xid and entry.state is TransactionState.PREPARED:

@@ -33,7 +33,7 @@ _ASIDE: Final = ADDRESS_NAME + ".new"
 
 
 class Address(Struct, frozen=True):
-    """How to reach the owner of a store."""
+    """The address of a store's owner."""
 
     url: str
     epoch: str
@@ -79,7 +79,7 @@ def write_address(env: Env, path: str, address: Address) -> None:
 
 
 def read_address(env: Env, path: str) -> Address | None:
-    """What the address file says; None if there is none, or none that can be read."""
+    """Read the address file; None if there is none, or none that can be read."""
     try:
         file = env.open_file(os.path.join(run_directory(path), ADDRESS_NAME), read_only=True)
     except (OSError, StoreError):

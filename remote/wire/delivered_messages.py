@@ -108,7 +108,7 @@ def read_message(frame: Frame, read_chunk: ReadChunk) -> Message | None:
 
 
 def stream_of(value: object) -> Stream:
-    """What a JSON value tells of a streamed message's payload. Raises RemoteError."""
+    """Read a streamed message's payload description. Raises RemoteError."""
     if isinstance(value, list) and len(value) == 3 and all(map(is_int, value)):
         stream = Stream(*value)
         if 0 < stream.chunk_bytes <= min(CHUNK_BYTES, stream.size) and stream.file >= 0:

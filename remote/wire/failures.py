@@ -25,13 +25,15 @@ def describe_error(error: BaseException) -> dict[str, object]:
 
 
 def error_from_elsewhere(error: BaseException, doing: str = "") -> QuireError:
-    """What a failure inside the owner is told as. `doing`: a change that may have taken effect."""
-    words = f"{type(error).__name__}: {error}"
+    """Return the error that reports a failure inside the owner.
+
+    `doing`: a change that may have taken effect."""
+    text = f"{type(error).__name__}: {error}"
     if doing:
         return OutcomeUnknown(
-            f"the owner of the store failed during {doing} ({words}): look whether it took effect"
+            f"the owner of the store failed during {doing} ({text}): look whether it took effect"
         )
-    return RemoteError(f"the owner of the store failed: {words}; nothing of this took effect")
+    return RemoteError(f"the owner of the store failed: {text}; nothing of this took effect")
 
 
 def raise_error(header: Header) -> None:

@@ -82,7 +82,7 @@ class Incoming:
     def receive_greeting(
         self, connection: socket.socket, count: int, flags: int = 0
     ) -> bytes | None:
-        """So many bytes, which are no frame, if they are there now. Raises as `receive`."""
+        """Receive so many bytes, no frame, if they are there now. Raises as `receive`."""
         if len(self._rest) < count:
             data = connection.recv(RECEIVE_BYTES, flags)
             if not data:

@@ -83,12 +83,12 @@ _ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision i
 
 
 def changes(op: str) -> bool:
-    """Whether an operation changes something, so that it matters whether it took effect."""
+    """Return True if an operation changes something, so that it matters if it took effect."""
     return op in _ENDING or (op in CALLS and CALLS[op].facts.changes)
 
 
 def arguments_of(header: Header) -> dict[str, Any]:
-    """Those of a request, by name. Raises RemoteError."""
+    """Return the arguments of a request, by name. Raises RemoteError."""
     arguments = header.get("arguments", {})
     if not isinstance(arguments, dict) or not all(isinstance(name, str) for name in arguments):
         raise RemoteError("a message's arguments are no map with names")
@@ -96,7 +96,7 @@ def arguments_of(header: Header) -> dict[str, Any]:
 
 
 def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterator[Answer]:
-    """CallRow the store and tell the result. `holder`: the client, for what ends with it."""
+    """Make a call and encode its result. `holder`: the client, for what ends with it."""
     if op == FAILED:
         yield {"result": store.failed}, ()
         return
@@ -104,31 +104,33 @@ def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterat
     if call is None:
         raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
     arguments = arguments_of(header)
-    given = call.decode_arguments({**arguments, "holder": holder} if call.facts.held else arguments)
-    yield from told(getattr(call.target(store), call.name)(**given))
+    values = call.decode_arguments(
+        {**arguments, "holder": holder} if call.facts.held else arguments
+    )
+    yield from encode_result(getattr(call.target(store), call.name)(**values))
 
 
 def answer_step(
     transaction: Transaction, call: CallRow, header: Header, waiting: Callable[[], Any]
 ) -> object:
-    """What a step of a transaction returns. `waiting`: a block in which it waits for others."""
-    given = call.decode_arguments(arguments_of(header))
+    """Make a step of a transaction. `waiting`: a block in which it waits for others."""
+    values = call.decode_arguments(arguments_of(header))
     step = getattr(call.target(transaction), call.name)
-    seconds = given.pop("timeout", 0.0) if call.facts.waits else 0.0
+    seconds = values.pop("timeout", 0.0) if call.facts.waits else 0.0
     if seconds == 0.0:
-        return step(**given)
+        return step(**values)
     with ExitStack() as block:
         try:
             block.enter_context(waiting())
         except RemoteError:  # so many wait that this one may not: it gets what is there
-            found = step(**given)
+            found = step(**values)
             if found or found is False:
                 return found
             raise
-        return step(**given, timeout=seconds)
+        return step(**values, timeout=seconds)
 
 
-def told(found: object) -> Iterator[Answer]:
+def encode_result(found: object) -> Iterator[Answer]:
     """The answer that carries a result."""
     if isinstance(found, Messages):
         yield from messages_answers(found)
@@ -139,7 +141,7 @@ def told(found: object) -> Iterator[Answer]:
 
 
 def read_answer(call: CallRow, frames: Sequence[Frame], read_chunk: ReadChunk) -> Any:
-    """What such an answer tells, as the call returns it. Raises RemoteError."""
+    """Return the result that such an answer carries. Raises RemoteError."""
     if call.result is Messages:
         return read_messages(frames, read_chunk)
     if call.result == Message | None:

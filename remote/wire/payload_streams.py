@@ -70,7 +70,7 @@ def answer_chunk(store: Chunks, header: Header) -> Answer:
 
 
 def chunk_of(frames: Sequence[Frame], stream: Stream, number: int) -> Bytes:
-    """What such an answer brings. Raises RemoteError."""
+    """Return the chunk that such an answer carries. Raises RemoteError."""
     bodies = frames[-1].bodies
     if len(bodies) != 1 or len(bodies[0]) != stream.length_of(number):
         raise RemoteError("the owner's answer has no chunk that can be read")

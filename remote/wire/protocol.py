@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 
 class Kind(IntEnum):
-    """Of a frame."""
+    """The kind of a frame."""
 
     CALL = 1
     TELL = 2
@@ -113,7 +113,7 @@ class Kind(IntEnum):
 
 
 class Form(IntEnum):
-    """Of a put in an ADD frame."""
+    """The form of a put in an ADD frame."""
 
     PLAIN = 0  # a payload
     FIELDS = 1  # u32 length, a MessagePack map of the message's fields; the payload
@@ -124,14 +124,14 @@ class Form(IntEnum):
 
 
 class Role(Enum):
-    """What a connection is for, as its hello says."""
+    """The purpose of a connection, as its hello says."""
 
     WATCH = "watch"  # nothing: its end tells that the other side is gone
     WORK = "work"
 
 
 class Decision(Enum):
-    """What becomes of a prepared transaction."""
+    """The decision over a prepared transaction."""
 
     COMMIT = "commit_prepared"
     ROLLBACK = "rollback_prepared"
@@ -161,9 +161,9 @@ class Frame(Struct, frozen=True):
     bodies: list[memoryview]
 
 
-def greeting(words: str = "") -> bytes:
-    """What a side begins with; `words`: why it will have nothing to do with the other."""
-    text = words.encode()
+def greeting(refusal: str = "") -> bytes:
+    """Return the greeting; `refusal`: why the other side is refused."""
+    text = refusal.encode()
     return GREETING.pack(MAGIC, PROTOCOL_VERSION, len(text)) + text
 
 
@@ -228,7 +228,7 @@ def _split(rest: memoryview, lengths: object) -> list[memoryview]:
 
 
 def encode_wait(seconds: float | None) -> float:
-    """How long a COMMIT may wait."""
+    """Encode how long a COMMIT may wait."""
     return math.nan if seconds is None else seconds
 
 

@@ -16,11 +16,11 @@ class PutsBlocks(Transaction, Protocol):
     """A transaction that is served."""
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
-        """As `put_block` of its `integration`, of messages that are moved."""
+        """Put a block of messages that are moved, as `put_block` of its `integration` does."""
 
 
 class Placing:
-    """By queue, in the order of the first puts: the ids of its first messages, and how many each
+    """The ids of each queue's first messages, in the order of the first puts, and how many each
     adopted file holds."""
 
     __slots__ = ("_adopted", "_empty", "first")
@@ -51,7 +51,7 @@ class Placing:
         return {queue: [self._id(queue), *self._adopted.get(queue, ())] for queue in self.first}
 
     def limits(self) -> Header:
-        """By when the messages expire, of queues that say so (`MessageId.expires_by`)."""
+        """Return when the messages expire, of queues that say so (`MessageId.expires_by`)."""
         found = {queue: ids.run.expires_by for queue, ids in self.first.items()}
         return {queue: limit for queue, limit in found.items() if limit is not None}
 

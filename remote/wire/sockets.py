@@ -110,7 +110,7 @@ def close(connection: socket.socket) -> None:
 
 
 def has_ended(connection: socket.socket) -> bool:
-    """Whether the other side has closed; nothing is taken from the connection."""
+    """Return True if the other side has closed; nothing is taken from the connection."""
     try:
         return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -120,14 +120,14 @@ def has_ended(connection: socket.socket) -> bool:
 
 
 def is_readable(connection: socket.socket, seconds: float) -> bool:
-    """Whether something comes, or the connection ends, within so many seconds."""
+    """Return True if something comes, or the connection ends, within so many seconds."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
 
 
 def refuse_more(connection: socket.socket) -> bool:
-    """Whether the system refuses from now on what the other side sends; what has come is there.
+    """Refuse what the other side sends from now on; False if the system cannot.
 
     Where it does not, macOS would also throw away what has come: nothing is done then.
     Raises OSError where the connection has ended.
@@ -139,7 +139,7 @@ def refuse_more(connection: socket.socket) -> bool:
 
 
 def tells_of_unread(place: Endpoint) -> bool:
-    """Whether the system tells a request that was not read from one that was (CH3)."""
+    """Return True if the system tells a request that was not read from one that was (CH3)."""
     return UNIX_SOCKETS_REFUSE and not isinstance(place, TcpPlace)
 
 
@@ -186,7 +186,7 @@ def send_all(
 
 
 def file_limit() -> int:
-    """How many connections this process may have, as far as its open files are limited."""
+    """Return how many connections this process may have, as its open files are limited."""
     return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_FILES)
 
 
@@ -220,7 +220,7 @@ def _moved(made: socket.socket) -> socket.socket:
 
 @contextmanager
 def _address(path: str) -> Iterator[bytes]:
-    """How the system is given the path (SO1)."""
+    """Give the path in the form that the system takes (SO1)."""
     whole = os.fsencode(path)
     if len(whole) <= MAX_SOCKET_PATH_BYTES:
         yield whole

@@ -38,7 +38,7 @@ def tcp_url(host: str, port: int) -> str:
 
 
 def place_of(url: object) -> Endpoint:
-    """What a URL names. Raises InvalidArgument."""
+    """Return the endpoint that a URL names. Raises InvalidArgument."""
     if isinstance(url, str):
         if url.startswith(UNIX + "/"):
             return url.removeprefix(UNIX)

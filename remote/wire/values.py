@@ -40,7 +40,7 @@ _US: Final = timedelta(microseconds=1)
 
 
 class Unsent:
-    """What the other side could not send (VA2)."""
+    """A value that the other side could not send (VA2)."""
 
     def __init__(self, looks: str) -> None:
         self._looks = looks
@@ -50,7 +50,7 @@ class Unsent:
 
 
 def _plain(value: Any) -> Any:
-    """What MessagePack has no form for."""
+    """Encode a value that MessagePack has no form for."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Message):
@@ -122,7 +122,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
 
 
 def read(kind: type[T], value: object) -> T:
-    """What a value that came holds (VA1)."""
+    """Convert a received value to its type (VA1)."""
     try:
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:  # msgspec's, and what no UTF-8 can hold

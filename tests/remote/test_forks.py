@@ -187,8 +187,8 @@ def test_a_fork_while_connections_are_made(store_path: str) -> None:
 
 ENDING = """
 import os, time
-from quire.remote.server.signals import told_to_end
-with told_to_end() as end:
+from quire.remote.server.signals import stop_on_signals
+with stop_on_signals() as end:
     process = os.fork()
     if process == 0:
         print(os.getpid(), flush=True)  # Python forgets the signals that come before

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quire.remote.server.signals import SignalFlag, on_hangup, told_to_end
+from quire.remote.server.signals import SignalFlag, on_hangup, stop_on_signals
 
 EVERY_SECONDS = 0.0002
 TIMES = 3000
@@ -61,7 +61,7 @@ def test_a_flag_that_is_set_again_and_again_stays_set() -> None:
 def test_sigterm_sets_the_flag_and_the_handlers_come_back() -> None:
     """Also when it comes twice."""
     before = signal.getsignal(signal.SIGTERM)
-    with told_to_end() as end:
+    with stop_on_signals() as end:
         assert not end.wait(0)
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -87,7 +87,7 @@ def test_a_signal_that_another_thread_is_given_ends_the_wait() -> None:
 
     As it is with a signal that comes the moment before the main thread begins to wait.
     """
-    with told_to_end() as end:
+    with stop_on_signals() as end:
         told = threading.Event()
 
         def run() -> None:

@@ -157,9 +157,9 @@ def _run(options: argparse.Namespace) -> int:
     """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
     graph = _graph_named(options.graph, options.path)
     with importing():
-        from quire.remote import told_to_end
+        from quire.remote import stop_on_signals
 
-    with told_to_end() as ending:
+    with stop_on_signals() as ending:
         return _follow(graph, ending, drain=options.drain)
 
 

@@ -71,7 +71,7 @@ def _in_words(table: str) -> Iterator[None]:
 def _relay(options: argparse.Namespace) -> None:
     with importing():
         from quire.databases import Outbox, Relay, database_of
-        from quire.remote import told_to_end
+        from quire.remote import stop_on_signals
 
     with opened(options) as store, _in_words(options.table):
         if "://" not in options.database and not OsEnv().exists(options.database):
@@ -85,7 +85,7 @@ def _relay(options: argparse.Namespace) -> None:
                 moved += now
             print(f"{moved} messages moved")
             return
-        with told_to_end() as end:
+        with stop_on_signals() as end:
 
             def stop() -> None:
                 end.wait()
