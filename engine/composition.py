@@ -29,7 +29,7 @@ from quire.limits import LIGHT_BLOCK_BYTES
 from quire.writebuffer import WriteBuffers
 
 from .checkpoints.store_files import Opened
-from .upkeep.overflow_policy import OverflowPolicy
+from .upkeep.overflow_handler import OverflowHandler
 from .upkeep.started_types import StartedTypes
 
 
@@ -92,7 +92,7 @@ def compose(opened: Opened) -> Parts:
     checkpointer = Checkpointer(opened, sequencer)
     definitions = Definitions(env, state, committer, journal.max_group_bytes)
     dead_letters, retention = DeadLetters(context), Retention(context)
-    room = OverflowPolicy(context, definitions, retention, dead_letters)
+    room = OverflowHandler(context, definitions, retention, dead_letters)
     leases = Leases(env, places, journal)
     temporary = Temporary(env, state, definitions, context.delivery)
     schedules = Schedules(context, definitions)

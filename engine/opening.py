@@ -37,7 +37,7 @@ from .layout import Layout
 from .live_state.live_state import State
 from .options import FIXED, Options
 from .upkeep.fragment_files import discard_unfinished
-from .upkeep.overflow_policy import dropped
+from .upkeep.overflow_handler import dropped
 from .upkeep.started_types import look_for_orders
 
 Opening = TypeVar("Opening", bound="HasState")

@@ -36,7 +36,7 @@ SEVERAL = (
 # Of a transaction that was begun for it, which nobody else commits.
 OWN = [
     (holder, "TransactionLife._lock")
-    for holder in ("OverflowPolicy._make_lock", "DeadLetters._passing", "Retention._superseding")
+    for holder in ("OverflowHandler._make_lock", "DeadLetters._passing", "Retention._superseding")
 ]
 # Of what a store is made of; a server hands its connections from thread to thread.
 PACKAGES = ("quire.engine.", "quire.journal.", "quire.ltds.", "quire.writebuffer.")
@@ -178,7 +178,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
             "RemoteLife._lock", "Volatile.applying", "IoManager._freeing",
-            "SegmentSet._making", "OverflowPolicy._make_lock"}  # fmt: skip
+            "SegmentSet._making", "OverflowHandler._make_lock"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20
 

@@ -11,7 +11,7 @@ from quire.engine.pages.io_manager import IoManager
 from quire.engine.queues.queue import Queue
 from quire.engine.transactions.context import Context
 from quire.engine.upkeep.maintenance import Maintenance
-from quire.engine.upkeep.overflow_policy import dropped
+from quire.engine.upkeep.overflow_handler import dropped
 from quire.reports.info import QueueRecord
 
 

@@ -28,7 +28,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.reading.position_search import position_at
 from quire.engine.state.catalog import STATE, TYPES
 from quire.engine.transactions.context import Context
-from quire.engine.upkeep.overflow_policy import dropped
+from quire.engine.upkeep.overflow_handler import dropped
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.started_types import StartedTypes
 from quire.errors import InvalidArgument, StoreFailed

@@ -48,7 +48,7 @@ OVERFLOW: Final = "overflow"
 """Why messages that gave way are in the dead-letter queue."""
 
 
-class OverflowPolicy:
+class OverflowHandler:
     """The policy of queues that are full. Thread-safe."""
 
     def __init__(
