@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import enum
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 RunCommand = Callable[[argparse.Namespace], "int | None"]
-Arguments = Callable[[argparse.ArgumentParser], None]
+Argument = Callable[[argparse.ArgumentParser], object]
+"""Adds an argument to a command's parser, or several that belong together."""
 
 
 class ExitStatus(enum.IntEnum):
@@ -23,8 +24,12 @@ class ExitStatus(enum.IntEnum):
     NOT_READ = 141  # the same of SIGPIPE
 
 
-def _nothing(parser: argparse.ArgumentParser) -> None:
-    """No arguments but the store's path."""
+def argument(*names: str, **settings: Any) -> Argument:
+    """Return an argument as `ArgumentParser.add_argument` takes it."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+JSON: Final = argument("--json", action="store_true", help="as JSON")
 
 
 class Command(NamedTuple):
@@ -33,6 +38,6 @@ class Command(NamedTuple):
     name: str  # as it is typed: "put", "create-queue", or "graph ls"
     help: str  # what it does, in the list of all
     run: RunCommand  # the exit status; None is 0
-    arguments: Arguments = _nothing  # adds those behind the path
+    arguments: tuple[Argument, ...] = ()  # behind the path
     more: str = ""  # what its --help says besides: paragraphs, and lines to try
     calls: tuple[str, ...] = ()  # the calls of a program that do the same, as errors name them

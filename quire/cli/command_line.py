@@ -74,7 +74,8 @@ class CommandParser(argparse.ArgumentParser):
             action="store_true",
             help="the store may be opened on one (docs/deployment.md)",
         )
-        command.arguments(self)
+        for add_argument in command.arguments:
+            add_argument(self)
         words = [_shown(action) for action in self._get_positional_actions()]
         self.usage = " ".join((self.prog, *words, "[OPTIONS]"))
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from quire.libraries.late_imports import importing
 from quire.opening import checked_path
 from quire.opening import open as open_store
+
+from .command import RunCommand
 
 T = TypeVar("T")
 
@@ -17,6 +20,16 @@ def opened(options: argparse.Namespace) -> Any:
     """The store, to be changed: owned, or joined. It must be there."""
     path = checked_path(options.path)  # a command ends with what it would have in memory
     return open_store(path, create=False, network_file_system=options.network_file_system)
+
+
+def calling(call: str, *names: str) -> RunCommand:
+    """Return what runs a command that is one call of a store, with these of its arguments."""
+
+    def run(options: argparse.Namespace) -> None:
+        with opened(options) as store:
+            attrgetter(call)(store)(*(getattr(options, name) for name in names))
+
+    return run
 
 
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:

@@ -6,7 +6,7 @@ import argparse
 import base64
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,16 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
+
+
+def print_listing(
+    options: argparse.Namespace, value: Any, heads: Sequence[str], rows: Iterable[Sequence[str]]
+) -> None:
+    """Print the value as JSON where the options say so, else the rows as a table."""
+    if options.json:
+        print_json(value)
+    else:
+        print_table([heads, *rows])
 
 
 def print_tree(value: Any, indent: str = "") -> None:

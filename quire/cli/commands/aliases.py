@@ -5,63 +5,36 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from quire.cli.command import Command
-from quire.cli.opened_store import opened, seen
-from quire.cli.printing import print_json, print_table
+from quire.cli.command import JSON, Command, argument
+from quire.cli.opened_store import calling, seen
+from quire.cli.printing import print_listing
 
-
-def _create_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="ALIAS")
-    parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("--replace", action="store_true", help="take it from another queue")
-
-
-def _create(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.admin.create_alias(options.name, options.queue, options.replace)
-
-
-def _drop_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="ALIAS")
-
-
-def _drop(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.admin.drop_alias(options.name)
-
-
-def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+_ALIAS: Final = argument("name", metavar="ALIAS")
 
 
 def _list(options: argparse.Namespace) -> None:
     aliases = seen(options, lambda store: store.admin.aliases())
-    if options.json:
-        print_json(aliases)
-    else:
-        print_table([("ALIAS", "QUEUE"), *aliases.items()])
+    print_listing(options, aliases, ("ALIAS", "QUEUE"), aliases.items())
 
 
 COMMANDS: Final = (
     Command(
         "create-alias",
         "give a queue one more name",
-        _create,
-        _create_arguments,
+        calling("admin.create_alias", "name", "queue", "replace"),
+        (
+            _ALIAS,
+            argument("queue", metavar="QUEUE"),
+            argument("--replace", action="store_true", help="take it from another queue"),
+        ),
         calls=("admin.create_alias",),
     ),
     Command(
         "drop-alias",
         "take an alias away; its queue stays",
-        _drop,
-        _drop_arguments,
+        calling("admin.drop_alias", "name"),
+        (_ALIAS,),
         calls=("admin.drop_alias",),
     ),
-    Command(
-        "aliases",
-        "list the aliases of queues",
-        _list,
-        _list_arguments,
-        calls=("admin.aliases",),
-    ),
+    Command("aliases", "list the aliases of queues", _list, (JSON,), calls=("admin.aliases",)),
 )

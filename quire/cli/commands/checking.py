@@ -6,15 +6,11 @@ import argparse
 import json
 from typing import Final
 
-from quire.cli.command import Command, ExitStatus
-from quire.cli.opened_store import opened, seen
-from quire.cli.printing import print_json, print_table
+from quire.cli.command import JSON, Command, ExitStatus, argument
+from quire.cli.opened_store import calling, seen
+from quire.cli.printing import print_listing
 from quire.cli.typed_values import count, place
 from quire.libraries.late_imports import importing
-
-
-def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--contents", action="store_true", help="and tell a digest of all messages")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -36,40 +32,18 @@ def _verdict(damage: int, warnings: int) -> str:
     return ", ".join(counts)
 
 
-def _checkpoint(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.admin.checkpoint()
-
-
-def _catalog_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
 def _catalog(options: argparse.Namespace) -> None:
     items = seen(options, lambda store: store.admin.catalog())
-    if options.json:
-        print_json(items)
-        return
-    rows = [("TYPE", "NUMBER", "VERSION", "ENTRY")]
-    for item in items:
-        entry = ", ".join(f"{name} {value!r}" for name, value in item.body.items())
-        rows.append((item.type, str(item.key), str(item.version), entry))
-    print_table(rows)
-
-
-def _dump_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--journal", action="store_true", help="every record of the journal")
-    parser.add_argument("--queue", metavar="NAME", help="the records of a queue (or #ID)")
-    parser.add_argument("--messages", action="store_true", help="and the queue's messages")
-    parser.add_argument("--pages", action="store_true", help="what the data files' pages hold")
-    parser.add_argument("--checkpoint", action="store_true", help="what the checkpoint holds")
-    parser.add_argument("--limit", type=count, metavar="N", help="up to N of each list")
-    parser.add_argument(
-        "--from", dest="start", type=place, default=0, metavar="PLACE",
-        help="begin at this LSN of the journal, or position of the queue",
-    )  # fmt: skip
-    parser.add_argument("--offline", action="store_true", help="ask no owner for what is open")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    rows = (
+        (
+            item.type,
+            str(item.key),
+            str(item.version),
+            ", ".join(f"{name} {value!r}" for name, value in item.body.items()),
+        )
+        for item in items
+    )
+    print_listing(options, items, ("TYPE", "NUMBER", "VERSION", "ENTRY"), rows)
 
 
 def _dump(options: argparse.Namespace) -> int:
@@ -101,7 +75,7 @@ COMMANDS: Final = (
         "verify",
         "check every byte of a store",
         _verify,
-        _verify_arguments,
+        (argument("--contents", action="store_true", help="and tell a digest of all messages"),),
         "The exit status is 1 where damage was found. A warning leaves it 0: the journal's end\n"
         "was cut when the store was opened, as after a power failure. If there was none, the\n"
         "last commit may be lost.",
@@ -111,7 +85,20 @@ COMMANDS: Final = (
         "dump",
         "tell what a store's files hold, also of a damaged store",
         _dump,
-        _dump_arguments,
+        (
+            argument("--journal", action="store_true", help="every record of the journal"),
+            argument("--queue", metavar="NAME", help="the records of a queue (or #ID)"),
+            argument("--messages", action="store_true", help="and the queue's messages"),
+            argument("--pages", action="store_true", help="what the data files' pages hold"),
+            argument("--checkpoint", action="store_true", help="what the checkpoint holds"),
+            argument("--limit", type=count, metavar="N", help="up to N of each list"),
+            argument(
+                "--from", dest="start", type=place, default=0, metavar="PLACE",
+                help="begin at this LSN of the journal, or position of the queue",
+            ),
+            argument("--offline", action="store_true", help="ask no owner for what is open"),
+            argument("--json", action="store_true", help="one JSON object a line"),
+        ),
         "Without options: what there is, in short. The exit status is 1 where damage was found.\n"
         "docs/dump.md explains the words.",
     ),
@@ -119,13 +106,13 @@ COMMANDS: Final = (
         "catalog",
         "list what is defined: queues, subscriptions, aliases, schedules",
         _catalog,
-        _catalog_arguments,
+        (JSON,),
         calls=("admin.catalog",),
     ),
     Command(
         "checkpoint",
         "write a checkpoint now; the store does so by itself",
-        _checkpoint,
+        calling("admin.checkpoint"),
         calls=("admin.checkpoint",),
     ),
-)
+)  # fmt: skip

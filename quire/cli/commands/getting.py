@@ -7,24 +7,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quire.cli.command import Command, ExitStatus
+from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import opened, seen, source_parts
 from quire.cli.printing import add_forms, moment_text, payload_start, print_message, print_table
 from quire.cli.typed_values import add_where, count, number, place, wait
 from quire.limits import COMMAND_BATCH_MESSAGES
 
-_SOURCE: Final = "QUEUE of a work queue, QUEUE/SUBSCRIPTION of a topic"
-
-
-def _get_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
-    parser.add_argument("-n", dest="count", type=count, default=1, metavar="N", help="up to N")
-    parser.add_argument(
-        "--wait", type=wait, default=0.0, metavar="S",
-        help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
-    )  # fmt: skip
-    add_where(parser)
-    add_forms(parser)
+_SOURCE: Final = argument(
+    "source", metavar="SOURCE", help="QUEUE of a work queue, QUEUE/SUBSCRIPTION of a topic"
+)
+_MOST: Final = argument(
+    "-n", dest="count", type=count, default=COMMAND_BATCH_MESSAGES, metavar="N",
+    help=f"up to N; else {COMMAND_BATCH_MESSAGES}",
+)  # fmt: skip
 
 
 def _get(options: argparse.Namespace) -> int:
@@ -42,26 +37,6 @@ def _taken(txn: Any, options: argparse.Namespace) -> Sequence[Any]:
         return txn.get_many(options.source, options.count, **wanted)  # type: ignore[no-any-return]
     message = txn.get(options.source, **wanted)
     return () if message is None else (message,)
-
-
-def _browse_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="SOURCE", help="QUEUE: all that is kept; QUEUE/SUBSCRIPTION: its unread"
-    )
-    _add_most(parser)
-    parser.add_argument(
-        "--from", dest="start", type=place, metavar="POSITION", help="begin at this position"
-    )
-    parser.add_argument("--after", type=number, metavar="ID", help="begin behind this message")
-    add_where(parser)
-    add_forms(parser)
-
-
-def _add_most(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", dest="count", type=count, default=COMMAND_BATCH_MESSAGES, metavar="N",
-        help=f"up to N; else {COMMAND_BATCH_MESSAGES}",
-    )  # fmt: skip
 
 
 def _browse(options: argparse.Namespace) -> None:
@@ -91,12 +66,6 @@ def _there(store: Any, source: str) -> int:
     return sum(info.pending for info in store.subscriptions(queue) if info.name == subscription)
 
 
-def _scheduled_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
-    _add_most(parser)
-    add_forms(parser)
-
-
 def _scheduled(options: argparse.Namespace) -> None:
     messages = seen(options, lambda store: list(store.delayed.list(options.source, options.count)))
     if options.json or options.raw:
@@ -108,11 +77,6 @@ def _scheduled(options: argparse.Namespace) -> None:
         due, size = moment_text(message.deliver_at), str(message.size)
         rows.append((str(message.id), due, size, payload_start(message.payload)))
     print_table(rows)
-
-
-def _cancel_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
-    parser.add_argument("id", type=number, metavar="ID", help="as `scheduled` lists it")
 
 
 def _cancel(options: argparse.Namespace) -> int:
@@ -131,7 +95,16 @@ COMMANDS: Final = (
         "get",
         "take messages and print them",
         _get,
-        _get_arguments,
+        (
+            _SOURCE,
+            argument("-n", dest="count", type=count, default=1, metavar="N", help="up to N"),
+            argument(
+                "--wait", type=wait, default=0.0, metavar="S",
+                help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
+            ),
+            add_where,
+            add_forms,
+        ),
         "They are gone when they were printed. The exit status is 3 where none came.\n\n"
         "  quire get shop.quire orders --wait 10\n"
         "  quire get shop.quire events/audit -n 100 --json\n"
@@ -142,7 +115,20 @@ COMMANDS: Final = (
         "browse",
         "print messages without taking them",
         _browse,
-        _browse_arguments,
+        (
+            argument(
+                "source", metavar="SOURCE",
+                help="QUEUE: all that is kept; QUEUE/SUBSCRIPTION: its unread",
+            ),
+            _MOST,
+            argument(
+                "--from", dest="start", type=place, metavar="POSITION",
+                help="begin at this position",
+            ),
+            argument("--after", type=number, metavar="ID", help="begin behind this message"),
+            add_where,
+            add_forms,
+        ),
         "  quire browse shop.quire orders -n 10 --json\n"
         '  quire browse shop.quire orders --where "total = 100"',
         calls=("browse",),
@@ -151,7 +137,7 @@ COMMANDS: Final = (
         "scheduled",
         "list messages that are not due yet",
         _scheduled,
-        _scheduled_arguments,
+        (_SOURCE, _MOST, add_forms),
         "Those of a queue with timed=true that were put with --delay or --deliver-at.",
         calls=("delayed.list",),
     ),
@@ -159,8 +145,8 @@ COMMANDS: Final = (
         "cancel",
         "take a message away before it is due",
         _cancel,
-        _cancel_arguments,
+        (_SOURCE, argument("id", type=number, metavar="ID", help="as `scheduled` lists it")),
         "The exit status is 3 where it was too late.\n\n  quire cancel shop.quire mails 17",
         calls=("delayed.cancel",),
     ),
-)
+)  # fmt: skip

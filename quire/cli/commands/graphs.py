@@ -11,7 +11,7 @@ from os.path import realpath
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.calls.wake_up import Thread
-from quire.cli.command import Command, ExitStatus
+from quire.cli.command import JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import opened, seen
 from quire.cli.printing import fields_of, print_json
 from quire.cli.typed_values import START, count, start
@@ -24,42 +24,9 @@ if TYPE_CHECKING:
     from quire.remote.server.signals import SignalFlag
 
 
-def _json_form(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph", metavar="GRAPH", help="as `graph ls` lists it")
-    _json_form(parser)
-    parser.add_argument("--svg", metavar="FILE", help="draw it into this file")
-
-
-def _run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "graph", metavar="MODULE:ATTRIBUTE", help="a Graph, or what makes one of the store's path"
-    )
-    parser.add_argument("--drain", action="store_true", help="end when all inputs are empty")
-
-
-def _steps(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph", metavar="GRAPH")
-    parser.add_argument("step", nargs="?", metavar="STEP", help="else all of them")
-
-
-def _step(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph", metavar="GRAPH")
-    parser.add_argument("step", metavar="STEP")
-
-
-def _replay_arguments(parser: argparse.ArgumentParser) -> None:
-    _step(parser)
-    parser.add_argument("--max", type=count, metavar="N", help="up to N; else all")
-
-
-def _reset_arguments(parser: argparse.ArgumentParser) -> None:
-    _step(parser)
-    parser.add_argument("--to", type=start, default="earliest", metavar="START", help=START)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+_GRAPH: Final = argument("graph", metavar="GRAPH")
+_STEP: Final = argument("step", metavar="STEP")
+_STEPS: Final = argument("step", nargs="?", metavar="STEP", help="else all of them")
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -237,25 +204,48 @@ def _graph_named(name: str, path: str) -> Any:
 
 
 COMMANDS: Final = (
-    Command("graph ls", "list the graphs that were started in a store", _list, _json_form),
-    Command("graph show", "tell a graph's steps, and how far they are", _show, _show_arguments),
+    Command("graph ls", "list the graphs that were started in a store", _list, (JSON,)),
+    Command(
+        "graph show",
+        "tell a graph's steps, and how far they are",
+        _show,
+        (
+            argument("graph", metavar="GRAPH", help="as `graph ls` lists it"),
+            JSON,
+            argument("--svg", metavar="FILE", help="draw it into this file"),
+        ),
+    ),
     Command(
         "graph run",
         "run a graph until a signal comes",
         _run,
-        _run_arguments,
+        (
+            argument(
+                "graph", metavar="MODULE:ATTRIBUTE",
+                help="a Graph, or what makes one of the store's path",
+            ),
+            argument("--drain", action="store_true", help="end when all inputs are empty"),
+        ),
         "  quire graph run shop.quire shop.graphs:orders",
     ),
-    Command("graph pause", "have a step, or all, begin no further batch", _pause, _steps),
-    Command("graph resume", "let a step, or all, go on", _resume, _steps),
+    Command("graph pause", "have a step, or all, begin no further batch", _pause, (_GRAPH, _STEPS)),
+    Command("graph resume", "let a step, or all, go on", _resume, (_GRAPH, _STEPS)),
     Command(
-        "graph replay", "have dead letters put back through their step", _replay, _replay_arguments
+        "graph replay",
+        "have dead letters put back through their step",
+        _replay,
+        (_GRAPH, _STEP, argument("--max", type=count, metavar="N", help="up to N; else all")),
     ),
     Command(
         "graph reset",
         "have a step read again, and forget its values",
         _reset,
-        _reset_arguments,
+        (
+            _GRAPH,
+            _STEP,
+            argument("--to", type=start, default="earliest", metavar="START", help=START),
+            argument("--yes", action="store_true", help="do not ask"),
+        ),
         "What it has put is put again.",
     ),
-)
+)  # fmt: skip

@@ -8,19 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from quire.calls.wake_up import Thread
-from quire.cli.command import Command, ExitStatus
+from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import opened
 from quire.cli.typed_values import add_where, count
 from quire.env import OsEnv
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
 
-
-def _move_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION of a topic")
-    parser.add_argument("queue", metavar="QUEUE", help="where they go")
-    parser.add_argument("-n", dest="count", type=count, metavar="N", help="up to N; else all")
-    add_where(parser)
+_COUNT: Final = argument("-n", dest="count", type=count, metavar="N", help="up to N; else all")
 
 
 def _move(options: argparse.Namespace) -> int:
@@ -32,24 +27,11 @@ def _move(options: argparse.Namespace) -> int:
     return ExitStatus.DONE if moved else ExitStatus.NOTHING
 
 
-def _redrive_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE", help="where the dead letters are")
-    parser.add_argument("-n", dest="count", type=count, metavar="N", help="up to N; else all")
-    parser.add_argument("--to", metavar="QUEUE", help="put them there; else where they came from")
-    add_where(parser)
-
-
 def _redrive(options: argparse.Namespace) -> int:
     with opened(options) as store:
         done = store.admin.redrive(options.queue, options.where, options.count, options.to)
     print(f"{done} messages put back")
     return ExitStatus.DONE if done else ExitStatus.NOTHING
-
-
-def _relay_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("database", metavar="DATABASE", help="a file of SQLite, or a URL")
-    parser.add_argument("--table", default="quire_outbox", metavar="NAME", help="the outbox")
-    parser.add_argument("--drain", action="store_true", help="end when nothing waits")
 
 
 @contextmanager
@@ -105,7 +87,12 @@ COMMANDS: Final = (
         "move",
         "move messages to another queue",
         _move,
-        _move_arguments,
+        (
+            argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION of a topic"),
+            argument("queue", metavar="QUEUE", help="where they go"),
+            _COUNT,
+            add_where,
+        ),
         "In transactions of 1,000. The exit status is 3 where there was none.",
         calls=("admin.move",),
     ),
@@ -113,7 +100,12 @@ COMMANDS: Final = (
         "redrive",
         "put dead letters back to the queues where they come from",
         _redrive,
-        _redrive_arguments,
+        (
+            argument("queue", metavar="QUEUE", help="where the dead letters are"),
+            _COUNT,
+            argument("--to", metavar="QUEUE", help="put them there; else where they came from"),
+            add_where,
+        ),
         "The exit status is 3 where there was none.\n\n"
         "  quire redrive shop.quire failed\n  quire redrive shop.quire failed -n 10 --to orders",
         calls=("admin.redrive",),
@@ -122,7 +114,11 @@ COMMANDS: Final = (
         "relay",
         "move what programs put to an outbox in their own database",
         _relay,
-        _relay_arguments,
+        (
+            argument("database", metavar="DATABASE", help="a file of SQLite, or a URL"),
+            argument("--table", default="quire_outbox", metavar="NAME", help="the outbox"),
+            argument("--drain", action="store_true", help="end when nothing waits"),
+        ),
         "Until it is told to end (Ctrl-C, SIGTERM). A URL is one of SQLAlchemy.\n\n"
         "  quire relay shop.quire app.db\n"
         "  quire relay shop.quire postgresql+psycopg://me@host/app --drain",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from quire.cli.command import Command
+from quire.cli.command import Command, argument
 from quire.cli.opened_store import opened
 from quire.cli.typed_values import moment, number, pair, seconds
 from quire.errors import InvalidArgument
@@ -32,18 +32,7 @@ _HEADER: Final = (
 )
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of the input")
-    parser.add_argument(
-        "--stream",
-        action="store_true",
-        help="a message of each file that is named, or of all of standard input, of any size",
-    )
-    parser.add_argument(
-        "--wait", dest="timeout", type=seconds, metavar="S",
-        help="for room, where the queue is full and has overflow=wait",
-    )  # fmt: skip
+def _add_header(parser: argparse.ArgumentParser) -> None:
     header = parser.add_argument_group("header of the messages")
     for name, kind, metavar, text in _HEADER:
         header.add_argument(name, type=kind, metavar=metavar, help=text)
@@ -150,7 +139,24 @@ COMMANDS: Final = (
         "put",
         "put messages: all of them, or with an error none",
         _put,
-        _arguments,
+        (
+            argument("queue", metavar="QUEUE"),
+            argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of the input"),
+            argument(
+                "--stream",
+                action="store_true",
+                help="a message of each file that is named, or of all of standard input, of any "
+                "size",
+            ),
+            argument(
+                "--wait",
+                dest="timeout",
+                type=seconds,
+                metavar="S",
+                help="for room, where the queue is full and has overflow=wait",
+            ),
+            _add_header,
+        ),
         "Each PAYLOAD is a message; without one, each line of standard input is. Of a typed queue\n"
         "each is a JSON object of its columns, of one with a codec what that makes of a value (a\n"
         "JSON text, say). With --stream each file is one, by itself.\n\n"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from quire.arguments import check_changes, check_making, check_name
-from quire.cli.command import Command
-from quire.cli.opened_store import creation, opened, seen, source_parts
+from quire.cli.command import Command, argument
+from quire.cli.opened_store import calling, creation, opened, seen, source_parts
 from quire.cli.printing import fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
 from quire.definitions.properties import MADE_WITH
@@ -18,26 +18,10 @@ from quire.opening import open as open_store
 QueuesAndReaders = tuple[list[Any], dict[str, list[Any]]]
 
 
-def _create_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="QUEUE")
-    parser.add_argument("properties", nargs="*", metavar="NAME=VALUE", help="as max_deliveries=5")
-    parser.add_argument(
-        "--kind",
-        choices=("topic", "work"),
-        help="work (the default): each message goes to one reader; topic: each subscription "
-        "gets every message",
-    )
-    parser.add_argument("--type", help="persistent (the default), volatile, or a registered one")
-    parser.add_argument("--capacity", type=size, metavar="BYTES", help="bytes, or 64M, 2G; else 1G")
-    parser.add_argument("--max-messages", type=count, metavar="N", help="how many it may hold")
-    parser.add_argument("--data-file", type=number, metavar="N", help="from 0; else by the name")
-    parser.add_argument("--data-files", type=number, metavar="N", help=FILES_HELP)
-    parser.add_argument(
-        "--exist-ok", action="store_true", help="a queue that is there, as it is asked for, is fine"
-    )
-
-
-FILES_HELP: Final = "how many data files a new store has"
+_NAME: Final = argument("name", metavar="QUEUE")
+DATA_FILES: Final = argument(
+    "--data-files", type=number, metavar="N", help="how many data files a new store has"
+)
 
 
 def _create(options: argparse.Namespace) -> None:
@@ -51,49 +35,16 @@ def _create(options: argparse.Namespace) -> None:
         store.create_queue(options.name, exist_ok=options.exist_ok, **checked)
 
 
-def _alter_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="QUEUE")
-    parser.add_argument("properties", nargs="+", metavar="NAME=VALUE", help="as capacity=2G")
-
-
 def _alter(options: argparse.Namespace) -> None:
     changes = check_changes(properties(options.properties))
     with opened(options) as store:
         store.alter_queue(options.name, **changes)
 
 
-def _one(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="QUEUE")
-
-
-def _drop(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.drop_queue(options.name)
-
-
-def _rename_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="QUEUE")
-    parser.add_argument("new_name", metavar="NEW_NAME")
-
-
-def _rename(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.admin.rename_queue(options.name, options.new_name)
-
-
-def _purge_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION")
-    add_where(parser)
-
-
 def _purge(options: argparse.Namespace) -> None:
     with opened(options) as store:
         removed = store.admin.purge(*source_parts(options.source), where=options.where)
         print(f"{removed} messages removed")
-
-
-def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON, with all that is known")
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -136,7 +87,26 @@ COMMANDS: Final = (
         "create-queue",
         "make a queue, and a store for it where there is none",
         _create,
-        _create_arguments,
+        (
+            _NAME,
+            argument("properties", nargs="*", metavar="NAME=VALUE", help="as max_deliveries=5"),
+            argument(
+                "--kind",
+                choices=("topic", "work"),
+                help="work (the default): each message goes to one reader; topic: each "
+                "subscription gets every message",
+            ),
+            argument("--type", help="persistent (the default), volatile, or a registered one"),
+            argument("--capacity", type=size, metavar="BYTES", help="bytes, or 64M, 2G; else 1G"),
+            argument("--max-messages", type=count, metavar="N", help="how many it may hold"),
+            argument("--data-file", type=number, metavar="N", help="from 0; else by the name"),
+            DATA_FILES,
+            argument(
+                "--exist-ok",
+                action="store_true",
+                help="a queue that is there, as it is asked for, is fine",
+            ),
+        ),
         f"{_PROPERTIES}\n\n  quire create-queue shop.quire orders --capacity 2G\n"
         "  quire create-queue shop.quire jobs max_deliveries=5 dead_letter=failed",
         calls=("create_queue",),
@@ -145,7 +115,7 @@ COMMANDS: Final = (
         "alter-queue",
         "change limits and properties of a queue",
         _alter,
-        _alter_arguments,
+        (_NAME, argument("properties", nargs="+", metavar="NAME=VALUE", help="as capacity=2G")),
         f"{_PROPERTIES}\n\nWhat is not named stays; puts=false and gets=false stop a queue.\n\n"
         "  quire alter-queue shop.quire orders capacity=2G puts=false",
         calls=("alter_queue",),
@@ -153,19 +123,30 @@ COMMANDS: Final = (
     Command(
         "drop-queue",
         "remove a queue with its messages and subscriptions",
-        _drop,
-        _one,
+        calling("drop_queue", "name"),
+        (_NAME,),
         calls=("drop_queue",),
     ),
     Command(
-        "rename-queue", "give a queue another name", _rename, _rename_arguments,
+        "rename-queue",
+        "give a queue another name",
+        calling("admin.rename_queue", "name", "new_name"),
+        (_NAME, argument("new_name", metavar="NEW_NAME")),
         calls=("admin.rename_queue",),
     ),
     Command(
-        "purge", "remove all messages that wait", _purge, _purge_arguments,
+        "purge",
+        "remove all messages that wait",
+        _purge,
+        (argument("source", metavar="SOURCE", help="QUEUE, or QUEUE/SUBSCRIPTION"), add_where),
         "Of QUEUE/SUBSCRIPTION, what waits for this subscription alone.",
         calls=("admin.purge",),
     ),
-    Command("queues", "list the queues with their subscriptions", _list, _list_arguments,
-            calls=("queues",)),
-)  # fmt: skip
+    Command(
+        "queues",
+        "list the queues with their subscriptions",
+        _list,
+        (argument("--json", action="store_true", help="as JSON, with all that is known"),),
+        calls=("queues",),
+    ),
+)

@@ -7,52 +7,31 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
-from quire.cli.command import Command
-from quire.cli.opened_store import opened, seen
-from quire.cli.printing import moment_text, print_json, print_table
+from quire.cli.command import JSON, Command, argument
+from quire.cli.opened_store import calling, opened, seen
+from quire.cli.printing import moment_text, print_listing
 from quire.cli.typed_values import pairs, value
 from quire.interface import schedules as schedule_checks
 
-
-def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+_NAME: Final = argument("name", metavar="SCHEDULE")
+_HEADS: Final = ("SCHEDULE", "QUEUE", "CRON", "TIME ZONE", "LAST", "NEXT", "WAITS FOR")
 
 
 def _list(options: argparse.Namespace) -> None:
     schedules = seen(options, lambda store: store.cron.list())
-    if options.json:
-        print_json(schedules)
-        return
-    rows = [("SCHEDULE", "QUEUE", "CRON", "TIME ZONE", "LAST", "NEXT", "WAITS FOR")]
-    for info in schedules:
-        following = "paused" if info.paused else moment_text(info.next_us)
-        last, waiting = moment_text(info.last_us), info.waiting or "-"
-        rows.append((info.name, info.queue, info.cron, info.timezone, last, following, waiting))
-    print_table(rows)
+    print_listing(options, schedules, _HEADS, map(_row, schedules))
 
 
-def _name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="SCHEDULE")
-
-
-def _create_arguments(parser: argparse.ArgumentParser) -> None:
-    _name(parser)
-    parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("cron", metavar="CRON", help="as '30 2 * * MON-FRI', or @daily")
-    parser.add_argument(
-        "changes", nargs="*", metavar="NAME=VALUE", help="as payload=TEXT timezone=Europe/Berlin"
-    )
+def _row(info: Any) -> tuple[str, ...]:
+    following = "paused" if info.paused else moment_text(info.next_us)
+    last, waiting = moment_text(info.last_us), info.waiting or "-"
+    return info.name, info.queue, info.cron, info.timezone, last, following, waiting
 
 
 def _create(options: argparse.Namespace) -> None:
     given = {"queue": options.queue, "cron": options.cron} | _changes(options.changes)
     with opened(options) as store:
         store.cron.create(options.name, **given)
-
-
-def _alter_arguments(parser: argparse.ArgumentParser) -> None:
-    _name(parser)
-    parser.add_argument("changes", nargs="+", metavar="NAME=VALUE", help="as paused=true")
 
 
 def _alter(options: argparse.Namespace) -> None:
@@ -70,11 +49,6 @@ def _changes(given: Iterable[str]) -> dict[str, Any]:
     return changes
 
 
-def _drop(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.cron.drop(options.name)
-
-
 _WORDS: Final = """\
 NAME=VALUE: payload, timezone, missed (skip, once, all), paused; and of the messages priority,
 delay, ttl, group_key, content_type, correlation_id, reply_to, sender,
@@ -85,7 +59,17 @@ COMMANDS: Final = (
         "create-schedule",
         "have a message put whenever a cron text says",
         _create,
-        _create_arguments,
+        (
+            _NAME,
+            argument("queue", metavar="QUEUE"),
+            argument("cron", metavar="CRON", help="as '30 2 * * MON-FRI', or @daily"),
+            argument(
+                "changes",
+                nargs="*",
+                metavar="NAME=VALUE",
+                help="as payload=TEXT timezone=Europe/Berlin",
+            ),
+        ),
         f"{_WORDS}\n\n  quire create-schedule shop.quire nightly jobs '30 2 * * *' payload=clean",
         calls=("cron.create",),
     ),
@@ -93,22 +77,22 @@ COMMANDS: Final = (
         "alter-schedule",
         "change or pause a schedule",
         _alter,
-        _alter_arguments,
+        (_NAME, argument("changes", nargs="+", metavar="NAME=VALUE", help="as paused=true")),
         f"{_WORDS}\n\n  quire alter-schedule shop.quire nightly paused=true",
         calls=("cron.alter",),
     ),
     Command(
         "drop-schedule",
         "remove a schedule; what it has put stays",
-        _drop,
-        _name,
+        calling("cron.drop", "name"),
+        (_NAME,),
         calls=("cron.drop",),
     ),
     Command(
         "schedules",
         "list the schedules: when they were and are due",
         _list,
-        _list_arguments,
+        (JSON,),
         calls=("cron.list",),
     ),
 )

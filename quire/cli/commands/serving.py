@@ -6,29 +6,13 @@ import argparse
 import os
 from typing import Any, Final
 
-from quire.cli.command import Command
+from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_tree
-from quire.cli.typed_values import number, seconds
+from quire.cli.typed_values import seconds
 from quire.opening import serve
 
-from .queues import FILES_HELP, QueuesAndReaders, print_queues, queues_and_readers
-
-
-def _serve_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--linger", type=seconds, metavar="S", help="end after so many seconds without a client"
-    )
-    parser.add_argument(
-        "--no-create", dest="create", action="store_false", help="never make a store"
-    )
-    parser.add_argument(
-        "--no-wait",
-        dest="wait",
-        action="store_false",
-        help="end at once, with status 75, where another process owns the store",
-    )
-    parser.add_argument("--data-files", type=number, metavar="N", help=FILES_HELP)
+from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -42,12 +26,6 @@ def _serve(options: argparse.Namespace) -> None:
         **creation(options),
     )
     print(f"process {os.getpid()} closed {options.path}", flush=True)
-
-
-def _status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="tell all of this queue")
-    parser.add_argument("--all", action="store_true", help="tell all of the store")
-    parser.add_argument("--json", action="store_true", help="as JSON, all of it")
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -89,11 +67,6 @@ def _print_short(
         print_queues(queues)
 
 
-def _switch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--puts", action="store_true", help="for puts only")
-    parser.add_argument("--gets", action="store_true", help="for gets only")
-
-
 def _disable(options: argparse.Namespace) -> None:
     _switch(options, to=False)
 
@@ -110,12 +83,32 @@ def _switch(options: argparse.Namespace, *, to: bool) -> None:
             print(f"{name}: {'on' if is_on else 'off'}")
 
 
+_SWITCHES: Final = (
+    argument("--puts", action="store_true", help="for puts only"),
+    argument("--gets", action="store_true", help="for gets only"),
+)
+
 COMMANDS: Final = (
     Command(
         "serve",
         "own a store and serve it to other processes, until a signal comes",
         _serve,
-        _serve_arguments,
+        (
+            argument(
+                "--linger",
+                type=seconds,
+                metavar="S",
+                help="end after so many seconds without a client",
+            ),
+            argument("--no-create", dest="create", action="store_false", help="never make a store"),
+            argument(
+                "--no-wait",
+                dest="wait",
+                action="store_false",
+                help="end at once, with status 75, where another process owns the store",
+            ),
+            DATA_FILES,
+        ),
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
         "is for a store that shall stay open while programs come and go: docs/sharing.md. Where\n"
         "another process owns the store already, it waits, and takes over when that one ends.",
@@ -124,7 +117,11 @@ COMMANDS: Final = (
         "status",
         "show how a store is: a line for each queue, or all numbers",
         _status,
-        _status_arguments,
+        (
+            argument("queue", nargs="?", metavar="QUEUE", help="tell all of this queue"),
+            argument("--all", action="store_true", help="tell all of the store"),
+            argument("--json", action="store_true", help="as JSON, all of it"),
+        ),
         "  quire status shop.quire\n"
         "  quire status shop.quire orders\n"
         "  quire status shop.quire --all",
@@ -134,14 +131,14 @@ COMMANDS: Final = (
         "disable",
         "stop the whole store for puts, gets or both",
         _disable,
-        _switch_arguments,
+        _SWITCHES,
         "What was put and got before may be committed. It stays so until `enable`.",
     ),
     Command(
         "enable",
         "let puts, gets or both in again",
         _enable,
-        _switch_arguments,
+        _SWITCHES,
         calls=("admin.switch",),
     ),
 )

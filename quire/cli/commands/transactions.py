@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from quire.cli.command import Command
-from quire.cli.opened_store import opened, seen
-from quire.cli.printing import bytes_json, payload_start, print_json, print_table
+from quire.cli.command import JSON, Command, argument
+from quire.cli.opened_store import calling, seen
+from quire.cli.printing import bytes_json, payload_start, print_json, print_listing, print_table
 from quire.cli.typed_values import number
 
-
-def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", type=number, metavar="ID", help="all of this one")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+_XID: Final = argument("xid", metavar="XID", help="as `recover` lists it")
+_HEADS: Final = (
+    "ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN FLIGHT",
+)  # fmt: skip
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -21,11 +21,7 @@ def _list(options: argparse.Namespace) -> None:
         _show(options)
         return
     transactions = seen(options, lambda store: store.admin.transactions())
-    if options.json:
-        print_json(transactions)
-        return
-    rows = [("ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN FLIGHT")]
-    rows += [
+    rows = (
         (
             str(info.id),
             f"{info.age_seconds:.0f}s",
@@ -38,8 +34,8 @@ def _list(options: argparse.Namespace) -> None:
             str(info.in_flight),
         )
         for info in transactions
-    ]
-    print_table(rows)
+    )
+    print_listing(options, transactions, _HEADS, rows)
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -73,48 +69,19 @@ def _left(info: Any) -> str:
     return "-" if info.seconds_left is None else f"{info.seconds_left:.0f}s"
 
 
-def _id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", type=number, metavar="ID", help="as `transactions` lists it")
-
-
-def _abort(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.admin.abort(options.id)
-
-
-def _json_form(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
 def _recover(options: argparse.Namespace) -> None:
     prepared = seen(options, lambda store: store.prepared.list())
-    if options.json:
-        print_json(prepared)
-        return
-    rows = [("XID", "AGE", "MESSAGES", "BYTES", "QUEUES")]
-    for info in prepared:
-        age, queues = f"{info.age_seconds:.0f}s", ", ".join(info.queues)
-        rows.append((info.xid, age, str(info.messages), str(info.bytes), queues))
-    print_table(rows)
-
-
-def _xid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("xid", metavar="XID", help="as `recover` lists it")
-
-
-def _commit(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.prepared.commit(options.xid)
-
-
-def _roll_back(options: argparse.Namespace) -> None:
-    with opened(options) as store:
-        store.prepared.rollback(options.xid)
-
-
-def _state_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the values of this one")
-    _json_form(parser)
+    rows = (
+        (
+            info.xid,
+            f"{info.age_seconds:.0f}s",
+            str(info.messages),
+            str(info.bytes),
+            ", ".join(info.queues),
+        )
+        for info in prepared
+    )
+    print_listing(options, prepared, ("XID", "AGE", "MESSAGES", "BYTES", "QUEUES"), rows)
 
 
 def _state(options: argparse.Namespace) -> None:
@@ -151,33 +118,42 @@ COMMANDS: Final = (
         "transactions",
         "list the open transactions: whose, how old, what they hold",
         _list,
-        _list_arguments,
+        (argument("id", nargs="?", type=number, metavar="ID", help="all of this one"), JSON),
         calls=("admin.transactions", "admin.transaction"),
     ),
     Command(
-        "abort", "roll back an open transaction, whosever it is", _abort, _id,
+        "abort",
+        "roll back an open transaction, whosever it is",
+        calling("admin.abort", "id"),
+        (argument("id", type=number, metavar="ID", help="as `transactions` lists it"),),
         calls=("admin.abort",),
     ),
     Command(
         "recover",
         "list the prepared transactions that wait for a decision",
         _recover,
-        _json_form,
+        (JSON,),
         calls=("prepared.list",),
     ),
     Command(
-        "commit-prepared", "commit a prepared transaction", _commit, _xid,
+        "commit-prepared",
+        "commit a prepared transaction",
+        calling("prepared.commit", "xid"),
+        (_XID,),
         calls=("prepared.commit",),
     ),
     Command(
-        "rollback-prepared", "roll back a prepared transaction", _roll_back, _xid,
+        "rollback-prepared",
+        "roll back a prepared transaction",
+        calling("prepared.rollback", "xid"),
+        (_XID,),
         calls=("prepared.rollback",),
     ),
     Command(
         "state",
         "list the values that transactions have set, by name and key",
         _state,
-        _state_arguments,
+        (argument("name", nargs="?", metavar="NAME", help="the values of this one"), JSON),
         calls=("states.names", "states.items"),
     ),
-)  # fmt: skip
+)
