@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .store import EmbeddedStore
 else:
-    from quire.libraries.lazy_names import names_of
+    from quire.libraries.late_modules import names_of
 
     __getattr__ = names_of(
         globals(),

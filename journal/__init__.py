@@ -14,8 +14,7 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .hooks import Hooks
-from .journal import Journal
+from .journal import Hooks, Journal
 from .reader import read_at
 from .recovery import Apply, ReportDropped
 from .scan import Chain, Group, RecoveryReport, Tail

@@ -38,9 +38,10 @@ size of a segment.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn, Self
+from typing import Final, NamedTuple, NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
@@ -79,7 +80,6 @@ from .format import (
     padded_bytes,
     round_up,
 )
-from .hooks import NO_HOOKS, Hooks
 from .reader import ReadHandles, check_range, lost, whole
 from .recovery import Apply, RecoveredJournal, ReportDropped, create_segments, recover_segments
 from .segment import Directory, take_back
@@ -88,6 +88,26 @@ from .segments import JournalStatus, SegmentSet
 _record_length = RECORD_LENGTH.unpack_from
 _put_fields = GROUP_ENDS.pack_into
 _put_checksum = CHECKSUM.pack_into
+
+
+def _nothing(*_: str) -> None:
+    """Nobody is to be told."""
+
+
+class Hooks(NamedTuple):
+    """What a journal asks and tells those that it writes for."""
+
+    # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
+    # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
+    admit: Callable[[], int] = lambda: sys.maxsize
+    # Called before a group is not synced, and once all are (J10); must not raise.
+    before_unsynced: Callable[[], None] = _nothing
+    after_sync: Callable[[], None] = _nothing
+    # Called with the path of each next segment, before anything is written there.
+    before_segment: Callable[[str], None] = _nothing
+
+
+NO_HOOKS: Final = Hooks()
 
 
 class Journal:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .server.store_server import StoreServer
     from .wire.address import Address, read_address
 else:
-    from quire.libraries.lazy_names import names_of
+    from quire.libraries.late_modules import names_of
 
     __getattr__ = names_of(
         globals(),

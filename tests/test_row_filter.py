@@ -15,7 +15,7 @@ from quire.errors import InvalidArgument
 from quire.limits import STATISTICS_ROWS
 from quire.rows.row_block import reaches_of
 from quire.rows.row_builder import RowBuilder
-from quire.rows.row_filter import bound, chosen, parse
+from quire.rows.row_filter import bound, bounds, chosen, parse
 from quire.rows.row_input import rows_of
 
 WORDS = (
@@ -110,7 +110,7 @@ def test_bounds_of_positions() -> None:
         "not position >= 990": (-inf, 990),
         "position is not null": (-inf, inf),
     }.items():
-        assert parse(text).bounds("position") == expected, text
+        assert bounds(parse(text), "position") == expected, text
 
 
 BAD = {

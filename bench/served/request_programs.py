@@ -12,8 +12,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import quire
@@ -42,6 +43,17 @@ def turn_of(ask: Callable[[], object]) -> RequestTurn:
         return times
 
     return turn
+
+
+async def turn_of_tasks(ask: Callable[[], Awaitable[object]], count: int) -> list[float]:
+    """The same for a task that asks."""
+    times, clock = [], time.perf_counter
+    for _ in range(count):
+        began = clock()
+        reply = await ask()
+        times.append(clock() - began)
+        assert reply == PAYLOAD
+    return times
 
 
 # Quire --------------------------------------------------------------------------------------------
@@ -99,14 +111,9 @@ def coroutines(address: str) -> Iterator[RequestTurn]:
 
         running = runner.get_loop().create_task(workers.run())
 
-        async def turn(count: int) -> list[float]:
-            times, clock = [], time.perf_counter
-            for _ in range(count):
-                began = clock()
-                reply = await store.request(REQUESTS, PAYLOAD, timeout=WAIT_SECONDS)
-                times.append(clock() - began)
-                assert reply.payload == PAYLOAD
-            return times
+        async def ask() -> object:
+            reply = await store.request(REQUESTS, PAYLOAD, timeout=WAIT_SECONDS)
+            return reply.payload
 
         async def end() -> None:
             workers.stop()
@@ -114,7 +121,7 @@ def coroutines(address: str) -> Iterator[RequestTurn]:
             await store.close()
 
         try:
-            yield lambda count: runner.run(turn(count))
+            yield lambda count: runner.run(turn_of_tasks(ask, count))
         finally:
             runner.run(end())
 
@@ -160,16 +167,11 @@ def nats_client(address: str) -> Iterator[RequestTurn]:
     with asyncio.Runner() as runner:
         client = runner.run(nats.connect(address))
 
-        async def turn(count: int) -> list[float]:
-            times, clock = [], time.perf_counter
-            for _ in range(count):
-                began = clock()
-                reply = await client.request(REQUESTS, PAYLOAD, timeout=WAIT_SECONDS)
-                times.append(clock() - began)
-                assert reply.data == PAYLOAD
-            return times
+        async def ask() -> object:
+            reply = await client.request(REQUESTS, PAYLOAD, timeout=WAIT_SECONDS)
+            return reply.data
 
-        yield lambda count: runner.run(turn(count))
+        yield lambda count: runner.run(turn_of_tasks(ask, count))
         runner.run(client.close())
 
 
@@ -232,9 +234,7 @@ def rabbit_client(address: str, *, durable: bool = False) -> Iterator[RequestTur
     """pika: direct reply-to. Durable: the request is confirmed before its reply is waited for."""
     import pika
 
-    connection = pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", int(address), heartbeat=0)
-    )
+    connection = rabbit_connection(address)
     channel = connection.channel()
     queue = rabbit_queue(channel, durable)
     if durable:
@@ -257,6 +257,15 @@ def rabbit_client(address: str, *, durable: bool = False) -> Iterator[RequestTur
     connection.close()
 
 
+def rabbit_connection(address: str) -> Any:
+    """To the broker at the port."""
+    import pika
+
+    return pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", int(address), heartbeat=0)
+    )
+
+
 def rabbit_queue(channel: Any, durable: bool) -> str:
     """Made, if it is not there."""
     queue = f"{REQUESTS}-{durable}"
@@ -264,18 +273,9 @@ def rabbit_queue(channel: Any, durable: bool) -> str:
     return queue
 
 
-def rabbit_durable_client(address: str) -> AbstractContextManager[RequestTurn]:
-    """The durable one."""
-    return rabbit_client(address, durable=True)
-
-
 def serve_rabbit(address: str, *, durable: bool = False) -> None:
     """A consumer that publishes the reply, and then acknowledges the request."""
-    import pika
-
-    connection = pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", int(address), heartbeat=0)
-    )
+    connection = rabbit_connection(address)
     channel = connection.channel()
 
     def answer(_: Any, delivery: Any, properties: Any, payload: bytes) -> None:
@@ -288,11 +288,6 @@ def serve_rabbit(address: str, *, durable: bool = False) -> None:
     channel.start_consuming()
 
 
-def serve_rabbit_durable(address: str) -> None:
-    """The durable one."""
-    serve_rabbit(address, durable=True)
-
-
 # As programs --------------------------------------------------------------------------------------
 
 CLIENTS: dict[str, Callable[[str], AbstractContextManager[RequestTurn]]] = {
@@ -303,7 +298,7 @@ CLIENTS: dict[str, Callable[[str], AbstractContextManager[RequestTurn]]] = {
     "nats": nats_client,
     "redis": redis_client,
     "rabbit": rabbit_client,
-    "rabbit durable": rabbit_durable_client,
+    "rabbit durable": partial(rabbit_client, durable=True),
 }
 SERVERS: dict[str, Callable[[str], None]] = {  # of those who need one beside them
     "joined": serve_quire,
@@ -311,7 +306,7 @@ SERVERS: dict[str, Callable[[str], None]] = {  # of those who need one beside th
     "nats": serve_nats,
     "redis": serve_redis,
     "rabbit": serve_rabbit,
-    "rabbit durable": serve_rabbit_durable,
+    "rabbit durable": partial(serve_rabbit, durable=True),
 }
 
 

@@ -20,7 +20,8 @@ from quire.engine.records.commit_record import Part
 from quire.limits import CONTROL_BYTES, LTDS_WRITERS
 from quire.ltds import LtdsInfo, LtdsWriter
 from quire.messages.message_fields import Fields
-from quire.rows import given_block, row_input
+from quire.rows import row_input
+from quire.rows.open_block import check_block
 from quire.rows.row_block import RowBlock
 from quire.writebuffer import QueueBuffer
 
@@ -266,7 +267,7 @@ def add_block(
     if granted is None:
         written.buffer.add_block(encoded, written.queue.block_bytes)
         return
-    own = given_block.check_block(encoded.data)
+    own = check_block(encoded.data)
     if is_moved:
         own.headers = with_no_priority(own.headers, encoded.count)
     if isinstance(own, RowBlock):

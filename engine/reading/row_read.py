@@ -48,7 +48,7 @@ class RowQuery(NamedTuple):
         """The names of the columns that are looked at; None: all of them."""
         names = set(self.columns)
         if self.where is not None:
-            names |= self.where.names()
+            names |= row_filter.column_names(self.where)
         own = schema_of_words(self.words).names
         return None if names.issuperset(own) else names.intersection(own)
 

@@ -21,7 +21,7 @@ from quire.limits import (
     ARROW_WHOLE_ROWS,
     MAX_DATA_BLOCK_BYTES,
 )
-from quire.rows.given_block import check_block
+from quire.rows.open_block import check_block
 from quire.rows.row_input import Rows
 
 

@@ -47,7 +47,7 @@ from quire.ltds import check_foreign
 from quire.messages import encoded_values as value_encoding
 from quire.messages.message_fields import Fields
 from quire.messages.message_id import MessageId, MessageIds, id_of
-from quire.rows import given_block
+from quire.rows.open_block import check_block
 from quire.rows.row_block import RowBlock
 from quire.rows.row_input import Rows, one_row, rows_of
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
@@ -272,7 +272,7 @@ class Puts:
 
     def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
-        block = given_block.check_block(data)
+        block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         target = self._context.state.queue_of(queue, words)
         asked = self._asked(target, [block.headers], is_moved=is_moved) if block.columns else ()

@@ -66,14 +66,10 @@ class _Sections:
         return self._view[start : start + length]
 
     def array(self, name: str, count: int) -> NDArray[Any]:
-        start, length = self._place, next(self._lengths)
-        self._place = start + (length + 7 & ~7)
-        if self._place > self._end:
-            raise self.wrong("reach beyond it")
-        dtype = dtype_of(name)
-        if length != count * dtype.itemsize:
+        section, dtype = self.next(), dtype_of(name)
+        if len(section) != count * dtype.itemsize:
             raise self.wrong("have a wrong length")
-        return np.frombuffer(self._view, dtype, count, start)
+        return np.frombuffer(section, dtype, count)
 
     def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
         offsets = self.array(_OFFSETS, count + 1)

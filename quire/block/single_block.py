@@ -103,14 +103,10 @@ def encode_streamed(stream: Stream, fields: Fields | None = None) -> bytearray:
 def _encode_large(payload: bytes, fields: Fields | None) -> bytearray:
     """A block of a message that is not copied twice, or has more than a payload."""
     if fields is not None and fields.columns:
-        return _encode_fields(payload, fields)
+        return _seal_one(payload, fields.columns, _sections(fields))
     size = len(payload)
     head = _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
     return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
-
-
-def _encode_fields(payload: bytes, fields: Fields) -> bytearray:
-    return _seal_one(payload, fields.columns, _sections(fields))
 
 
 def _sections(fields: Fields) -> list[bytes]:

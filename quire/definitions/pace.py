@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, cast
 
 from quire.errors import InvalidArgument
 
-from .limits import MAX_IN_FLIGHT_LIMIT, MAX_RATE, SLOWEST_RATE
+from .limits import MAX_RATE, SLOWEST_RATE
 
 NO_LIMITS: Final = (None, None, None, None)
 """Of a queue, and of its groups."""
@@ -27,16 +27,6 @@ class QueuePace(NamedTuple):
     def span_us(self) -> int:
         """A second; or the time of one start, where that is longer."""
         return round(max(1e6, 1e6 / (self.rate or 1)))
-
-
-def check_in_flight(name: str, value: object) -> int | None:
-    """As it was given. Raises InvalidArgument."""
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if value is None or (is_count and 1 <= cast(int, value) <= MAX_IN_FLIGHT_LIMIT):
-        return cast("int | None", value)
-    raise InvalidArgument(
-        f"{name} {value!r:.100}: give an int from 1 to {MAX_IN_FLIGHT_LIMIT}, or None"
-    )
 
 
 def check_rate(name: str, value: object) -> float | None:

@@ -6,6 +6,7 @@ they are by default; so an entry of an earlier release is one of a queue without
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -33,9 +34,10 @@ from quire.limits import (
 from quire.moments import Duration, seconds_of
 from quire.sizes import Size, bytes_of
 
+from .limits import MAX_IN_FLIGHT_LIMIT
 from .near_names import did_you_mean
 from .order import COMMIT, PRIORITY, Order, by_code, by_key, by_sequence, check_order
-from .pace import NO_LIMITS, QueuePace, check_in_flight, check_rate
+from .pace import NO_LIMITS, QueuePace, check_rate
 from .retry import Retry, check_retry
 from .row_schema import check_schema
 
@@ -404,15 +406,6 @@ def _names(name: str, value: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _key(name: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_INDEXED_NAME):
-        return value
-    raise InvalidArgument(
-        f"{name} {value!r:.100}: give the name of an attribute or a column, a str of 1 to "
-        f"{MAX_INDEXED_NAME} characters, or None"
-    )
-
-
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or _utf8_bytes(value) > MAX_TEXT_BYTES:
         raise InvalidArgument(
@@ -445,53 +438,59 @@ def _flag_or_unsaid(name: str, value: object) -> bool | None:
     return None if value is None else _flag(name, value)
 
 
-def _priority(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PRIORITY:
-        raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_PRIORITY}")
-    return value
+def _whole(
+    noun: str, least: int, most: int, *, optional: bool = True
+) -> Callable[[str, object], int | None]:
+    """Return the check of a whole number; `noun` says what is counted."""
+    words = f"give {noun} from {least} to {most}" + (", or None" if optional else "")
+
+    def check(name: str, value: object) -> int | None:
+        if value is None and optional:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise InvalidArgument(f"{name} {value!r:.100}: {words}")
+        return value
+
+    return check
 
 
-def _deliveries(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
-        raise InvalidArgument(
-            f"{name} {value!r:.100}: give an int from 1 to {MAX_DELIVERIES}, or None"
-        )
-    return value
+def _named(what: str, *, optional: bool = True) -> Callable[[str, object], str | None]:
+    """Return the check of a name as queues have it; `what` tells whose it is."""
+    words = f"{what}, or None" if optional else what
+
+    def check(name: str, value: object) -> str | None:
+        if (value is None and optional) or (isinstance(value, str) and NAME.fullmatch(value)):
+            return value
+        raise InvalidArgument(f"{name} {value!r:.100}: give the name of {words}")
+
+    return check
 
 
-def _seconds(name: str, value: object) -> float | None:
-    value = seconds_of(value)
-    if value is None:
-        return None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < cast(float, value) <= MAX_TTL_SECONDS:
-        raise InvalidArgument(
-            f"{name} {value!r:.100}: give seconds above 0, up to {MAX_TTL_SECONDS}, or a "
-            "timedelta, or None"
-        )
-    return float(cast(float, value))
+def _key(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_INDEXED_NAME):
+        return value
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give the name of an attribute or a column, a str of 1 to "
+        f"{MAX_INDEXED_NAME} characters, or None"
+    )
 
 
-def _keep_seconds(name: str, value: object) -> float | None:
-    value = seconds_of(value)
-    if value is None:
-        return None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= cast(float, value) <= MAX_TTL_SECONDS:
-        raise InvalidArgument(
-            f"{name} {value!r:.100}: give seconds from 0 to {MAX_TTL_SECONDS}, or a timedelta, "
-            "or None"
-        )
-    return float(cast(float, value))
+def _seconds(bound: str, least: float) -> Callable[[str, object], float | None]:
+    """Return the check of a span of time; `bound` is what it says of the least one."""
 
+    def check(name: str, value: object) -> float | None:
+        value = seconds_of(value)
+        if value is None:
+            return None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not least <= cast(float, value) <= MAX_TTL_SECONDS:
+            raise InvalidArgument(
+                f"{name} {value!r:.100}: give seconds {bound} {MAX_TTL_SECONDS}, or a timedelta, "
+                "or None"
+            )
+        return float(cast(float, value))
 
-def _kept(name: str, value: object) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if value is None or (is_count and 0 <= cast(int, value) <= MAX_KEPT):
-        return cast("int | None", value)
-    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
+    return check
 
 
 def _size(check: Callable[[str, object], int | None]) -> Callable[[str, object], int | None]:
@@ -505,62 +504,6 @@ def _overflow(name: str, value: object) -> OverflowPolicy:
     return cast(OverflowPolicy, value)
 
 
-def _grow_to(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or not MIN_CAPACITY_BYTES <= cast(int, value) <= MAX_CAPACITY_BYTES:
-        raise InvalidArgument(
-            f"{name} {value!r:.100}: give bytes from {MIN_CAPACITY_BYTES} to "
-            f"{MAX_CAPACITY_BYTES}, or None"
-        )
-    return cast(int, value)
-
-
-def _message_bytes(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_BLOCK_BYTES:
-        raise InvalidArgument(
-            f"{name} {value!r:.100}: give bytes from 1 to {MAX_BLOCK_BYTES}, or None"
-        )
-    return value
-
-
-def _stream_bytes(name: str, value: object) -> int | None:
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    if value is None or (is_int and 1 <= cast(int, value) <= MAX_STREAM_BYTES):
-        return cast("int | None", value)
-    raise InvalidArgument(
-        f"{name} {value!r:.100}: give bytes from 1 to {MAX_STREAM_BYTES}, or None"
-    )
-
-
-def _requests(name: str, value: object) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
-        return cast("int | None", value)
-    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 1 to {MAX_REQUESTS}, or None")
-
-
-def _queue(name: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
-        return value
-    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
-
-
-def _codec(name: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
-        return value
-    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a codec, as 'json', or None")
-
-
-def _type(name: str, value: object) -> str:
-    if isinstance(value, str) and NAME.fullmatch(value):
-        return value
-    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue type, as {VOLATILE!r}")
-
-
 def _utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
@@ -570,40 +513,44 @@ def _utf8_bytes(text: str) -> int:
         ) from None
 
 
+_positive_seconds: Final = _seconds("above 0, up to", math.ulp(0.0))
+_in_flight: Final = _whole("an int", 1, MAX_IN_FLIGHT_LIMIT)
+_kept: Final = _whole("an int", 0, MAX_KEPT)
+
 _CHECKS: Final = {
     "text": _text,
     "properties": _words,
     "order": _order,
-    "default_priority": _priority,
+    "default_priority": _whole("an int", 0, MAX_PRIORITY, optional=False),
     "puts": _flag,
     "gets": _flag,
-    "max_deliveries": _deliveries,
+    "max_deliveries": _whole("an int", 1, MAX_DELIVERIES),
     "retry": check_retry,
     "timed": _flag_or_unsaid,
-    "ttl": _seconds,
-    "max_ttl": _seconds,
+    "ttl": _positive_seconds,
+    "max_ttl": _positive_seconds,
     "grouped": _flag,
-    "max_in_flight": check_in_flight,
+    "max_in_flight": _in_flight,
     "rate": check_rate,
-    "group_max_in_flight": check_in_flight,
+    "group_max_in_flight": _in_flight,
     "group_rate": check_rate,
     "keep_expired": _flag,
-    "dead_letter": _queue,
-    "keep_seconds": _keep_seconds,
+    "dead_letter": _named("a queue"),
+    "keep_seconds": _seconds("from 0 to", 0),
     "keep_bytes": _size(_kept),
     "keep_messages": _kept,
     "keep_forever": _flag,
     "keep_latest": _key,
     "overflow": _overflow,
-    "grow_to": _size(_grow_to),
-    "max_message_bytes": _size(_message_bytes),
-    "max_stream_bytes": _size(_stream_bytes),
-    "dedup_count": _requests,
-    "dedup_seconds": _seconds,
+    "grow_to": _size(_whole("bytes", MIN_CAPACITY_BYTES, MAX_CAPACITY_BYTES)),
+    "max_message_bytes": _size(_whole("bytes", 1, MAX_BLOCK_BYTES)),
+    "max_stream_bytes": _size(_whole("bytes", 1, MAX_STREAM_BYTES)),
+    "dedup_count": _whole("an int", 1, MAX_REQUESTS),
+    "dedup_seconds": _positive_seconds,
     "indexed": _names,
     "schema": check_schema,
-    "codec": _codec,
-    "type": _type,
+    "codec": _named("a codec, as 'json'"),
+    "type": _named(f"a queue type, as {VOLATILE!r}", optional=False),
     "persistent": _flag,
 }
 

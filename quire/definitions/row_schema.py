@@ -32,6 +32,8 @@ from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.limits import MAX_COLUMNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 
+from .tokens import Tokens
+
 META: Final = "_meta"
 """The column that has a message's header, beside those of its row."""
 
@@ -314,23 +316,12 @@ class _Words:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        place = 0
-        end = len(text.rstrip())
-        while place < end:
-            found = _TOKEN.match(text, place)
-            if found is None:
-                self._fail(text[place : place + 20].strip())
-            kind = str(found.lastgroup)
-            self._tokens.append((kind, found[kind]))
-            place = found.end()
-        self._at = 0
+        self._tokens = Tokens(text, _TOKEN, self._fail)
         self._depth = 0
 
     def schema(self) -> pa.Schema:
         fields = self._fields("", can_have_colon=True)
-        if self._at < len(self._tokens):
-            self._fail(self._tokens[self._at][1])
+        self._tokens.expect_end()
         schema = pa.schema(fields)
         _check_names(schema)
         return schema
@@ -340,23 +331,23 @@ class _Words:
         while True:
             name = self._name()
             if can_have_colon:
-                self._take(":")
+                self._tokens.take_sign(":")
             type_ = self._type(name)
             nullable = True
-            if self._take_word("not"):
-                if not self._take_word("null"):
+            if self._tokens.take_word("not"):
+                if not self._tokens.take_word("null"):
                     self._fail("not")
                 nullable = False
             fields.append(pa.field(name, type_, nullable))
-            if not self._take(","):
+            if not self._tokens.take_sign(","):
                 break
         if end:
-            self._expect(end)
+            self._tokens.expect_sign(end)
             _check_unlike([each.name for each in fields])
         return fields
 
     def _name(self) -> str:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         if kind == "name":
             return text[1:-1].replace("``", "`")
         if kind != "word":
@@ -364,7 +355,7 @@ class _Words:
         return text
 
     def _type(self, column: str) -> pa.DataType:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         word = _ALSO.get(text.lower(), text.lower()) if kind == "word" else ""
         if word in _simple():
             return _simple()[word]
@@ -385,11 +376,11 @@ class _Words:
 
     def _decimal(self, column: str) -> pa.DataType:
         precision, scale = 10, 0
-        if self._take("("):
+        if self._tokens.take_sign("("):
             precision = self._number()
-            if self._take(","):
+            if self._tokens.take_sign(","):
                 scale = self._number()
-            self._expect(")")
+            self._tokens.expect_sign(")")
         if not 1 <= precision <= 38 or scale > precision:
             raise InvalidArgument(
                 f"column {column!r}: decimal({precision}, {scale}) has more than 38 digits, or "
@@ -398,21 +389,21 @@ class _Words:
         return pa.decimal128(precision, scale)
 
     def _array(self, column: str) -> pa.DataType:
-        self._expect("<")
+        self._tokens.expect_sign("<")
         element = self._type(column)
-        self._expect(">")
+        self._tokens.expect_sign(">")
         return _list_of(element)
 
     def _map(self, column: str) -> pa.DataType:
-        self._expect("<")
+        self._tokens.expect_sign("<")
         key = self._type(column)
-        self._expect(",")
+        self._tokens.expect_sign(",")
         value = self._type(column)
-        self._expect(">")
+        self._tokens.expect_sign(">")
         return _map_of(key, value)
 
     def _struct(self, column: str) -> pa.DataType:
-        self._expect("<")
+        self._tokens.expect_sign("<")
         return pa.struct(self._fields(">", can_have_colon=True))
 
     _made_of: Final[Mapping[str, Callable[[_Words, str], pa.DataType]]] = {
@@ -423,32 +414,10 @@ class _Words:
     }
 
     def _number(self) -> int:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         if kind != "number" or len(text) > 9:
             self._fail(text)
         return int(text)
-
-    def _next(self) -> tuple[str, str]:
-        if self._at >= len(self._tokens):
-            self._fail("its end")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _take(self, sign: str) -> bool:
-        found = self._at < len(self._tokens) and self._tokens[self._at] == ("sign", sign)
-        self._at += found
-        return found
-
-    def _take_word(self, word: str) -> bool:
-        found = self._at < len(self._tokens) and (
-            self._tokens[self._at][0] == "word" and self._tokens[self._at][1].lower() == word
-        )
-        self._at += found
-        return found
-
-    def _expect(self, sign: str) -> None:
-        if not self._take(sign):
-            self._fail(self._tokens[self._at][1] if self._at < len(self._tokens) else "its end")
 
     def _fail(self, there: str) -> NoReturn:
         raise InvalidArgument(

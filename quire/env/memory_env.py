@@ -128,7 +128,12 @@ class MemoryEnv:
     """See the module, and `quire.env.Env`."""
 
     def __init__(self) -> None:
-        self._machine = OsEnv()
+        machine = OsEnv()
+        self.now_us = machine.now_us
+        self.monotonic = machine.monotonic
+        self.sleep = machine.sleep
+        self.random_u64 = machine.random_u64
+        self.aligned_buffer = machine.aligned_buffer
         self._files: dict[str, _Content] = {}
         self._directories = {".", "/"}
         self._locks: dict[str, set[str]] = {}  # names that are taken, by the lock's file
@@ -205,21 +210,6 @@ class MemoryEnv:
         taken = self._locks.setdefault(path, set())
         held = [name for name in names if name in taken]
         return held[0] if held else MemoryNames(taken, names)
-
-    def now_us(self) -> int:
-        return self._machine.now_us()
-
-    def monotonic(self) -> float:
-        return self._machine.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._machine.sleep(seconds)
-
-    def random_u64(self) -> int:
-        return self._machine.random_u64()
-
-    def aligned_buffer(self, size: int) -> memoryview:
-        return self._machine.aligned_buffer(size)
 
 
 def _is_in(name: str, directory: str) -> bool:

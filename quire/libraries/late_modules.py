@@ -20,7 +20,7 @@ decorators) would import the module at once: so only what functions use is late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -54,6 +54,21 @@ def late_modules(names: dict[str, Any], *modules: str) -> Callable[[str], Module
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = names[name] = stand_in(f"{package}.{name}")
         return found
+
+    return find
+
+
+def names_of(names: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: `names` are its `globals()`, `modules` says where each is.
+
+    A name that was asked for is the package's from then on, and costs what it costs elsewhere.
+    """
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
+        value = names[name] = getattr(load(modules[name]), name)
+        return value
 
     return find
 

@@ -6,7 +6,6 @@ __getattr__ = _late_modules(
     globals(),
     "column_reach",
     "column_sums",
-    "given_block",
     "row_builder",
     "row_bytes",
     "row_check",

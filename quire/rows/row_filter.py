@@ -21,6 +21,7 @@ condition is ever run as code.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from quire.definitions.tokens import Tokens
 from quire.errors import InvalidArgument
 from quire.libraries import pa, pc
 from quire.limits import MAX_FILTER_BYTES, MAX_FILTER_DEPTH
@@ -113,22 +115,6 @@ class Compared(Struct, frozen=True):
             return False
         return not (self.sign == "<>" and least is not None and least == greatest == value)
 
-    def bounds(self, column: str) -> Range:
-        """Between which numbers the column's values are where it may be true; inclusive."""
-        if self.column != column or not isinstance(self.value, (int, float)):
-            return _EVERYWHERE
-        low = self.value if self.sign in ("=", ">", ">=") else -_INFINITE
-        high = self.value if self.sign in ("=", "<", "<=") else _INFINITE
-        return low, high
-
-    def names(self) -> set[str]:
-        """The columns that it is about."""
-        return {self.column}
-
-
-_INFINITE: Final = float("inf")
-_EVERYWHERE: Final = (-_INFINITE, _INFINITE)
-
 
 class Null(Struct, frozen=True):
     """A column that is null, or is not."""
@@ -146,14 +132,6 @@ class Null(Struct, frozen=True):
         reach = reaches.get(self.column)
         return reach is None or (reach.nulls > 0 if self.is_null else reach.nulls < count)
 
-    def bounds(self, column: str) -> Range:
-        """Nothing is known."""
-        return _EVERYWHERE
-
-    def names(self) -> set[str]:
-        """The columns that it is about."""
-        return {self.column}
-
 
 class NotANumber(Struct, frozen=True):
     """A column that is NaN, for readers that have it above all numbers; it is not written."""
@@ -168,14 +146,6 @@ class NotANumber(Struct, frozen=True):
         """Whether any row of a block that reaches so far may be chosen."""
         reach = reaches.get(self.column)  # of a block with NaN no least value is known
         return reach is None or (reach.nulls < count and reach.least is None)
-
-    def bounds(self, column: str) -> Range:
-        """Nothing is known."""
-        return _EVERYWHERE
-
-    def names(self) -> set[str]:
-        """The columns that it is about."""
-        return {self.column}
 
 
 class Both(Struct, frozen=True):
@@ -196,19 +166,35 @@ class Both(Struct, frozen=True):
         left, right = self.left.may(reaches, count), self.right.may(reaches, count)
         return left and right if self.is_and else left or right
 
-    def bounds(self, column: str) -> Range:
-        """Between which numbers the column's values are where it may be true; inclusive."""
-        (low, high), (least, most) = self.left.bounds(column), self.right.bounds(column)
-        if self.is_and:
-            return max(low, least), min(high, most)
-        return min(low, least), max(high, most)
-
-    def names(self) -> set[str]:
-        """The columns that it is about."""
-        return self.left.names() | self.right.names()
-
 
 RowCondition = Compared | Null | NotANumber | Both
+
+
+def column_names(condition: RowCondition) -> set[str]:
+    """Return the columns that a condition is about."""
+    if isinstance(condition, Both):
+        return column_names(condition.left) | column_names(condition.right)
+    return {condition.column}
+
+
+def bounds(condition: RowCondition, column: str) -> Range:
+    """Return the least and the greatest number of the column where a condition may be true."""
+    if isinstance(condition, Both):
+        (low, high), (least, greatest) = (
+            bounds(part, column) for part in (condition.left, condition.right)
+        )
+        if condition.is_and:
+            return max(low, least), min(high, greatest)
+        return min(low, least), max(high, greatest)
+    if (
+        not isinstance(condition, Compared)
+        or condition.column != column
+        or not isinstance(condition.value, (int, float))
+    ):
+        return -math.inf, math.inf
+    low = condition.value if condition.sign in ("=", ">", ">=") else -math.inf
+    high = condition.value if condition.sign in ("=", "<", "<=") else math.inf
+    return low, high
 
 
 def parse(text: str) -> RowCondition:
@@ -306,33 +292,23 @@ class _Reader:
         if len(text.encode()) > MAX_FILTER_BYTES:
             raise InvalidArgument(f"where: a condition may have {MAX_FILTER_BYTES} bytes")
         self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        place, end = 0, len(text.rstrip())
-        while place < end:
-            found = _TOKEN.match(text, place)
-            if found is None:
-                self._fail(text[place : place + 20].strip())
-            kind = str(found.lastgroup)
-            self._tokens.append((kind, found[kind]))
-            place = found.end()
-        self._at = 0
+        self._tokens = Tokens(text, _TOKEN, self._fail)
         self._depth = 0
 
     def condition(self) -> RowCondition:
         found = self._any(negated=False)
-        if self._at < len(self._tokens):
-            self._fail(self._tokens[self._at][1])
+        self._tokens.expect_end()
         return found
 
     def _any(self, *, negated: bool) -> RowCondition:
         found = self._all(negated=negated)
-        while self._word("or"):
+        while self._tokens.take_word("or"):
             found = Both(found, self._all(negated=negated), is_and=negated)
         return found
 
     def _all(self, *, negated: bool) -> RowCondition:
         found = self._one(negated=negated)
-        while self._word("and"):
+        while self._tokens.take_word("and"):
             found = Both(found, self._one(negated=negated), is_and=not negated)
         return found
 
@@ -341,40 +317,40 @@ class _Reader:
         if self._depth > MAX_FILTER_DEPTH:
             raise InvalidArgument(f"where: nested more than {MAX_FILTER_DEPTH} deep")
         try:
-            if self._word("not"):
+            if self._tokens.take_word("not"):
                 return self._one(negated=not negated)
-            if self._sign("("):
+            if self._tokens.take_sign("("):
                 found = self._any(negated=negated)
-                self._expect(")")
+                self._tokens.expect_sign(")")
                 return found
             return self._test(negated=negated)
         finally:
             self._depth -= 1
 
     def _test(self, *, negated: bool) -> RowCondition:
-        kind, text = self._peek()
+        kind, text = self._tokens.peek()
         is_value = kind in ("text", "number") or text.lower() in ("true", "false")
-        after = self._tokens[self._at + 1][0] if self._at + 1 < len(self._tokens) else ""
-        if is_value or (text.lower() in ("date", "timestamp") and after == "text"):
+        is_time = text.lower() in ("date", "timestamp") and self._tokens.peek(1)[0] == "text"
+        if is_value or is_time:
             value = self._value()
             sign = _TURNED[self._compare()]
             return Compared(self._column(), _OPPOSITE[sign] if negated else sign, value)
         column = self._column()
-        if self._word("is"):
-            is_null = not self._word("not")
-            if not self._word("null"):
-                self._fail(self._peek()[1])
+        if self._tokens.take_word("is"):
+            is_null = not self._tokens.take_word("not")
+            if not self._tokens.take_word("null"):
+                self._tokens.fail_here()
             return Null(column, is_null != negated)
-        if self._word("not"):
+        if self._tokens.take_word("not"):
             negated = not negated
-            if self._peek()[1].lower() not in ("in", "between"):
-                self._fail(self._peek()[1])
-        if self._word("in"):
+            if self._tokens.peek()[1].lower() not in ("in", "between"):
+                self._tokens.fail_here()
+        if self._tokens.take_word("in"):
             return self._in(column, negated=negated)
-        if self._word("between"):
+        if self._tokens.take_word("between"):
             low = self._value()
-            if not self._word("and"):
-                self._fail(self._peek()[1])
+            if not self._tokens.take_word("and"):
+                self._tokens.fail_here()
             high = self._value()
             signs = ("<", ">") if negated else (">=", "<=")
             ends = Compared(column, signs[0], low), Compared(column, signs[1], high)
@@ -383,23 +359,23 @@ class _Reader:
         return Compared(column, _OPPOSITE[sign] if negated else sign, self._value())
 
     def _in(self, column: str, *, negated: bool) -> RowCondition:
-        self._expect("(")
+        self._tokens.expect_sign("(")
         sign = "<>" if negated else "="
         found: RowCondition = Compared(column, sign, self._value())
-        while self._sign(","):
+        while self._tokens.take_sign(","):
             found = Both(found, Compared(column, sign, self._value()), is_and=negated)
-        self._expect(")")
+        self._tokens.expect_sign(")")
         return found
 
     def _compare(self) -> str:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         sign = _SIGNS.get(text, text)
         if kind != "sign" or sign not in _FUNCTION:
             self._fail(text)
         return sign
 
     def _column(self) -> str:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         if kind == "name":
             name, _, inner = text[1:].rpartition("`")
             return name.replace("``", "`") + inner
@@ -408,7 +384,7 @@ class _Reader:
         return text
 
     def _value(self) -> Any:
-        kind, text = self._next()
+        kind, text = self._tokens.next()
         if kind == "number":
             if re.fullmatch(r"-?\d+", text):
                 return int(text)
@@ -418,36 +394,9 @@ class _Reader:
         word = text.lower()
         if kind == "word" and word in ("true", "false"):
             return word == "true"
-        if kind != "word" or word not in ("date", "timestamp") or self._peek()[0] != "text":
+        if kind != "word" or word not in ("date", "timestamp") or self._tokens.peek()[0] != "text":
             self._fail(text)
         return moment(word, self._value())
-
-    def _peek(self) -> tuple[str, str]:
-        if self._at >= len(self._tokens):
-            return "end", "its end"
-        return self._tokens[self._at]
-
-    def _next(self) -> tuple[str, str]:
-        found = self._peek()
-        if found[0] == "end":
-            self._fail(found[1])
-        self._at += 1
-        return found
-
-    def _word(self, word: str) -> bool:
-        kind, text = self._peek()
-        found = kind == "word" and text.lower() == word
-        self._at += found
-        return found
-
-    def _sign(self, sign: str) -> bool:
-        found = self._peek() == ("sign", sign)
-        self._at += found
-        return found
-
-    def _expect(self, sign: str) -> None:
-        if not self._sign(sign):
-            self._fail(self._peek()[1])
 
     def _fail(self, there: str) -> NoReturn:
         raise InvalidArgument(

@@ -101,10 +101,7 @@ class SimFile:
                 self._inode.fail_write(offset, written[:landed])
                 raise_fault(call, fault)
             change = self._inode.change("write", offset, len(written), written, direct=direct)
-            self._changed(change)
-            self._env.crash_point(call)
-            if direct:
-                self._settle(change)
+            self._end(call, change, direct=direct)
 
     def sync(self) -> None:
         with self._env.guard:
@@ -121,7 +118,7 @@ class SimFile:
                 self._inode.fail_sync(covered, self._env.random)
                 raise fault.make_error()
             self._env.crash_point(call)
-            self._make_durable(covered)
+            self._protect(self._inode.make_durable(covered))
 
     def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
         if length <= 0:
@@ -133,11 +130,8 @@ class SimFile:
             self._env.raise_fault(call)
             size = max(len(self._inode.cache), offset + length)
             change = self._inode.change("grow", 0, size)
-            self._changed(change)
             self._inode.pages.update(pages_of(offset, length))
-            self._env.crash_point(call)
-            if self.direct:
-                self._settle(change)
+            self._end(call, change, direct=self.direct)
 
     def punch(self, offset: int, length: int) -> None:
         if length <= 0:
@@ -147,11 +141,7 @@ class SimFile:
             self._check_open()
             self._env.check_in_use("punch", self._inode, offset, length)
             self._env.raise_fault(call)
-            change = self._inode.change("punch", offset, length)
-            self._changed(change)
-            self._env.crash_point(call)
-            if self.direct:
-                self._settle(change)
+            self._end(call, self._inode.change("punch", offset, length), direct=self.direct)
 
     def truncate(self, length: int) -> None:
         call = self._env.begin("truncate", self._inode.path, length)
@@ -161,11 +151,7 @@ class SimFile:
             if cut > 0:
                 self._env.check_in_use("cut", self._inode, length, cut)
             self._env.raise_fault(call)
-            change = self._inode.change("truncate", 0, length)
-            self._changed(change)
-            self._env.crash_point(call)
-            if self.direct:
-                self._settle(change)
+            self._end(call, self._inode.change("truncate", 0, length), direct=self.direct)
 
     def size(self) -> int:
         with self._env.guard:
@@ -193,15 +179,12 @@ class SimFile:
                 f" that are multiples of {DIRECT_ALIGNMENT}; got offset {offset}, length {size}"
             )
 
-    def _changed(self, change: FileChange) -> None:
+    def _end(self, call: Call, change: FileChange, *, direct: bool) -> None:
+        """Let the power fail in the call; a direct change is durable when it returns (E2)."""
         self._inode.modified_us = self._env.clock_us
-
-    def _settle(self, change: FileChange) -> None:
-        """A direct file's change is durable when the call returns (E2)."""
-        self._protect(self._inode.settle(change))
-
-    def _make_durable(self, up_to: int) -> None:
-        self._protect(self._inode.make_durable(up_to))
+        self._env.crash_point(call)
+        if direct:
+            self._protect(self._inode.settle(change))
 
     def _protect(self, written: set[int]) -> None:
         if self._env.forbids_overwrite(self._inode.path):

@@ -39,7 +39,7 @@ from quire.remote.wire.protocol import (
     check_size,
 )
 from quire.remote.wire.values import encode_map, read
-from quire.rows.given_block import check_block
+from quire.rows.open_block import check_block
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import Rows
 

@@ -98,7 +98,7 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.values import read
 from quire.reports.info import TransactionState
-from quire.rows.given_block import check_block
+from quire.rows.open_block import check_block
 
 from .awaited_sources import AwaitedSources
 from .taken_puts import ServedPuts, TakenPuts, message_fields

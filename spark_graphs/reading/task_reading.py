@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from quire.definitions.row_schema import META, schema_of_words
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
+from quire.rows.row_filter import bounds
 from quire.spark_graphs.options import ReadOptions
 from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.schema import META_COLUMNS
@@ -65,7 +66,7 @@ class ReadPlan(Struct, frozen=True):
         if self.where is None:
             return pieces
         name = "position" if self.words is None else _POSITION
-        return within(pieces, *self.where.condition.bounds(name))
+        return within(pieces, *bounds(self.where.condition, name))
 
     def read(self, partition: QuirePartition) -> Iterator[pa.RecordBatch]:
         """The messages of a task, with the types that Spark asked for."""

@@ -24,8 +24,7 @@ from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.messages.message import Message
 from quire.messages.message_fields import Fields
 from quire.messages.typed_message import TypedMessage, row_of_payload
-from quire.rows.given_block import check_block
-from quire.rows.open_block import verified_block
+from quire.rows.open_block import check_block, verified_block
 from quire.rows.row_block import RowBlock, head_bytes, reaches_of
 from quire.rows.row_builder import RowBuilder
 from quire.rows.row_input import Rows, one_row, rows_of
