@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionState(Enum):
-    """What of a transaction is under way in a connection."""
+    """The kind of transaction that is under way in a connection."""
 
     IDLE = "in no transaction"
     OPEN = "in an ordinary transaction"
@@ -197,7 +197,9 @@ class Connection:
         self._finish("tpc_rollback", xid, commit=False)
 
     def tpc_recover(self) -> list[Xid]:
-        """All prepared transactions of the store, of whatever origin, for the calls above."""
+        """Return all prepared transactions of the store, of whatever origin, for the calls
+        above.
+        """
         self._check("tpc_recover")
         with as_dbapi_errors():
             return [

@@ -70,11 +70,13 @@ class Participant(Protocol):
         """Roll back; with an xid, what `tpc_recover` found."""
 
     def tpc_recover(self) -> Sequence[Any]:
-        """All that is prepared."""
+        """Return all prepared transactions."""
 
 
 class RecoveredTransactions(Struct, frozen=True):
-    """What a coordinator found in doubt when it started: (participant, global id) of each."""
+    """The transactions that a coordinator found in doubt at its start: (participant, global id) of
+    each.
+    """
 
     committed: tuple[tuple[str, str], ...]
     rolled_back: tuple[tuple[str, str], ...]
@@ -112,7 +114,7 @@ class Coordinator:
 
     @contextmanager
     def transaction(self) -> Iterator[str]:
-        """In a with block: commits over all participants on success, rolls back on an exception.
+        """Run a with block: commit over all participants on success, roll back on an exception.
 
         Gives the global id. An error of a participant before the decision rolls all back and is
         raised. Raises CommitUnfinished if the commit was decided, and a participant does not have

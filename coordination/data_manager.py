@@ -35,7 +35,7 @@ FORMAT_ID: Final = 0x717A6F70  # "qzop"
 
 
 class DataManagerPhase(Enum):
-    """How far a data manager is."""
+    """The phase of a data manager."""
 
     JOINED = "joined"
     VOTED = "voted"
@@ -73,7 +73,8 @@ def join(store: Store, xid: str | None = None, transaction_manager: Any = None) 
 
 
 class QuireDataManager:
-    """What the package `transaction` calls to commit or abort Quire's part. Made by `join`.
+    """The object that the package `transaction` calls to commit or abort Quire's part. Made by
+    `join`.
 
     Its vote prepares, durably, and it votes first; once it was told to finish it is never rolled
     back, and what is left in doubt then is listed by `store.prepared.list()`.
@@ -98,7 +99,7 @@ class QuireDataManager:
         """A commit begins."""
 
     def commit(self, transaction: Any) -> None:
-        """Nothing to do before the vote."""
+        """Do nothing before the vote."""
 
     def tpc_vote(self, transaction: Any) -> None:
         """Prepare. Raises what `Transaction.prepare` raises: then nobody commits."""
@@ -122,5 +123,5 @@ class QuireDataManager:
         self.abort(transaction)
 
     def sortKey(self) -> str:  # noqa: N802 - the name that the package calls
-        """It votes before all others, and is told first of an abort (CM2)."""
+        """Return a key by which it votes before all others, and is aborted before them (CM2)."""
         return f"!quire:{self._store.path}:{id(self)}"

@@ -25,7 +25,7 @@ from quire import errors
 
 
 class Warning(Exception):
-    """For completeness: Quire raises no warnings."""
+    """The class that PEP 249 asks for; Quire raises no warnings."""
 
 
 class Error(errors.QuireError):
@@ -33,7 +33,7 @@ class Error(errors.QuireError):
 
 
 class InterfaceError(Error):
-    """For completeness."""
+    """The class that PEP 249 asks for; Quire does not raise it."""
 
 
 class DatabaseError(Error):
@@ -41,7 +41,7 @@ class DatabaseError(Error):
 
 
 class DataError(DatabaseError):
-    """For completeness."""
+    """The class that PEP 249 asks for; Quire does not raise it."""
 
 
 class OperationalError(DatabaseError):
@@ -61,7 +61,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """For completeness: all of PEP 249's two-phase calls are supported."""
+    """The class that PEP 249 asks for; all of its two-phase calls are supported."""
 
 
 _CATEGORIES: Final[tuple[tuple[type[errors.QuireError], type[DatabaseError]], ...]] = (

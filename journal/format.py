@@ -112,7 +112,7 @@ WholeRecord = bytes | bytearray | tuple[bytes | bytearray, ...]
 
 
 class Record(NamedTuple):
-    """One as it is read."""
+    """A record as it is read."""
 
     kind: int
     sequence: int
@@ -123,7 +123,7 @@ class Record(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """What every segment of one journal has in common."""
+    """The sizes and the store id that all segments of one journal have in common."""
 
     store_id: int
     segment_bytes: int
@@ -157,7 +157,7 @@ class GroupHeader(NamedTuple):
 
 
 def checked_geometry(store_id: int, segment_bytes: int, page_size: int) -> Geometry:
-    """Raises InvalidArgument for sizes that no journal can have."""
+    """Return the geometry. Raises InvalidArgument for sizes that no journal can have."""
     if not MIN_PAGE_SIZE_BYTES <= page_size <= MAX_PAGE_SIZE_BYTES or page_size & (page_size - 1):
         raise InvalidArgument(
             f"page_size {page_size}: give a power of two from {MIN_PAGE_SIZE_BYTES} to"
@@ -180,7 +180,8 @@ def round_up(size: int, unit: int) -> int:
 
 
 def succeeds(generation: int, predecessor: int) -> bool:
-    """Whether a group of `generation` can follow one of `predecessor`: the same, or a later open.
+    """Return True if a group of `generation` can follow one of `predecessor`: the same, or a later
+    open.
 
     The counter of an open that crashed before its first group was whole is used again; its random
     half tells the two apart, so an equal counter with another random half is not a successor.
@@ -189,7 +190,7 @@ def succeeds(generation: int, predecessor: int) -> bool:
 
 
 def proves_damage(header: GroupHeader, generation: int | None, end_lsn: int) -> bool:
-    """Whether a group behind a chain's end shows that what would follow there was durable once.
+    """Return True if a group behind a chain's end shows that the next group there was durable once.
 
     `generation`: of the chain's last group; None where the chain has none.
     """
@@ -240,7 +241,7 @@ def next_generation(highest: int, chance: int) -> int:
 
 
 def padded_bytes(record: WholeRecord) -> int:
-    """What a record takes in a group."""
+    """Return the bytes that a record takes in a group."""
     length = sum(map(len, record)) if isinstance(record, tuple) else len(record)
     return (length + RECORD_ALIGNMENT - 1) & -RECORD_ALIGNMENT
 

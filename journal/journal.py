@@ -91,11 +91,11 @@ _put_checksum = CHECKSUM.pack_into
 
 
 def _nothing(*_: str) -> None:
-    """Nobody is to be told."""
+    """Do nothing: nobody listens."""
 
 
 class Hooks(NamedTuple):
-    """What a journal asks and tells those that it writes for."""
+    """The calls that a journal makes to its owner."""
 
     # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
     # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
@@ -381,7 +381,8 @@ class Journal:
         return not self._segments.missing
 
     def admit(self) -> int:
-        """How many bytes of groups may come now (J9); what is missing for them is kept back first.
+        """Return how many bytes of groups may come now (J9); keep back first what is missing for
+        that.
 
         On a full disk spare files that are not kept back go. Raises DiskFull, StoreFailed.
         """
@@ -459,7 +460,7 @@ class Journal:
 
     @property
     def _offset(self) -> int:
-        """In the segment, where the next group goes if it fits."""
+        """The offset in the segment where the next group goes if it fits."""
         return self.end_lsn - self._base
 
     @property
@@ -469,7 +470,10 @@ class Journal:
 
     @property
     def durable_end(self) -> int:
-        """Up to where groups are synced (J10): those behind it may be lost with a power failure."""
+        """The end of the groups that are synced (J10).
+
+        Those behind it may be lost with a power failure.
+        """
         end = self.end_lsn  # before the look: what is written in between does not count
         return self._durable_end if self.unsynced_bytes else end
 
@@ -480,31 +484,31 @@ class Journal:
 
     @property
     def failed(self) -> bool:
-        """Whether a write or sync failed (J6)."""
+        """True if a write or sync failed (J6)."""
         return isinstance(self._refusal, StoreFailed)
 
     @property
     def lacks_room(self) -> bool:
-        """Whether less is kept back for relieving groups than should be."""
+        """True if less is kept back for relieving groups than should be."""
         return self._segments.missing > 0
 
     @property
     def segment_path(self) -> str:
-        """Of the current segment's file."""
+        """The path of the current segment's file."""
         return self._directory.path_of(self._base // self._segment_bytes)
 
     @property
     def segment_space(self) -> int:
-        """How many bytes of space the current segment has."""
+        """The bytes of space that the current segment has."""
         return self._capacity
 
     @property
     def nearly_full(self) -> bool:
-        """Whether more than half of the current segment's space is used."""
+        """True if more than half of the current segment's space is used."""
         return self._offset > self._capacity // 2
 
     def bytes_since(self, lsn: int) -> int:
-        """How much was written since then; skipped space of segments does not count."""
+        """Return the bytes written since then; skipped space of segments does not count."""
         number, offset = divmod(lsn, self._segment_bytes)
         current = self._base // self._segment_bytes
         if number >= current:
@@ -513,14 +517,14 @@ class Journal:
 
     @property
     def next_is_ready(self) -> bool:
-        """Whether the next segment is there, so that no write has to wait for its making."""
+        """True if the next segment is there, so that no write has to wait for its making."""
         return bool(self._segments.ready)
 
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
     def path_of(self, address: int) -> str:
-        """Of the segment that holds it."""
+        """Return the path of the segment that holds an address."""
         return self._directory.path_of(address // self._segment_bytes)
 
     def status(self) -> JournalStatus:

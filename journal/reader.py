@@ -116,7 +116,7 @@ def read_at(env: Env, directory: str, segment_bytes: int, address: int, length: 
 
 
 def whole(path: str, offset: int, length: int, data: bytes) -> bytes:
-    """What was read, which must be as long as was asked. Raises StoreCorrupt."""
+    """Return the data, which must have the length that was asked for. Raises StoreCorrupt."""
     if len(data) != length:
         raise StoreCorrupt(
             f"{path}: offset {offset}: the file ends before {length} bytes; restore it from a copy"
@@ -125,7 +125,7 @@ def whole(path: str, offset: int, length: int, data: bytes) -> bytes:
 
 
 def lost(path: str, address: int) -> PositionLost:
-    """For what is in a segment that is not there."""
+    """Return the error for an address in a segment that is not there."""
     return PositionLost(
         f"{path}: journal address {address:#x} was released and is not in the store any more; pin"
         " the segment while you need it"

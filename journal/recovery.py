@@ -52,7 +52,7 @@ ReportDropped = Callable[[RecoveryReport], None]
 
 
 class RecoveredJournal(NamedTuple):
-    """Where writing goes on."""
+    """The end of a recovered journal, where writing goes on."""
 
     segments: list[int]  # the last one is the current one
     end_lsn: int

@@ -88,7 +88,7 @@ class Group(NamedTuple):
 
 
 class Tail(Enum):
-    """What lies where the chain ends."""
+    """The kinds of a chain's end."""
 
     CLEAN = "clean"  # nothing that was begun after the last group
     TORN = "torn"  # a group that was being written when the power failed or the process died
@@ -96,7 +96,10 @@ class Tail(Enum):
 
 
 class RecoveryReport(Struct, frozen=True):
-    """What a recovery read and what it dropped. LSNs, bytes and counts."""
+    """The report of a recovery: the records it read and those it dropped.
+
+    LSNs, bytes and counts.
+    """
 
     first_lsn: int
     last_lsn: int
@@ -113,7 +116,9 @@ class RecoveryReport(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What was cut at the journal's end, for people; empty: nothing."""
+        """A sentence about the group that was cut at the journal's end; empty if nothing was
+        cut.
+        """
         if self.tail is not Tail.TORN:
             return ""
         return (
@@ -167,7 +172,7 @@ class Chain:
             self._reader = None
 
     def admits(self, header: GroupHeader) -> bool:
-        """Whether a group that is valid in itself is the next one of the chain (JS1)."""
+        """Return True if a group that is valid in itself is the next one of the chain (JS1)."""
         if self.groups == 0:
             return True
         return header.previous_lsn == self.last_lsn and succeeds(header.generation, self.generation)
@@ -253,7 +258,10 @@ class Chain:
         return None
 
     def report(self, records: int) -> RecoveryReport:
-        """What lies at the end, where there is no damage. `records`: so many it handed out."""
+        """Return what lies at the end, where there is no damage.
+
+        `records`: the number handed out.
+        """
         tail, dropped, dropped_records = Tail.CLEAN, 0, 0
         place, header = self.claim()
         if header is not None:
@@ -280,7 +288,9 @@ class Chain:
         )
 
     def places(self) -> list[int]:
-        """Where the next group can be: at the end, or on page 1 of the next segment."""
+        """Return the places where the next group can be: at the end, or on page 1 of the next
+        segment.
+        """
         segment_bytes, page_size = self._geometry.segment_bytes, self._geometry.page_size
         number, offset = divmod(self.end_lsn, segment_bytes)
         if offset == 0:

@@ -143,7 +143,7 @@ def _write_header(
 
 
 def capacity_of(directory: Directory, path: str) -> int:
-    """How much space a file has, as its header says: all of it where that cannot be read."""
+    """Return the space of a file, as its header says; the whole size where that cannot be read."""
     with closing(directory.env.open_file(path, read_only=True)) as file:
         header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     segment_bytes = directory.geometry.segment_bytes
@@ -169,7 +169,7 @@ def read_header(file: File) -> SegmentHeader:
 
 
 def geometry_in(env: Env, path: str) -> Geometry:
-    """What the segment's header says. Raises StoreCorrupt, StoreVersion."""
+    """Return the geometry in a segment's header. Raises StoreCorrupt, StoreVersion."""
     with closing(env.open_file(path, read_only=True)) as file:
         header = read_header(file)
     return Geometry(header.store_id, header.segment_bytes, header.page_size)
@@ -179,7 +179,10 @@ class SegmentReader:
     """Reads one segment through a window, so that small groups cost no read call each."""
 
     def __init__(self, directory: Directory, number: int) -> None:
-        """Raises StoreCorrupt or StoreVersion unless header and size are as JG1 says."""
+        """Open the segment.
+
+        Raises StoreCorrupt or StoreVersion unless header and size are as JG1 says.
+        """
         self.number = number
         self.path = directory.path_of(number)
         self._file = directory.env.open_file(self.path, read_only=True)

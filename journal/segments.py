@@ -119,7 +119,7 @@ class SegmentSet:
 
     @property
     def missing(self) -> int:
-        """How many spares G6 lacks."""
+        """The number of spares that G6 lacks."""
         return max(0, self._kept_back - len(self._spares))
 
     @property
@@ -136,7 +136,9 @@ class SegmentSet:
         return sum(self.space_of(number) for number in range(first, end))
 
     def holds(self, number: int) -> bool:
-        """Whether the segment's groups can be read (without the lock: one look-up in a set)."""
+        """Return True if the segment's groups can be read (without the lock: one look-up in a
+        set).
+        """
         return number in self._live
 
     def open_current(self) -> File:
@@ -271,7 +273,9 @@ class SegmentSet:
         return self._kept_back + self._max_spares
 
     def _make_next(self, number: int, wanted: int, need: int, *, relieving: bool) -> int:
-        """Of a spare that is for everybody, of a new file, or of one that is kept back (G6)."""
+        """Make the next segment of a free spare, of a new file, or of a spare that is kept back
+        (G6).
+        """
         spare = self._take_spare(-1) if len(self._spares) > self._kept_back else None
         try:
             if spare is None:

@@ -1,4 +1,4 @@
-"""Whether the group where a chain ends was whole once, or may never have been written whole.
+"""Telling a damaged group at a chain's end from one that may never have been written whole.
 
 A power failure keeps or loses each sector of 512 bytes of a group that was not synced (E1); what is
 lost there shows what was there before. So a sector that says which group it begins was written
@@ -41,7 +41,7 @@ SECTOR_BYTES: Final = 512
 
 
 def was_whole(data: bytes | memoryview, known: tuple[int, int, int], generation: int) -> bool:
-    """Whether what begins there is the group behind a chain's last one, damaged (JT1, JT2).
+    """Return True if the data begins with the group behind a chain's last one, damaged (JT1, JT2).
 
     `data`: what is there, to the segment's end. `known`: the store, the place, the LSN of the last
     group, whose `generation` it is.
@@ -67,7 +67,7 @@ def was_whole(data: bytes | memoryview, known: tuple[int, int, int], generation:
 def _is_told(
     tried: bytearray, found: GroupHeader, known: tuple[int, int, int], generation: int
 ) -> bool:
-    """Whether the group is whole with what is known of it in its header."""
+    """Return True if the group is whole once its header has the fields that are known."""
     store_id, lsn, previous_lsn = known
     said = (found.body_length, found.record_count)
     header = bytes(tried[:GROUP_HEADER_BYTES])
@@ -93,7 +93,9 @@ def _counted(tried: bytearray) -> tuple[int, int]:
 
 
 def _is_a_bit_away(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
-    """Whether it is whole, and the chain's next one, with another bit in its first sector."""
+    """Return True if one other bit in the first sector makes it whole, and the chain's next
+    group.
+    """
     said_so = _says(tried, known, generation)
     # A header that does not say what is known has its wrong bit in itself.
     for place in range(min(SECTOR_BYTES if said_so else GROUP_HEADER_BYTES, len(tried))):
@@ -107,7 +109,7 @@ def _is_a_bit_away(tried: bytearray, known: tuple[int, int, int], generation: in
 
 
 def _says(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
-    """Whether the header is of the chain's next group."""
+    """Return True if the header is that of the chain's next group."""
     header = unpack_group_header(memoryview(tried))
     return (
         header.magic == GROUP_MAGIC

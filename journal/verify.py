@@ -117,7 +117,9 @@ def _runs(numbers: list[int]) -> list[list[int]]:
 
 
 def _gaps(numbers: list[int], first: int) -> Iterator[tuple[int, int]]:
-    """Where a number from `first` on is missing, and how many with it; `first` must be there."""
+    """Yield each number that is missing from `first` on, with the length of the gap; `first` must
+    be there.
+    """
     expected = first
     for number in numbers:
         if number > expected:

@@ -15,7 +15,7 @@ def new_id(env: Env, *, foreign: bool = False) -> int:
 
 
 def is_foreign(ltds_id: int) -> bool:
-    """Whether another process than the store's owner wrote the file."""
+    """Return True if another process than the store's owner wrote the file."""
     return bool(ltds_id & FOREIGN_BIT)
 
 
@@ -49,7 +49,7 @@ def list_ids(env: Env, directory: str) -> list[int]:
 
 
 def modified_us(env: Env, directory: str, ltds_id: int) -> int:
-    """When the file was last written, in microseconds since the epoch."""
+    """Return the time of the file's last write, in microseconds since the epoch."""
     return env.modified_us(path_of(directory, ltds_id))
 
 

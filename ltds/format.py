@@ -96,7 +96,7 @@ ID_DIGITS = 16
 
 
 class Compression(IntEnum):
-    """How the blocks of a file are compressed."""
+    """The codecs by which the blocks of a file may be compressed."""
 
     NONE = 0
     ZSTD = 1

@@ -68,7 +68,8 @@ class LtdsReader:
             raise
 
     def checked(self, count: int, checksum: int = 0) -> LtdsReader:
-        """Itself, if it is what a record names; else it is closed. Raises StoreCorrupt.
+        """Return the reader if the file is the one that a record names; else close it. Raises
+        StoreCorrupt.
 
         `checksum`: of its trailer; 0: it is not known.
         """
@@ -92,7 +93,7 @@ class LtdsReader:
         self.close()
 
     def __iter__(self) -> Iterator[tuple[Block, int]]:
-        """All blocks in order, each with the index of its first message."""
+        """Yield all blocks in order, each with the index of its first message."""
         return (self.block_at(number) for number in range(self.chunk_count, self.block_count))
 
     def block_at(self, number: int) -> tuple[Block, int]:
@@ -112,7 +113,8 @@ class LtdsReader:
         stored: memoryview,
         parse: Callable[[memoryview, str], Block] = verified_block,
     ) -> tuple[Block, int]:
-        """What `stored` gave, verified, and the index of its first message; the file may be closed.
+        """Return the verified block of the `stored` bytes and the index of its first message; the
+        file may be closed.
 
         `parse`: by `open_block` some of it later. Raises StoreCorrupt.
         """
@@ -143,7 +145,9 @@ class LtdsReader:
         return plain
 
     def _plain(self, number: int, stored: memoryview) -> memoryview:
-        """What `stored` gave whose entries have checksums of it, verified and decompressed."""
+        """Return the bytes of a block or chunk, verified by its entry's checksum and
+        decompressed.
+        """
         entry = self._entries[number]
         where = self._where(number)
         if checksum(stored) != int(entry["checksum"]):
@@ -162,7 +166,8 @@ class LtdsReader:
         block.read_chunk = self.chunk
 
     def contents(self, numbers: Sequence[int]) -> Iterator[memoryview]:
-        """These blocks in turn as they were before they were written: decompressed and verified.
+        """Yield the bytes of these blocks as they were before they were written: decompressed and
+        verified.
 
         Those that follow each other are read together, LTDS_WRITE_BYTES at a time. That the bytes
         are the block that the directory names is seen by its checksum; they are not parsed.
@@ -323,7 +328,7 @@ def check_entries(
 
 
 def _check_plain_lengths(entries: NDArray[Any], path: str) -> None:
-    """What decompression allocates is bounded by what lies on the disk."""
+    """Check that a block's length after decompression is bounded by its pages on the disk."""
     stored, plain = entries["length"].astype(np.uint64), entries["plain_length"]
     pages = (stored + np.uint64(PAGE_BYTES - 1)) // np.uint64(PAGE_BYTES)
     compressed = plain != entries["length"]

@@ -67,7 +67,8 @@ class LtdsInfo(Struct, frozen=True):
     charge_bytes: int
     payload_bytes: int
     checksum: int
-    """Of its trailer, which has that of the directory, which has those of the blocks."""
+    """The checksum of its trailer, which has that of the directory, which has those of the
+    blocks."""
 
 
 class LtdsWriter:
@@ -111,12 +112,12 @@ class LtdsWriter:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the file takes so far."""
+        """The bytes that the file takes so far."""
         return self._end if self._created else 0
 
     @property
     def block_count(self) -> int:
-        """How many blocks it has so far."""
+        """The number of blocks that the file has so far."""
         return len(self._entries[0])
 
     def add(self, builder: BlockBuilder | RowBuilder) -> None:
@@ -147,12 +148,12 @@ class LtdsWriter:
 
     @property
     def failed(self) -> bool:
-        """Whether `abort` is all that is left to do."""
+        """True if only `abort` is left to do."""
         return self._failed
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the file is in memory only."""
+        """The bytes of the file that are in memory only."""
         return self._filled
 
     def write_out(self, *, close: bool) -> None:

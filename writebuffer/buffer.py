@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class WriteBuffer:
-    """What open transactions hold in memory, of all queues or of one. Thread-safe."""
+    """The memory that the messages of open transactions take, of all queues or of one.
+
+    Thread-safe.
+    """
 
     def __init__(self, limit_bytes: int, limit_messages: int) -> None:
         self.limit_bytes = limit_bytes
@@ -64,7 +67,10 @@ class WriteBuffer:
 
 
 class Account:
-    """What one transaction holds in one write buffer. The transaction's lock covers it."""
+    """The memory that one transaction takes in one write buffer.
+
+    The transaction's lock covers it.
+    """
 
     __slots__ = (
         "_tell_at_bytes", "_tell_at_messages", "_told_bytes", "_told_messages", "bytes", "messages",
@@ -79,14 +85,14 @@ class Account:
         self._note_told()
 
     def grow(self, size: int, messages: int) -> None:
-        """So much was added."""
+        """Add bytes and messages."""
         self.bytes = all_bytes = self.bytes + size
         self.messages = all_messages = self.messages + messages
         if all_bytes >= self._tell_at_bytes or all_messages >= self._tell_at_messages:
             self._tell()
 
     def shrink(self, size: int, messages: int) -> None:
-        """So much has gone elsewhere."""
+        """Subtract bytes and messages that have gone elsewhere."""
         self.bytes -= size
         self.messages -= messages
         self._tell()
@@ -98,7 +104,7 @@ class Account:
             self._note_told()
 
     def _note_told(self) -> None:
-        """What there is now was told; more is told in steps (WB2)."""
+        """Note the counts that were reported; more is reported in steps (WB2)."""
         self._told_bytes, self._told_messages = self.bytes, self.messages
         self._tell_at_bytes = self.bytes + self.shared.step_bytes
         self._tell_at_messages = self.messages + self.shared.step_messages
@@ -111,7 +117,7 @@ class Account:
 
 
 class QueueBuffer:
-    """One transaction's messages for one queue: finished blocks, then those being collected.
+    """The messages of one transaction for one queue: finished blocks, then those being collected.
 
     `builder` has those that are bytes; rows, of a typed queue, have a builder of their own.
     """
@@ -140,7 +146,7 @@ class QueueBuffer:
         self.blocks.append(block)
 
     def encode(self, max_block_bytes: int) -> list[EncodedBlock]:
-        """All messages as blocks; they stay in the buffer."""
+        """Return all messages as blocks; they stay in the buffer."""
         if self.builder.count:
             self.blocks += self.builder.build(max_block_bytes)
             self.builder.clear()
@@ -150,14 +156,14 @@ class QueueBuffer:
         return self.blocks
 
     def drain(self, max_block_bytes: int) -> list[EncodedBlock]:
-        """All messages as blocks; the buffer is empty then."""
+        """Return all messages as blocks, and empty the buffer."""
         blocks = self.encode(max_block_bytes)
         self.blocks = []
         return blocks
 
 
 class TransactionBuffer:
-    """One transaction's part of the write buffers. The transaction's lock covers it."""
+    """The part of the write buffers that is one transaction's. The transaction's lock covers it."""
 
     __slots__ = ("_accounts", "_buffers", "_shared", "queues", "transaction_id")
 
@@ -183,7 +189,7 @@ class TransactionBuffer:
 
     @property
     def bytes(self) -> int:
-        """What waits in memory, as charged."""
+        """The bytes that wait in memory, as charged."""
         return sum(account.bytes for account in self._accounts)
 
     def close(self) -> None:
@@ -222,5 +228,5 @@ class WriteBuffers:
 
     @property
     def total_bytes(self) -> int:
-        """What all open transactions have told."""
+        """The bytes that all open transactions have reported."""
         return sum(buffer.total_bytes for buffer in [self.common, *self._by_queue.values()])

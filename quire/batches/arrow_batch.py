@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:
-    """One batch of all the slices' messages, with its own memory; rows may refer to the blocks'."""
+    """Return one batch of all the slices' messages, with its own memory; rows may refer to the
+    blocks'.
+    """
     if slices and isinstance(slices[0].block, RowBlock):
         return _rows_to_arrow(slices, queue)
     if not slices:

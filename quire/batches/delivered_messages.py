@@ -79,21 +79,21 @@ class Messages(Sequence[Message]):
 
     @property
     def ids(self) -> list[int]:
-        """Of all messages, in their order."""
+        """The ids of all messages, in their order."""
         ids: list[int] = []
         for part in self._slices:
             ids += part.block.ids(part.first_id, part.start, part.stop).tolist()
         return ids
 
     def payloads(self) -> list[bytes]:
-        """Of all messages, in their order; no `Message` is made for it."""
+        """Return the payloads of all messages, in their order; no `Message` is made for it."""
         payloads: list[bytes] = []
         for part in self._slices:
             payloads += part.block.payloads(part.start, part.stop)
         return payloads
 
     def to_arrow(self) -> pa.RecordBatch:
-        """One batch of `MESSAGE_SCHEMA` with its own memory.
+        """Return one batch of `MESSAGE_SCHEMA` with its own memory.
 
         Of a typed queue its columns, and the header as the column `_meta`. Raises `InvalidArgument`
         above 2 GiB, which one batch cannot hold.

@@ -26,7 +26,7 @@ class Delivered(NamedTuple):
         return self._replace(delivery_count=0, failed_count=0)
 
     def message(self, queue: str, row: int) -> Message:
-        """One of them, with the attribute that tells what is missing."""
+        """Return a message of the slice, with the attribute that tells what is missing."""
         message = self.block.message(
             row,
             queue=queue,

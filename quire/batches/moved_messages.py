@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .delivered_messages import Messages
 
 OWN_PREFIX: Final = "quire."
-"""What the attributes begin with that a message has from Quire."""
+"""The beginning of the attributes that a message has from Quire."""
 QUEUE: Final = "quire.queue"
 SUBSCRIPTION: Final = "quire.subscription"
 DELIVERIES: Final = "quire.deliveries"
@@ -43,7 +43,7 @@ class Moving(Protocol):
 
     @property
     def state(self) -> str:
-        """As of a transaction."""
+        """The state, as of a transaction."""
 
     def get_many(
         self,
@@ -59,7 +59,7 @@ class Moving(Protocol):
         """Give them back."""
 
     def unmark_moved(self) -> None:
-        """What was to be moved is not."""
+        """Take back that messages were to be moved."""
 
     def rollback(self) -> None:
         """Drop all of it."""
@@ -119,7 +119,7 @@ def put_again(
 def move(
     txn: Moving, source: str | list[Message], queue: str, max_messages: int, where: Any = None
 ) -> int:
-    """See `Transaction.move`."""
+    """Move messages: see `Transaction.move`."""
     if not isinstance(source, str):
         try:
             return _put(txn, source, "", queue)
@@ -159,7 +159,7 @@ def messages_given(given: object) -> list[Message]:
 
 
 def _put(txn: Moving, messages: list[Message], subscription: str, queue: str) -> int:
-    """All of them, or with an error none."""
+    """Put all of them, or with an error none."""
     if any(isinstance(message, streamed_message.StreamedMessage) for message in messages):
         return _put_one_by_one(txn, messages, subscription, queue)
     names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT
@@ -208,7 +208,7 @@ def _put_one_by_one(txn: Moving, messages: list[Message], subscription: str, que
 
 
 def attributes_moved(message: Message, subscription: str, failed: int) -> dict[str, str]:
-    """What tells where it came from first is more than where it was last.
+    """Return the attributes of a moved message; its first origin goes before the last one.
 
     `failed`: how often it was delivered in vain.
     """

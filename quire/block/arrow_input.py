@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Priorities: TypeAlias = "int | NDArray[np.int64]"
-"""One for all messages, or one for each."""
+"""The priority of all messages, or of each."""
 
 SET_BY_STORE = ("id", "time", "delivery_count", "queue")
 _SMALL = {"priority": (Column.PRIORITY, MAX_PRIORITY), "group": (Column.GROUP, MAX_GROUP)}
@@ -265,7 +265,7 @@ def _attributes_values(array: pa.Array) -> Attributes:
 
 
 def _check_once(keys: pa.Array, counts: NDArray[np.int64]) -> None:
-    """Raises InvalidArgument where a message has two attributes of one name."""
+    """Check that no message has two attributes of one name. Raises InvalidArgument."""
     if counts.max() < 2:
         return
     names = keys.dictionary_encode()

@@ -154,7 +154,9 @@ class Block:
         return self.headers if unread is None else unread.column(column)
 
     def may_say(self, word: bytes) -> bool:
-        """Whether the attributes of any message may have it; nothing is verified for that."""
+        """Return True if the attributes of any message may have the word; nothing is verified for
+        that.
+        """
         unread = self.unread
         if unread is not None:
             return word in bytes(unread.view[: unread.payload_at])
@@ -163,7 +165,7 @@ class Block:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the messages carry ids and times of their own, as only the store gives them."""
+        """True if the messages carry ids and times of their own, as only the store gives them."""
         return bool(self.columns & (Column.ID | Column.TIME))
 
     @property
@@ -172,7 +174,7 @@ class Block:
 
     @property
     def memory_bytes(self) -> int:
-        """What the block takes in memory with its buffer, to within some 15 %."""
+        """The memory that the block takes with its buffer, to within some 15 %."""
         size = self.length + _OBJECT_BYTES
         if self.columns:
             size += _HEADERS_BYTES + _SECTION_BYTES * section_count(self.columns)
@@ -180,11 +182,13 @@ class Block:
 
     @property
     def charge_bytes(self) -> int:
-        """What the messages count against their queue's capacity."""
+        """The bytes that the messages are charged to their queue's capacity."""
         return self.charge(0, self.count)
 
     def charge(self, start: int, stop: int) -> int:
-        """What the messages from `start` to `stop` count against their queue's capacity."""
+        """Return the bytes that the messages from `start` to `stop` are charged to their queue's
+        capacity.
+        """
         charge = int(self.offsets[stop] - self.offsets[start])
         charge += MESSAGE_OVERHEAD_BYTES * (stop - start)
         for text in self.headers.strings.values():
@@ -197,7 +201,9 @@ class Block:
         return charge
 
     def largest_charge(self) -> int:
-        """What the largest of the messages counts against its queue's capacity; 0 for none."""
+        """Return the bytes that the largest message is charged to its queue's capacity; 0 for
+        none.
+        """
         charges = np.diff(self.offsets).astype(np.int64)
         for text in self.headers.strings.values():
             charges += np.diff(text.offsets)
@@ -340,7 +346,7 @@ class StreamedBlock(Block):
 
     @property
     def stream(self) -> Stream:
-        """Where the payload is."""
+        """The place of the payload."""
         assert self.headers.stream is not None
         return self.headers.stream
 

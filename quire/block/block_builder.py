@@ -99,7 +99,7 @@ class BlockBuilder:
         self._extend([run], len(run.pieces[0]))
 
     def mark(self) -> tuple[int, int, int, int]:
-        """Where the builder is, for `undo`."""
+        """Return the place of the builder, for `undo`."""
         self._close_rows()
         return len(self._runs), self.count, self.payload_bytes, self.charge_bytes
 
@@ -122,7 +122,10 @@ class BlockBuilder:
             yield from encode_runs(self._all_runs(), max_block_bytes)
 
     def build(self, max_block_bytes: int) -> list[EncodedBlock]:
-        """All blocks; none is above the size unless by a single message. Keeps the messages."""
+        """Return all blocks; none is above the size unless by a single message.
+
+        Keeps the messages.
+        """
         if self.count == 1 and self._payloads and self._fields[0] is None:
             block = encode_one(self._payloads[0])
             return [EncodedBlock(block, 1, self.charge_bytes, self.payload_bytes)]

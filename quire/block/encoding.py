@@ -252,7 +252,7 @@ def _plain_block(run: MessageRun, max_bytes: int) -> EncodedBlock | None:
 
 
 def split_ends(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
-    """Where blocks end, so that each holds as many messages as fit, but at least one."""
+    """Return the ends of blocks, so that each holds as many messages as fit, but at least one."""
     ends = []
     start, count = 0, len(stored) - 1
     while start < count:

@@ -81,7 +81,8 @@ ROWS_VERSIONS = ROWS_VERSION, SUMS_VERSION
 HEADER = struct.Struct("<Q4sHHIIQQ24x")
 HEADER_BYTES = 64
 ROWS_HEAD = struct.Struct("<III4xQ")
-"""Of a block of rows: lengths of schema, statistics and columns' checksums, the head's checksum."""
+"""The head of a block of rows: lengths of schema, statistics and columns' checksums, and its
+checksum."""
 COLUMN_SUM_BYTES = 16
 ROWS_HEAD_AT = 40
 HEAD_CHECKSUM_AT = 56
@@ -151,7 +152,7 @@ _STRING_BITS = sum(STRING_COLUMNS)
 
 @lru_cache(maxsize=64)
 def section_count(columns: int) -> int:
-    """How many sections, and so table entries, the columns have."""
+    """Return the number of sections, and so of table entries, that the columns have."""
     return (
         (columns & _FIXED_BITS).bit_count()
         + STRING_SECTIONS * (columns & _STRING_BITS).bit_count()

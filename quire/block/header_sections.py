@@ -115,7 +115,7 @@ class _Sections:
         return stream
 
     def skip(self, sections: int) -> None:
-        """These are not looked at now."""
+        """Pass sections without looking at them."""
         for _ in range(sections):
             self.next()
 

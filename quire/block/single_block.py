@@ -110,7 +110,7 @@ def _encode_large(payload: bytes, fields: Fields | None) -> bytearray:
 
 
 def _sections(fields: Fields) -> list[bytes]:
-    """Of the columns that the message has."""
+    """Return the sections of the columns that the message has."""
     columns = fields.columns
     sections: list[bytes] = []
     if columns & Column.PRIORITY:

@@ -43,7 +43,7 @@ _NONE_KNOWN = 0, Headers()
 
 
 def sections_of(columns: int, count: int) -> int:
-    """Where the sections of the columns begin in a block of so many messages."""
+    """Return the place where the sections of the columns begin in a block of so many messages."""
     return _offsets_of(columns) + padded(_OFFSET_BYTES * (count + 1))
 
 
@@ -64,7 +64,10 @@ def _offsets_of(columns: int) -> int:
 
 
 class Unread:
-    """What is in a block: its bytes up to its end. `payload_at`: where the payloads begin."""
+    """The unverified content of a block: its bytes up to its end.
+
+    `payload_at`: where the payloads begin.
+    """
 
     __slots__ = ("_columns", "_count", "_known", "_lengths", "_places", "asked", "payload_at",
                  "view", "where")  # fmt: skip
@@ -83,7 +86,7 @@ class Unread:
         self._columns, self._count = columns, count
 
     def offsets(self, payload_bytes: int) -> NDArray[np.int32]:
-        """Of all payloads. Raises StoreCorrupt, as all of these do."""
+        """Return the offsets of all payloads. Raises StoreCorrupt, as all of these do."""
         offsets: NDArray[np.int32] = np.frombuffer(
             self.view, dtype_of(_OFFSETS), self._count + 1, _offsets_of(self._columns)
         )
@@ -91,7 +94,7 @@ class Unread:
         return offsets
 
     def headers(self, wanted: int = ALL_COLUMNS) -> Headers:
-        """Of all messages, which have some; or those of the columns that are wanted."""
+        """Return the headers of all messages, or those of some columns."""
         place = sections_of(self._columns, self._count)
         sections = self.view[: self.payload_at]
         return read_headers(sections, self._columns, self._count, place, self.where, wanted)
@@ -109,7 +112,7 @@ class Unread:
         return more
 
     def row(self, row: int, payload_bytes: int) -> tuple[bytes, dict[int, Any]]:
-        """Its payload, and by column what its header says."""
+        """Return the payload of a row, and the values of its header by column."""
         view, count, columns = self.view, self._count, self._columns
         lengths = _table_of(columns)(view, HEADER_BYTES)
         offsets_at = HEADER_BYTES + TABLE_ENTRY_BYTES * len(lengths)
@@ -160,7 +163,9 @@ class Unread:
         return [str(content[lo:hi], "utf-8") for lo, hi in pairwise(offsets)]
 
     def _text(self, index: int, row: int, count: int) -> str:
-        """Of the rows whose offsets are in a section, and whose bytes are in the next one."""
+        """Return the text of a row, whose offset is in one section and whose bytes are in the next
+        one.
+        """
         self._check(index, _OFFSET_BYTES * (count + 1))
         places, size = self._places, self._lengths[index + 1]
         return str(self._cut(places[index], row, places[index + 1], size), "utf-8")

@@ -13,7 +13,7 @@ Argument = Callable[[argparse.ArgumentParser], object]
 
 
 class ExitStatus(enum.IntEnum):
-    """How a command ends."""
+    """The exit statuses of commands."""
 
     DONE = 0
     ERROR = 1  # also damage that verify or dump has found
@@ -33,7 +33,7 @@ JSON: Final = argument("--json", action="store_true", help="as JSON")
 
 
 class Command(NamedTuple):
-    """One of them; `quire NAME PATH ...`."""
+    """A command; `quire NAME PATH ...`."""
 
     name: str  # as it is typed: "put", "create-queue", or "graph ls"
     help: str  # what it does, in the list of all

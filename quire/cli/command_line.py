@@ -1,4 +1,4 @@
-"""What was typed: which command it is, and its options, wherever they stand on the line (LN2)."""
+"""Reading a command line: which command it is, and its options, wherever they stand (LN2)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ exit status:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as the terminal. Argparse makes one for each argument, and asks `shutil` how wide."""
+    """A help text as wide as the terminal.
+
+    Argparse makes one for each argument, and asks `shutil` how wide.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)
@@ -58,7 +61,9 @@ def _columns() -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Of one command: the options first and then the arguments, in whatever order they came."""
+    """The parser of a command: the options first and then the arguments, in whatever order they
+    came.
+    """
 
     def __init__(self, command: Command) -> None:
         super().__init__(
@@ -116,7 +121,7 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"there is no option {name}{near or dashes}")
 
     def option_names(self) -> list[str]:
-        """As they are typed: --json."""
+        """Return the options as they are typed: --json."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
@@ -138,7 +143,7 @@ def read_line(words: Sequence[str]) -> argparse.Namespace:
 
 
 def did_you_mean(word: str, known: Iterable[str], write: Callable[[str], str] = str) -> str:
-    """In words, or nothing where none is near."""
+    """Return a question about the nearest word, or nothing where none is near."""
     near = nearest(word, known)
     return "" if near is None else f": did you mean {write(near)}?"
 
@@ -194,7 +199,7 @@ def _wrong(word: str, known: Iterable[str]) -> NoReturn:
 
 
 def _help() -> str:
-    """All commands, by subject."""
+    """Return the list of all commands, by subject."""
     parts = [_HEAD]
     parts += [
         "\n".join(

@@ -1,4 +1,4 @@
-"""All commands, by subject; the module of one is loaded when it is asked for."""
+"""The table of all commands, by subject; the module of one is loaded when it is needed."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def command_named(name: str) -> Command:
 
 @cache
 def commands() -> dict[str, Command]:
-    """All of them by name."""
+    """Return all commands by name."""
     return {name: command_named(name) for name in NAMES}

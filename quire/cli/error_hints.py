@@ -35,7 +35,7 @@ def _by_call() -> dict[str, Command]:
 
 
 def _command_of_word(call: str) -> str | None:
-    """Of a call that is only named."""
+    """Return the command for a call that is only named."""
     command = _by_call().get(call)
     return None if command is None else f"quire {command.name}"
 
@@ -51,7 +51,7 @@ def _command_of_call(found: re.Match[str], path: str) -> str | None:
 
 
 def _arguments(text: str) -> tuple[list[str], dict[str, Any]] | None:
-    """Those of a call as they are written; None: they are no values, but words about them."""
+    """Return the arguments of a call; None: they are no values, but words about them."""
     try:
         call = ast.parse(f"call({text})", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -66,7 +66,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _named_words(command: Command, named: dict[str, Any]) -> list[str]:
-    """As options, where the command has them; else as NAME=VALUE."""
+    """Return keyword arguments as options, where the command has them; else as NAME=VALUE."""
     options = CommandParser(command).option_names()
     words = []
     for name, value in named.items():

@@ -33,7 +33,7 @@ def calling(call: str, *names: str) -> RunCommand:
 
 
 def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
-    """What the action gives of the store, which is not owned for it."""
+    """Return the result of an action on the store, which is not owned for it."""
     with importing():
         from quire.read_only import look
 
@@ -41,7 +41,7 @@ def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
 
 
 def creation(options: argparse.Namespace) -> dict[str, Any]:
-    """Where a store may be made, and what is fixed then, as far as it was given."""
+    """Return the options by which a store may be made, as far as they are on the line."""
     fixed = {} if options.data_files is None else {"data_files": options.data_files}
     return {"network_file_system": options.network_file_system, **fixed}
 

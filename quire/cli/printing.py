@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, messages."""
+"""The forms in which commands print: tables, JSON, messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quire.messages.typed_message import value_json
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """In columns; the first row is their heads."""
+    """Print in columns; the first row is their heads."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -45,34 +45,36 @@ def print_tree(value: Any, indent: str = "") -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """As "1 message", "7 messages"."""
+    """Return a number with its noun, as "1 message", "7 messages"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def print_json(value: Any) -> None:
-    """On one line; what a store tells has its fields by name."""
+    """Print JSON on one line; the values of a store have their fields by name."""
     print(json.dumps(value, default=fields_of))
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """By name, of a value that a store tells; those that they hold are as they were."""
+    """Return the fields of a store's value by name; values inside are as they were."""
     return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def moment_text(time_us: int | None) -> str:
-    """In UTC."""
+    """Return the time in UTC."""
     if time_us is None:
         return "-"
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def payload_start(payload: bytes) -> str:
-    """As far as a line of a table has room for it; what is not printable is escaped."""
+    """Return the payload as far as a line of a table has room for it; what is not printable is
+    escaped.
+    """
     return repr(payload[:PAYLOAD_START_BYTES])[1:]
 
 
 def bytes_json(name: str, value: bytes) -> dict[str, str]:
-    """As text, where it is UTF-8; else in base64, under a name that says so."""
+    """Return the bytes as text, where they are UTF-8; else in base64, under a name that says so."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -96,7 +98,7 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
 
 
 def print_message(message: Any, options: argparse.Namespace) -> None:
-    """In the form that was asked for; a payload, or a row's columns, are a line by default."""
+    """Print in the form of the options; a payload, or a row's columns, are a line by default."""
     if options.json:
         print_json(_message_json(message))
         return

@@ -52,7 +52,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _show(what: Warning | Exception | str, path: str) -> None:
-    """In one line; no line of Quire's code is what it is about."""
+    """Print a warning or an error in one line, without a line of Quire's code."""
     message = " ".join(error_hints.in_commands(str(what), path).split())
     kind = "warning" if isinstance(what, Warning) else type(what).__name__
     print(f"quire: {kind}: {message}", file=sys.stderr)

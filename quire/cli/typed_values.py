@@ -1,4 +1,4 @@
-"""What is typed on a command line, as values: sizes, times, counts, NAME=VALUE."""
+"""The values that are typed on a command line: sizes, times, counts, NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """How many, at least one."""
+    """Return a count of at least one."""
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no count: give a number of 1 or more")
     return int(text)
@@ -51,7 +51,7 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """How long: seconds, or with s, m, h or d."""
+    """Return seconds, given as such, or with s, m, h or d."""
     factor = _SECONDS.get(text[-1:], 1)
     try:
         found = float(text[:-1] if text[-1:] in _SECONDS else text) * factor
@@ -65,7 +65,7 @@ def seconds(text: str) -> float:
 
 
 def wait(text: str) -> float | None:
-    """How long to wait: as `seconds`, or "forever"."""
+    """Return how long to wait: as `seconds`, or "forever"."""
     return None if text == "forever" else seconds(text)
 
 
@@ -88,7 +88,9 @@ START: Final = (
 
 
 def start(text: str) -> Any:
-    """Where in a queue: a position, seconds since the epoch, a date and time, or as it is."""
+    """Return a place in a queue: a position, seconds since the epoch, a date and time, or the
+    text.
+    """
     for read in (int, float, lambda text: datetime.fromisoformat(text).astimezone()):
         with contextlib.suppress(ValueError):
             return read(text)
@@ -104,7 +106,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def pairs(given: Iterable[str], example: str) -> Iterator[tuple[str, str]]:
-    """Several NAME=VALUE, such as the example. Raises InvalidArgument."""
+    """Yield the pairs of several NAME=VALUE, such as the example. Raises InvalidArgument."""
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -121,7 +123,8 @@ def value(text: str) -> Any:
 
 
 def properties(given: Iterable[str]) -> dict[str, Any]:
-    """Of a queue, from NAME=VALUE; what is bytes may be a size as 64K. Raises InvalidArgument.
+    """Return the properties of a queue, from NAME=VALUE; bytes may be a size as 64K. Raises
+    InvalidArgument.
 
     Whether there are such properties is for the caller to check.
     """

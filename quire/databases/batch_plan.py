@@ -1,4 +1,4 @@
-"""Which rows of an outbox are moved together: written down before they are put, deleted after.
+"""The batches of an outbox: rows that are moved together, noted before they are put, deleted after.
 
 The batch's number N stands in the database, and in the store the progress P: the number of the
 batch that was moved last, the last of its rows that is done with, and which of them were refused.
@@ -47,7 +47,7 @@ class OutboxRow(NamedTuple):
 
 
 class Progress(Struct, frozen=True):
-    """What the store tells of an outbox."""
+    """The progress of an outbox, as the store knows it."""
 
     batch: int = 0  # the last one of which anything was put
     through: int = 0  # the last of its rows that is done with
@@ -55,14 +55,14 @@ class Progress(Struct, frozen=True):
 
     @classmethod
     def of(cls, value: bytes | None) -> Progress:
-        """As it was encoded; None: nothing was put ever."""
+        """Decode a progress; None: nothing was put ever."""
         if value is None:
             return cls()
         told = json.loads(value)
         return cls(told[0], told[1], tuple((number, reason) for number, reason in told[2]))
 
     def encode(self) -> bytes:
-        """As it is kept in the store."""
+        """Return the bytes that are kept in the store."""
         told = [self.batch, self.through, self.refused]
         return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -150,7 +150,7 @@ class BatchPlan:
         return bool(statements.rows(f"SELECT 1 FROM {self._table} WHERE refused IS NULL LIMIT 1"))
 
     def _lock(self, statements: Statements, outbox_id: str, number: int) -> None:
-        """From here on no other relay goes on; and the commit that follows is durable (OX1)."""
+        """Keep other relays from going on; and the commit that follows is durable (OX1)."""
         if statements.dialect == "postgresql":
             statements.change("SET LOCAL synchronous_commit = on")
         locked = statements.change(

@@ -1,4 +1,5 @@
-"""What messages do in a program's own database: once, however often they are delivered.
+"""The inbox of a program's own database: a message has its effect there once, however often it
+comes.
 
 A message that is handled leaves its id in a table, in the transaction that has its effect. One that
 is delivered again is found there, and its effect is not made again. The message is released, by the
@@ -75,7 +76,8 @@ class Inbox:
         return sqlalchemy_tables(metadata, self.table, INBOX_TABLES)
 
     def is_new(self, connection: object, source: str, message: Message) -> bool:
-        """Whether the message was not handled before; it counts as handled with this transaction.
+        """Return True if the message was not handled before; it counts as handled with this
+        transaction.
 
         Call it in the transaction that has the effect, before it; where it returns False, make
         none. Commit that transaction, then the one that has got the message. `source`: where it was
@@ -196,7 +198,10 @@ class Inbox:
         return statements.change(f"DELETE FROM {self.table} WHERE source = :source", source=source)
 
     def _low_us(self, statements: Statements, source: str) -> int:
-        """What is older counts as handled. Nobody moves it until this transaction ends (IB3)."""
+        """Return the time before which messages count as handled.
+
+        Nobody moves it until this transaction ends (IB3).
+        """
         share = " FOR SHARE" if statements.dialect == "postgresql" else ""
         query = f"SELECT low_us FROM {self.table}_source WHERE source = :source{share}"
         found = statements.rows(query, source=source)
@@ -214,7 +219,9 @@ class Inbox:
 
 
 def _first_unread_us(store: Store, source: str) -> int | None:
-    """When the first message was committed that the source has not read; None: it has read all."""
+    """Return the time of commit of the first message that the source has not read; None: it has
+    read all.
+    """
     queue, subscription = split_source(source)
     for info in store.subscriptions(queue):
         if info.name == (subscription or ""):

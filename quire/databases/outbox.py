@@ -122,7 +122,7 @@ class Outbox:
         )
 
     def info(self, connection: object) -> OutboxInfo:
-        """How many messages wait, and since when."""
+        """Return how many messages wait, and since when."""
         statements = statements_of(connection)
         (waiting, size, oldest), *_ = statements.rows(
             f"SELECT count(*), coalesce(sum(length(payload)), 0), min(put_us) FROM {self.table}"

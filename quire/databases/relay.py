@@ -229,7 +229,7 @@ def _put_row(transaction: Transaction, row: OutboxRow) -> None:
 
 
 def _is_locked(error: Exception) -> bool:
-    """Whether a file of SQLite is being written by somebody else: in its words, whoever says them.
+    """Return True if somebody else writes the file of SQLite: by its words, whoever raises them.
 
     A transaction that has read meets that at once, however long it would wait for a lock.
     """
@@ -237,7 +237,7 @@ def _is_locked(error: Exception) -> bool:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether it may be otherwise the next time."""
+    """Return True if the error may not come the next time."""
     if isinstance(error, OutboxMismatch):
         return False
     return isinstance(error, _PASSES) or not _OF_A_DATABASE.isdisjoint(

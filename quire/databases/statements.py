@@ -31,18 +31,18 @@ class Statements(Protocol):
 
     @property
     def dialect(self) -> Dialect:
-        """Which SQL it speaks."""
+        """The SQL that it speaks."""
 
     @property
     def in_transaction(self) -> bool:
-        """Whether what was changed by it waits for a commit."""
+        """True if changes by it wait for a commit."""
 
     @property
     def commits_alone(self) -> bool:
-        """Whether the next statement would be a transaction of its own."""
+        """True if the next statement would be a transaction of its own."""
 
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
 
     def change(self, sql: str, **values: Any) -> int:
         """Run a statement; how many rows it has changed."""
@@ -52,7 +52,10 @@ class Statements(Protocol):
 
 
 def statements_of(connection: object) -> Statements:
-    """How to run SQL by a connection or session. Raises InvalidArgument where we do not know."""
+    """Return the statements of a connection or session.
+
+    Raises InvalidArgument for an unknown one.
+    """
     if isinstance(connection, sqlite3.Connection):
         return _ByCursor(
             "sqlite",
@@ -138,21 +141,17 @@ class _ByCursor:
 
     @property
     def dialect(self) -> Dialect:
-        """See `Statements`."""
         return self._dialect
 
     @property
     def in_transaction(self) -> bool:
-        """See `Statements`."""
         return self._in_transaction()
 
     @property
     def commits_alone(self) -> bool:
-        """See `Statements`."""
         return self._begins_none and not self._in_transaction()
 
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
-        """See `Statements`."""
         cursor = self._run(sql, values)
         try:
             return cast(Sequence[Sequence[Any]], cursor.fetchall())
@@ -160,14 +159,12 @@ class _ByCursor:
             cursor.close()
 
     def change(self, sql: str, **values: Any) -> int:
-        """See `Statements`."""
         cursor = self._run(sql, values)
         changed = cursor.rowcount
         cursor.close()
         return int(changed)
 
     def change_many(self, sql: str, values: Sequence[Mapping[str, Any]]) -> None:
-        """See `Statements`."""
         if values:  # Django's cursor reads the first of them
             cursor = self._cursor()
             cursor.executemany(sql if self._named else _as_pyformat(sql), values)
@@ -191,12 +188,10 @@ class _BySqlalchemy:
 
     @property
     def dialect(self) -> Dialect:
-        """See `Statements`."""
         return self._dialect
 
     @property
     def in_transaction(self) -> bool:
-        """See `Statements`."""
         return bool(self._connection.in_transaction())
 
     @property
@@ -205,15 +200,12 @@ class _BySqlalchemy:
         return False
 
     def rows(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
-        """See `Statements`."""
         return cast(Sequence[Sequence[Any]], self._run(sql, values).fetchall())
 
     def change(self, sql: str, **values: Any) -> int:
-        """See `Statements`."""
         return int(self._run(sql, values).rowcount)
 
     def change_many(self, sql: str, values: Sequence[Mapping[str, Any]]) -> None:
-        """See `Statements`."""
         if values:
             self._run(sql, list(values))
 

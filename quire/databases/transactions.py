@@ -63,7 +63,7 @@ def database_of(target: str) -> Begin:
 
 
 def database_errors() -> tuple[type[Exception], ...]:
-    """What the databases that `database_of` gives raise."""
+    """Return the errors of the databases that `database_of` gives."""
     if "sqlalchemy" not in sys.modules:
         return (sqlite3.Error,)
     with importing():

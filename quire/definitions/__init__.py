@@ -1,4 +1,5 @@
-"""What queues and subscriptions may be made with: properties, orders, types, retries, schemas."""
+"""The values that queues and subscriptions are made with: properties, orders, types, retries,
+schemas."""
 
 from quire.libraries.late_modules import late_modules as _late_modules
 

@@ -1,4 +1,4 @@
-"""When schedules are due: the times that a cron text names, in a time zone.
+"""The times at which schedules are due: those that a cron text names, in a time zone.
 
 - What a text names is what Debian's cron makes of it, at the change to summer time and back too:
   what is at a time of day that is left out is due right after, what is at one that comes twice is
@@ -41,7 +41,10 @@ class DueTimes:
     """The times, in microseconds since the epoch, that a text names in a time zone."""
 
     def __init__(self, cron: object, timezone: object) -> None:
-        """Raises InvalidArgument for a text that is none, or a time zone that is not known here."""
+        """Read the text.
+
+        Raises InvalidArgument for one that is wrong, or a time zone that is not known.
+        """
         if not isinstance(cron, str) or len(cron) > MAX_CRON_CHARACTERS:
             raise InvalidArgument(
                 f"cron {cron!r:.100}: give a text of up to {MAX_CRON_CHARACTERS} characters, as "
@@ -64,7 +67,7 @@ class DueTimes:
         return next(self._from(time_us), None)
 
     def latest(self, start_us: int, end_us: int, most: int) -> list[int]:
-        """Those after the start, up to the end: the last ones, so many at most."""
+        """Return the last times after the start, up to the end, at most so many."""
         window_us = FIRST_WINDOW_US
         while True:
             begin_us = max(start_us, end_us - window_us)
@@ -78,7 +81,7 @@ class DueTimes:
             window_us *= WIDER_WINDOW
 
     def _from(self, time_us: int) -> Iterator[int]:
-        """All of them after a time (CR2)."""
+        """Yield all times after one (CR2)."""
         last_us = time_us
         try:
             moment = datetime.fromtimestamp(time_us // 1_000_000, self._zone)

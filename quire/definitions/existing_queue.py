@@ -1,4 +1,4 @@
-"""What is asked of a queue that is there already: to be what was to be made, to have puts wait."""
+"""Checks of a queue that is there already: that it is as the call asks, that its puts may wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody may have meant: for error messages, where time is no matter."""
+"""Guessing the name that somebody meant: for error messages, where time is no matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def nearest(given: object, known: Iterable[str]) -> str | None:
-    """Of the known names; None where none is near."""
+    """Return the nearest of the known names; None where none is near."""
     if not isinstance(given, str) or not given:
         return None
     with importing():

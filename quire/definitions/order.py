@@ -16,12 +16,12 @@ from quire.limits import (
 
 
 class AttributeOrder(TypedDict, total=False):
-    """By the value of an attribute, the lowest first, and then in commit order."""
+    """An order by the value of an attribute, the lowest first, and then in commit order."""
 
     attribute: Required[str]
-    """Its name. Messages without it come last."""
+    """The attribute's name. Messages without it come last."""
     numeric: bool
-    """Whether values are compared as numbers, and what is none counts as missing. Else (the
+    """True if values are compared as numbers, and what is none counts as missing. Else (the
     default) they are compared as texts, by their first 64 bytes in UTF-8."""
 
 
@@ -38,12 +38,12 @@ class SequenceOrder(TypedDict, total=False):
     """Seconds after its commit that a message waits, at most: 0 to 366 days; 5 by default. Then it
     is handed out, with the attribute "quire.missing", which tells how many numbers are missing."""
     most: int
-    """How many messages of one sender wait, at most: 1 to 10,000; 1,000 by default. If there are
-    more, the one of the lowest number is handed out so."""
+    """The number of messages of one sender that wait, at most: 1 to 10,000; 1,000 by default. If
+    there are more, the one of the lowest number is handed out so."""
 
 
 Order = str | AttributeOrder | SequenceOrder
-"""What `order` may be: "commit", "priority", the name of a registered code, or one of these."""
+"""A value of `order`: "commit", "priority", the name of a registered code, or one of these."""
 
 COMMIT: Final = "commit"
 PRIORITY: Final = "priority"
@@ -102,7 +102,7 @@ def _by_sequence(name: str, value: Mapping[str, object]) -> dict[str, Any]:
 
 
 def by_sequence(order: object) -> bool:
-    """Whether it is the order of a sender's sequence."""
+    """Return True if it is the order of a sender's sequence."""
     return isinstance(order, Mapping) and "sequence" in order
 
 
@@ -112,10 +112,10 @@ def sequence_of(order: object) -> str:
 
 
 def by_key(order: object) -> bool:
-    """Whether messages that follow each other in it may be anywhere in commit order."""
+    """Return True if messages that follow each other in it may be anywhere in commit order."""
     return order not in BUILT_IN and not by_sequence(order)
 
 
 def by_code(order: object) -> bool:
-    """Whether it is a registered code's."""
+    """Return True if it is a registered code's."""
     return isinstance(order, str) and order not in BUILT_IN

@@ -32,7 +32,7 @@ GROUP: Final = "quire.orders"
 
 
 class OrderCode(Protocol):
-    """What orders messages: see `quire.definitions.order_code`."""
+    """A function that orders messages: see `quire.definitions.order_code`."""
 
     def __call__(self, headers: pa.RecordBatch) -> Any:
         """The keys of the rows. It must not use the store."""

@@ -1,4 +1,4 @@
-"""How many messages a queue hands out at a time and a second: what may be said of that."""
+"""The pace of a queue: how many messages it hands out at a time and a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quire.errors import InvalidArgument
 from .limits import MAX_RATE, SLOWEST_RATE
 
 NO_LIMITS: Final = (None, None, None, None)
-"""Of a queue, and of its groups."""
+"""The limits of a queue, and of its groups, that has none."""
 
 
 class QueuePace(NamedTuple):
@@ -20,7 +20,7 @@ class QueuePace(NamedTuple):
 
     @property
     def most(self) -> int:
-        """How many may start within `span_us`."""
+        """The number of messages that may start within `span_us`."""
         return max(1, int(self.rate or 1))
 
     @property
@@ -30,7 +30,7 @@ class QueuePace(NamedTuple):
 
 
 def check_rate(name: str, value: object) -> float | None:
-    """As a float. Raises InvalidArgument."""
+    """Return the rate as a float. Raises InvalidArgument."""
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

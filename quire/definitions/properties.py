@@ -1,4 +1,4 @@
-"""What a queue may be made with, and what may be changed of it later: its properties.
+"""The properties of a queue: what it is made with, and what may be changed of it later.
 
 They stand in the queue's entry of the catalog, where only those are noted that differ from what
 they are by default; so an entry of an earlier release is one of a queue without any.
@@ -42,7 +42,7 @@ from .retry import Retry, check_retry
 from .row_schema import check_schema
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
-"""What queues and subscriptions may be called."""
+"""The names that queues and subscriptions may have."""
 
 OverflowPolicy = Literal["fail", "wait", "drop_oldest", "dead_letter"]
 WAIT: Final = "wait"
@@ -57,18 +57,19 @@ NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueOptions(TypedDict, total=False):
-    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is.
+    """The options that `create_queue` and `alter_queue` take by name; one that is left out stays as
+    it is.
 
     What would have no effect in the queue is refused when it is set (InvalidArgument, which says
     what it needs).
     """
 
     text: str
-    """What the queue is for, in words; up to 1 KiB in UTF-8."""
+    """A description of the queue in words; up to 1 KiB in UTF-8."""
     properties: Mapping[str, str]
     """Free words by name, which Quire keeps and does not read; up to 100, 1 KiB together."""
     order: Order
-    """In which order messages are handed out. "commit": as they were committed (the default).
+    """The order in which messages are handed out. "commit": as they were committed (the default).
     "priority": of higher priority first. A mapping: by an attribute (`AttributeOrder`), or by the
     sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
     (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
@@ -77,62 +78,66 @@ class QueueOptions(TypedDict, total=False):
     read by priority. A put says it for good: a message keeps the number that was the default when
     its transaction first put to the queue."""
     puts: bool
-    """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
+    """True if messages may be put; False stops the queue for all who put (QueueDisabled)."""
     gets: bool
-    """Whether messages may be got; False stops the queue for all who get (QueueDisabled)."""
+    """True if messages may be got; False stops the queue for all who get (QueueDisabled)."""
     max_deliveries: int | None
-    """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
-    ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    """The number of times that a message may be delivered: 1 to 65535. Then it goes to
+    `dead_letter`. None: for ever. Each delivery is noted durably before it happens, which costs a
+    write and a sync."""
     retry: Retry | None
-    """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
-    (the default): not at all. It waits over a restart, too."""
+    """The time for which a message stays hidden after a delivery that failed, by a rollback or
+    `reject`; None (the default): it does not. It waits over a restart, too."""
     timed: bool | None
-    """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
-    `expires_at`. None (the default): a work queue is made timed, durably, by the first put that
-    has a time, or by `ttl` or `max_ttl`; a topic is not. A queue that is not refuses puts with
-    times."""
+    """True if times of messages count: none is delivered before its `deliver_at`, nor after its
+    `expires_at`. None (the default): a work queue is made timed, durably, by the first put that has
+    a time, or by `ttl` or `max_ttl`; a topic is not. A queue that is not refuses puts with times.
+    """
     ttl: Duration | None
-    """How long after its commit a message without `expires_at` expires: seconds, or a
+    """The time after its commit when a message without `expires_at` expires: seconds, or a
     `timedelta`. It makes a work queue `timed`; of a topic it needs `timed=True`."""
     max_ttl: Duration | None
-    """How long a message lives at most, from its put on, said as `ttl`: a put with a later
-    `expires_at` is cut to that, and one without gets it (or `ttl`, where that is less). The put is
-    told: `MessageId.expires_by`. It holds for what waits already, too."""
+    """The longest life of a message, from its put on, given as `ttl` is: a put with a later
+    `expires_at` is cut to that, and one without gets it (or `ttl`, where that is less). The put
+    learns of it: `MessageId.expires_by`. It holds for what waits already, too."""
     grouped: bool
-    """Whether messages of one `group_key` go to one reader at a time, in order."""
+    """True if messages of one `group_key` go to one reader at a time, in order."""
     max_in_flight: int | None
-    """How many messages may be in flight at a time, of each subscription: 1 to 1,000,000."""
+    """The number of messages that may be in flight at a time, of each subscription: 1 to
+    1,000,000."""
     rate: float | None
-    """How many messages start in a second, of each subscription: never more. A whole number up to
-    1,000,000, or less than 1: `1 / 60` is one a minute. In a grouped queue with any of these four
-    limits the groups take turns."""
+    """The number of messages that start in a second, of each subscription: never more. A whole
+    number up to 1,000,000, or less than 1: `1 / 60` is one a minute. In a grouped queue with any of
+    these four limits the groups take turns."""
     group_max_in_flight: int | None
-    """How many messages of one group may be in flight at a time. They go to any readers then; with
-    1, and without, a group goes to one reader at a time. Where the queue is `grouped`."""
+    """The number of messages of one group that may be in flight at a time. They go to any readers
+    then; with 1, and without, a group goes to one reader at a time. Where the queue is `grouped`.
+    """
     group_rate: float | None
     """`rate`, of each group by itself. Where the queue is `grouped`."""
     keep_expired: bool
-    """Whether what has expired goes to `dead_letter`; by default it is dropped."""
+    """True if expired messages go to `dead_letter`; by default they are dropped."""
     dead_letter: str | None
     """The queue that takes what was delivered `max_deliveries` times and never read for good, what
     has expired (`keep_expired`), or what gives way (`overflow`): with one of these three."""
     keep_seconds: Duration | None
-    """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
-    that follow hold together: a message goes when all have read it and one of them lets it go."""
+    """The age up to which a topic keeps what all have read; 0 to 10 years. This and the two that
+    follow hold together: a message goes when all have read it and one of them lets it go."""
     keep_bytes: Size | None
-    """Of a topic, of what all have read the newest are kept, so many bytes as they are charged."""
+    """The bytes, as they are charged, of the newest messages that a topic keeps of what all have
+    read."""
     keep_messages: int | None
-    """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
+    """The number of the newest messages that a topic keeps of what all have read; 0: none."""
     keep_forever: bool
-    """Whether a topic keeps everything: nothing that all have read goes."""
+    """True if a topic keeps everything: nothing that all have read goes."""
     keep_latest: str | None
-    """Of a topic, the key of its messages: an attribute, a column of texts or whole numbers, or
-    `sender`, `correlation_id`, `reply_to`, `content_type`. The latest message of each value is
-    kept; with `keep_seconds`, until it is so old. One before it counts as read, also where nobody
-    has read it. A message with an empty payload, or a row of nothing but the key, deletes its key:
-    it goes when all have read it, as one without the key does. None: nothing is said of keys."""
+    """The key of a topic's messages: an attribute, a column of texts or whole numbers, or `sender`,
+    `correlation_id`, `reply_to`, `content_type`. The latest message of each value is kept; with
+    `keep_seconds`, until it is so old. One before it counts as read, also where nobody has read it.
+    A message with an empty payload, or a row of nothing but the key, deletes its key: it goes when
+    all have read it, as one without the key does. None: nothing is said of keys."""
     overflow: OverflowPolicy
-    """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
+    """The remedy where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
     for room, as a commit does, for the store's `commit_timeout` or as long as it says.
     "drop_oldest": the oldest messages that nobody has got are dropped, and counted
     (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
@@ -141,16 +146,16 @@ class QueueOptions(TypedDict, total=False):
     """Bytes up to which the capacity is enlarged, durably, before any of that is done; more than
     the `capacity`."""
     max_message_bytes: Size | None
-    """How large a message may be, in bytes: payload, strings and attributes together. None: as
+    """The largest size of a message, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
     max_stream_bytes: Size | None
-    """How large a message that is put as a stream (`put_stream`) may be: up to 256 GiB. None: as
+    """The largest size of a message that is put as a stream (`put_stream`): up to 256 GiB. None: as
     `max_message_bytes` says, and where that is None too, 256 GiB."""
     dedup_count: int | None
-    """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
-    None: none, or with `dedup_seconds` 100,000."""
+    """The number of request ids of puts that are kept, so that a put that is repeated is known: 1
+    to 100,000. None: none, or with `dedup_seconds` 100,000."""
     dedup_seconds: Duration | None
-    """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
+    """The seconds for which each is kept, up to 10 years, if `dedup_count` others do not come."""
 
     indexed: Sequence[str]
     """Names by whose values messages are often asked for (`txn.get(where=...)`): attributes,
@@ -164,29 +169,33 @@ class QueueOptions(TypedDict, total=False):
     None: messages are bytes."""
 
     codec: str | None
-    """By what values are encoded that are put without being bytes: "json", "text", "msgpack",
-    "arrow", or another name of `quire.codecs`. `message.value` is the value again. Bytes are put as
-    they are."""
+    """The codec of values that are put without being bytes: "json", "text", "msgpack", "arrow", or
+    another name of `quire.codecs`. `message.value` is the value again. Bytes are put as they are.
+    """
 
     type: str
-    """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
-    gone when the owner ends), or by a type that was registered. It stays as it was made."""
+    """The queue type, by which its messages are kept: "persistent" (by default), "volatile" (in the
+    owner's memory, and gone when the owner ends), or a type that was registered. It stays as it was
+    made."""
     persistent: bool
-    """Whether the queue itself is there after a restart; a volatile one comes back empty. It stays
+    """True if the queue itself is there after a restart; a volatile one comes back empty. It stays
     as it was made."""
 
 
 class QueueChanges(QueueOptions, total=False):
-    """What `alter_queue` takes by name."""
+    """The options that `alter_queue` takes by name."""
 
     capacity: int
     """Bytes, as for `create_queue`."""
     max_messages: int | None
-    """How many messages it may hold, as for `create_queue`."""
+    """The number of messages that it may hold, as for `create_queue`."""
 
 
 class Granted(NamedTuple):
-    """What a queue gives to messages that are put now. Times in microseconds since the epoch."""
+    """The values that a queue gives to messages that are put now.
+
+    Times in microseconds since the epoch.
+    """
 
     priority: int  # of those that say none; 0: they have none
     expires_at: int | None  # of those that say nothing of it
@@ -233,30 +242,30 @@ class Properties(NamedTuple):
 
     @property
     def has_remedy(self) -> bool:
-        """Whether something is to be done where there is no room."""
+        """True if something is to be done where there is no room."""
         return self.overflow != "fail" or self.grow_to is not None or self.lets_go
 
     @property
     def most_requests(self) -> int:
-        """How many request ids of puts are kept."""
+        """The number of request ids of puts that are kept."""
         if self.dedup_count is None:
             return 0 if self.dedup_seconds is None else MAX_REQUESTS
         return self.dedup_count
 
     @property
     def most_stream_bytes(self) -> int:
-        """How large a message may be that is put as a stream, payload and header, in bytes."""
+        """The largest size of a message that is put as a stream, payload and header, in bytes."""
         if self.max_stream_bytes is not None:
             return self.max_stream_bytes
         return MAX_STREAM_BYTES if self.max_message_bytes is None else self.max_message_bytes
 
     def oldest_request_us(self, now_us: int) -> int:
-        """When those that are kept were committed, at the earliest."""
+        """Return the time of commit of the oldest request ids that are kept."""
         return 0 if self.dedup_seconds is None else now_us - int(self.dedup_seconds * 1e6)
 
     @property
     def has_rules(self) -> bool:
-        """Whether messages leave the queue by themselves, or it is said where they would go."""
+        """True if messages leave the queue by themselves, or it is said where they would go."""
         return (
             bool(self.timed)
             or self.max_deliveries is not None
@@ -268,7 +277,7 @@ class Properties(NamedTuple):
 
     @property
     def is_clocked(self) -> bool:
-        """Whether messages become available, or are not any more, as time goes by."""
+        """True if messages become available, or stop being so, as time goes by."""
         return bool(self.timed) or by_sequence(self.order) or self.group_rate is not None
 
     @property
@@ -279,29 +288,31 @@ class Properties(NamedTuple):
 
     @property
     def group_pace(self) -> QueuePace:
-        """Those of each group."""
+        """The limits of each group."""
         return QueuePace(self.group_max_in_flight, self.group_rate)
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept that all have read."""
+        """True if anything is kept that all have read."""
         return self.keep_forever or self.lets_go or self.keep_latest is not None
 
     @property
     def lets_go(self) -> bool:
-        """Whether what is kept so goes by itself some time."""
+        """True if kept messages go by themselves some time."""
         return not self.keep_forever and not (
             self.keep_seconds is None and self.keep_bytes is None and self.keep_messages is None
         )
 
     @property
     def block_bytes(self) -> int:
-        """What a block of several of its messages takes, at most."""
+        """The size of a block of several of its messages, at most."""
         return SCATTERED_BLOCK_BYTES if by_key(self.order) else MAX_DATA_BLOCK_BYTES
 
     @property
     def selected_by(self) -> tuple[object, ...]:
-        """What says which message is next; empty: they are delivered in commit order."""
+        """The properties that decide which message is next; empty: they are delivered in commit
+        order.
+        """
         if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
         times = bool(self.timed), self.ttl, self.max_ttl
@@ -310,7 +321,7 @@ class Properties(NamedTuple):
 
     @property
     def limits_expiry(self) -> bool:
-        """Whether messages live no longer than `max_ttl`."""
+        """True if messages live no longer than `max_ttl`."""
         return bool(self.timed) and self.max_ttl is not None
 
     @property
@@ -321,39 +332,39 @@ class Properties(NamedTuple):
 
     @property
     def put_priority(self) -> int:
-        """What messages get that are put without a priority; 0: they have none."""
+        """The priority of messages that are put without one; 0: they have none."""
         return priority_of_puts(self.order, self.default_priority)
 
     @property
     def grants(self) -> bool:
-        """Whether messages get more by their put than it says."""
+        """True if messages get more by their put than it says."""
         return self.limits_expiry or self.put_priority > 0
 
     def granted(self, now_us: int) -> Granted:
-        """What that is."""
+        """Return the values that messages get which are put now."""
         if not self.limits_expiry:
             return Granted(self.put_priority, None, None)
         unsaid, latest = (now_us + int((s or 0.0) * 1e6) for s in (self.default_ttl, self.max_ttl))
         return Granted(self.put_priority, unsaid, latest)
 
     def to_body(self) -> dict[str, Any]:
-        """For the catalog: those that differ from what they are by default, as JSON has them."""
+        """Return the properties that differ from the default, as JSON has them, for the catalog."""
         pairs = zip(self._fields, self, DEFAULT, strict=True)
         return {name: value for name, value, usual in pairs if value != usual}
 
 
 DEFAULT: Final = Properties()
 MADE_WITH: Final = ("kind", "capacity", "max_messages", "data_file")
-"""What a queue is made with beside its name and its properties."""
+"""The arguments that a queue is made with beside its name and its properties."""
 
 
 def priority_of_puts(order: object, default_priority: int) -> int:
-    """What messages get that are put without a priority, in a queue of this order."""
+    """Return the priority of messages that are put without one, in a queue of this order."""
     return default_priority if order == PRIORITY or by_code(order) else 0
 
 
 def read_properties(body: Mapping[str, Any]) -> Properties:
-    """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
+    """Read a body of the catalog. Raises KeyError, TypeError or ValueError for a wrong one."""
     given = {name: body[name] for name in Properties._fields if name in body}
     try:
         return Properties(**check_properties(given)) if given else DEFAULT

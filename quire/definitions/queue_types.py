@@ -27,11 +27,11 @@ GROUP: Final = "quire.queue_types"
 
 
 class QueueType(Protocol):
-    """What a type of queues is: an object, of a class without arguments where it has one."""
+    """A type of queues: an object, of a class without arguments where it has one."""
 
     @property
     def is_volatile(self) -> bool:
-        """Whether messages are in the owner's memory only, and gone when it ends.
+        """True if messages are in the owner's memory only, and gone when it ends.
 
         What it says when a queue is made holds for as long as there is the queue.
         """
@@ -53,10 +53,10 @@ class BuiltIn(NamedTuple):
     is_volatile: bool
 
     def start(self, queue: QueueInfo) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def stop(self, queue: QueueInfo) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
 
 BUILT_IN: Final = {PERSISTENT: BuiltIn(is_volatile=False), VOLATILE: BuiltIn(is_volatile=True)}

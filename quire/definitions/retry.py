@@ -27,8 +27,8 @@ class Retry(TypedDict, total=False):
     cap: Duration
     """Seconds, the most; 366 days by default."""
     jitter: float
-    """Up to this share of the seconds is left out by chance, 0 (the default) to 1; so what failed
-    together does not come again together."""
+    """The share of the seconds that is left out by chance, at most: 0 (the default) to 1. So
+    messages that failed together do not come again together."""
 
 
 _GROWTHS: Final = ("constant", "linear", "exponential")
@@ -57,7 +57,7 @@ def check_retry(name: str, value: object) -> dict[str, Any] | None:
 
 
 def retry_seconds(policy: Mapping[str, Any], deliveries: int, chance: float) -> float:
-    """How long to wait after so many deliveries. `chance`: from 0 to 1."""
+    """Return the seconds to wait after so many deliveries. `chance`: from 0 to 1."""
     delay: float = policy["delay"]
     if policy["growth"] == "linear":
         delay *= deliveries

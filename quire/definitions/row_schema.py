@@ -153,7 +153,7 @@ def check_grows(queue: str, before: str | None, after: str | None) -> None:
 
 
 def nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """So many nulls."""
+    """Return an array of nulls."""
     array = pa.nulls(count, type_)
     # Arrow lets all buffers share one, which the children of a slice would keep as a whole.
     return pa.concat_arrays([array]) if type_.num_fields else array
@@ -178,7 +178,7 @@ def check_part(queue: str, given: str, own: str) -> None:
 
 @lru_cache(maxsize=1024)
 def is_part(older: str, newer: str) -> bool:
-    """Whether the second is the first, or has more nullable columns behind it."""
+    """Return True if the second schema is the first, or has more nullable columns behind it."""
     if older == newer:
         return True
     if not newer.startswith(f"{older}, "):
@@ -188,7 +188,7 @@ def is_part(older: str, newer: str) -> bool:
 
 
 def first_difference(there: str | None, asked: str | None) -> str:
-    """Where two schemas that are not the same differ, in words; None: of bytes."""
+    """Return a description of where two schemas differ; None stands for bytes."""
     if there is None or asked is None:
         return f"it holds {'bytes' if there is None else 'rows'}, not {asked or 'bytes'}"
     own, wanted = schema_of_words(there), schema_of_words(asked)
@@ -218,7 +218,7 @@ def _words_of_field(field: pa.Field) -> str:
 
 
 def word_of_type(type_: pa.DataType) -> str:
-    """One of the types of the table, in words."""
+    """Return the word of one of the types of the table."""
     if type_ in _word_of():
         return _word_of()[type_]
     if pa.types.is_decimal128(type_):
@@ -240,7 +240,9 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def _check_unlike(names: list[str]) -> None:
-    """As Spark, which does not tell capital from small letters."""
+    """Check that no two names are alike for Spark, which does not tell capital from small
+    letters.
+    """
     seen: set[str] = set()
     for name in names:
         if not name or name.lower() in seen:

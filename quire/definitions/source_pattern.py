@@ -21,7 +21,7 @@ _WRONG: Final = r"[^A-Za-z0-9._*#-]|(?<![.])[*#]|[*#](?![.]|$)"
 
 
 def is_pattern(source: object) -> bool:
-    """Whether it is to be one: no name of a queue has such a character."""
+    """Return True if the source is to be a pattern: no name of a queue has such a character."""
     return isinstance(source, str) and (_ONE in source or _ANY in source)
 
 
@@ -34,14 +34,14 @@ def wants_one(source: str) -> InvalidArgument:
 
 
 class SourcePattern(NamedTuple):
-    """See the module."""
+    """A pattern of queues' names, with the subscription that it asks for."""
 
     words: tuple[str, ...]
     subscription: str | None  # None: of work queues
 
     @classmethod
     def of(cls, source: str) -> Self:
-        """Raises InvalidArgument, which tells where it is wrong."""
+        """Read a pattern. Raises InvalidArgument, which tells where it is wrong."""
         names, slash, subscription = source.partition("/")
         wrong = re.search(_WRONG, "." + names)  # a sign may be the first
         named = NAME.match(names.replace(_ONE, "x").replace(_ANY, "x"))  # as long as a name
@@ -63,7 +63,7 @@ class SourcePattern(NamedTuple):
         return cls(tuple(names.split(".")), subscription if slash else None)
 
     def matches(self, name: str) -> bool:
-        """Whether it names this queue."""
+        """Return True if the pattern names this queue."""
         words = self.words
         places = self._past_any([0])  # so many words of the pattern may be behind us
         for word in name.split("."):
@@ -76,7 +76,7 @@ class SourcePattern(NamedTuple):
         return len(words) in places
 
     def _past_any(self, places: Iterable[int]) -> set[int]:
-        """These, and what follows where any number may be none."""
+        """Return these places, and those that follow where any number may be none."""
         found = set()
         for at in places:
             found.add(at)

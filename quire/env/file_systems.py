@@ -1,4 +1,4 @@
-"""On which file systems a store may live.
+"""The file systems on which a store may live.
 
 A store relies on its file system for locks that end with their process, for syncs that reach the
 medium, and for names that change as one. Those of this machine's disks do that. A network file
@@ -37,7 +37,7 @@ NETWORK: Final = {
         "fuse.juicefs",
     ),
 }
-"""Those on which a store is refused, by what people call them."""
+"""The kinds on which a store is refused, by the names that people have for them."""
 
 DOUBTFUL: Final = {
     "FUSE": ("fuse", "fuse.", "fuseblk"),
@@ -45,7 +45,7 @@ DOUBTFUL: Final = {
     "other folders of a host": ("virtiofs", "vboxsf", "vmhgfs", "prl_fs", "drvfs"),
     "overlay": ("overlay", "aufs"),
 }
-"""Those that are warned of; `fuse.` is any other program behind FUSE."""
+"""The kinds that are warned of; `fuse.` is any other program behind FUSE."""
 
 _NETWORK: Final = frozenset(kind for kinds in NETWORK.values() for kind in kinds)
 _DOUBTFUL: Final = frozenset(kind for kinds in DOUBTFUL.values() for kind in kinds)

@@ -1,4 +1,4 @@
-"""What the interpreter does for threads, and what stands in for it where it does not.
+"""The guarantees of the interpreter for threads, and what replaces them where it has none.
 
 - GI1: with the GIL one thread at a time runs Python, and others come in only between two steps.
   Some parts rest on that and take no lock (docs/locks.md lists them). Each asks here when it is
@@ -81,7 +81,7 @@ else:
 
 
 def has_gil() -> bool:
-    """Whether one thread at a time runs Python, as things are."""
+    """Return True if one thread at a time runs Python."""
     told = getattr(sys, "_is_gil_enabled", None)  # of Python 3.13 and newer
     return told is None or bool(told())
 
@@ -110,7 +110,9 @@ def warn_without_gil() -> None:
 
 
 def numbers_from(first: int) -> Callable[[], int]:
-    """What gives `first` and the numbers after it, each once, to whichever threads (GI1)."""
+    """Return a function that gives `first` and the numbers after it, each once, to any threads
+    (GI1).
+    """
     following = itertools.count(first).__next__
     if has_gil():
         return following

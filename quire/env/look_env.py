@@ -100,7 +100,7 @@ class LookFile:
 
 
 class LookLock:
-    """Of nothing: the store is not owned."""
+    """A lock that locks nothing: the store is not owned."""
 
     held = False
     in_place = True
@@ -110,7 +110,7 @@ class LookLock:
 
 
 class LookEnv:
-    """See the module: an `Env` over another one."""
+    """An `Env` over another one that keeps all changes in memory."""
 
     def __init__(self, machine: Env) -> None:
         self._machine = machine

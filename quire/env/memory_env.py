@@ -22,7 +22,7 @@ IN_MEMORY: Final = ":memory:"  # the path of a store that has no directory
 
 
 class _Content:
-    """What a file holds; every handle of it shares one."""
+    """The content of a file, which all its handles share."""
 
     def __init__(self, now_us: int) -> None:
         self.pages: dict[int, bytearray] = {}  # those that were written
@@ -32,7 +32,7 @@ class _Content:
 
 
 class MemoryFile:
-    """See `quire.env.File`."""
+    """A handle of a file in memory (see `quire.env.File`)."""
 
     direct = False
 
@@ -68,7 +68,7 @@ class MemoryFile:
         self.write(offset, data)
 
     def sync(self) -> None:
-        """Nothing is durable here."""
+        """Do nothing: nothing is durable here."""
 
     def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
         with self._content.lock:
@@ -101,7 +101,7 @@ class MemoryFile:
             return range(offset, self._content.size)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class MemoryNames:
@@ -115,7 +115,7 @@ class MemoryNames:
 
     @property
     def in_place(self) -> bool:
-        """Nobody else reaches this memory."""
+        """True: nobody else reaches this memory."""
         return True
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ class MemoryNames:
 
 
 class MemoryEnv:
-    """See the module, and `quire.env.Env`."""
+    """An `Env` whose files are in memory (see `quire.env.Env`)."""
 
     def __init__(self) -> None:
         machine = OsEnv()
@@ -187,7 +187,7 @@ class MemoryEnv:
         self._files[new] = content
 
     def sync_directory(self, path: str) -> None:
-        """Nothing is durable here."""
+        """Do nothing: nothing is durable here."""
 
     def file_system(self, path: str) -> str:
         return "memory"

@@ -83,7 +83,8 @@ def moved_up(number: int, least: int = STREAMS) -> int:
 
 
 def keep_standard_descriptors() -> None:
-    """See to it that no file or socket of a store gets a number that all write errors to.
+    """Keep numbers 0 to 2, to which everybody writes errors, away from files and sockets of a
+    store.
 
     A program may be started with its standard streams closed. The next files that it opens get
     their numbers, 0 to 2, and what the interpreter or a library writes to "standard error" goes
@@ -99,7 +100,7 @@ def keep_standard_descriptors() -> None:
 
 
 def key_of(fd: int) -> tuple[int, int]:
-    """What tells an open file from all others: its device and inode."""
+    """Return the device and inode of an open file, which no other file has."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -115,7 +116,9 @@ def _let_go(number: int) -> None:
 
 
 def _give_rights(number: int) -> None:
-    """To a file that was just made; one that was there has what its owner has given it."""
+    """Give the owner's rights to a file that was just made; an older one keeps those that it
+    has.
+    """
     status = os.fstat(number)
     if not status.st_size and status.st_mode & _OWN_RIGHTS != _OWN_RIGHTS:
         os.fchmod(number, _OWN_RIGHTS)

@@ -81,7 +81,7 @@ def mapped_memory(size: int) -> memoryview:
 
 
 def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreError:
-    """That bytes of a file cannot be read, as an error of Quire, with what to do.
+    """Return Quire's error for bytes of a file that cannot be read, with what to do.
 
     Raises the error itself where the file was closed.
     """
@@ -95,7 +95,7 @@ def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreErro
 
 
 def not_readable(error: OSError, path: str) -> StoreError:
-    """That a file which is there cannot be opened to read, as an error of Quire."""
+    """Return Quire's error for a file that is there and cannot be opened to read."""
     raise_if_refused(error, path, "open the file")
     if error.errno in _OF_THIS_PROCESS:
         return StoreError(
@@ -109,7 +109,7 @@ def not_readable(error: OSError, path: str) -> StoreError:
 
 
 class OsFile:
-    """One open file (see `quire.env.File`); opened by `OsEnv.open_file`."""
+    """An open file of the machine (see `quire.env.File`); opened by `OsEnv.open_file`."""
 
     def __init__(self, path: str, flags: int, *, direct: bool) -> None:
         self.path = path

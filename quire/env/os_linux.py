@@ -51,7 +51,7 @@ sync_directory = os.fsync
 
 
 def socket_events() -> SocketEvents:
-    """What happens at sockets, as the system tells it."""
+    """Return a poll of events at sockets, by epoll(7)."""
     return select.epoll()
 
 

@@ -80,7 +80,7 @@ class OsFileLock:
 
 
 class HeldDescriptor:
-    """What is held with an open file: names, or itself (see `quire.env.FileLock`).
+    """A lock that ends with an open file: of names, or of the file (see `quire.env.FileLock`).
 
     `release` may be called twice.
     """
@@ -109,7 +109,7 @@ class HeldDescriptor:
 
 
 class _NameTable:
-    """What this process holds of one file."""
+    """The names of one file that this process has locked."""
 
     def __init__(self, descriptors: list[int]) -> None:
         self.descriptors = descriptors
@@ -204,7 +204,7 @@ def lock_file(path: str, owner: str) -> OsFileLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock at `path`; without writing, on any file system."""
+    """Return True if somebody holds the lock at `path`; without writing, on any file system."""
     try:
         fd = open_descriptor(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -257,7 +257,7 @@ def _lock_for_process(path: str, names: Sequence[str]) -> HeldNames | str:
 
 
 def _table_at(path: str) -> tuple[tuple[int, int], _NameTable]:
-    """That of the file at the path, which is made if there is none."""
+    """Return the table of the file at the path, which is made if there is none."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -335,7 +335,9 @@ def _check_own_process(path: str) -> None:
 
 
 def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
-    """None if the file was replaced between opening and locking it: try again."""
+    """Lock the open file; None if the file was replaced between opening and locking it: try
+    again.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -352,7 +354,7 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
 
 
 def leads_to(path: str, key: tuple[int, int]) -> bool:
-    """Whether the path names the file (`key_of`)."""
+    """Return True if the path names the file (`key_of`)."""
     try:
         named = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What a directory of the real machine lies on, as the kernel tells: by its mount in /proc.
+"""The file system that a directory of the real machine lies on, by its mount in /proc.
 
 Where there is no /proc (no Linux, or a root without one) nothing is known.
 """
@@ -51,7 +51,7 @@ def _mount_of(path: str) -> str | None:
 
 
 def _kind_of(line: str) -> str:
-    """Of a line of mountinfo: ... - KIND SOURCE OPTIONS."""
+    """Return the kind in a line of mountinfo: ... - KIND SOURCE OPTIONS."""
     kind, _, rest = line.rpartition(" - ")[2].partition(" ")
     if kind == "9p":
         options = rest.split()[-1].split(",")

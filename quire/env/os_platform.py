@@ -1,4 +1,4 @@
-"""Which forms of the system's calls this process uses: Linux's, or the portable ones.
+"""The forms of the system's calls that this process uses: Linux's, or the portable ones.
 
 It is decided here, once, and nowhere else: on Linux those of `os_linux`, elsewhere those of
 `os_portable`. Tests force the portable ones on Linux, in this process and those that it starts, by

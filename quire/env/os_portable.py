@@ -43,7 +43,7 @@ _NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENO
 
 
 def sync_data(fd: int) -> None:
-    """What was written is on the medium.
+    """Sync what was written to the medium.
 
     On macOS fsync leaves it in the cache of the disk, and F_FULLFSYNC does not. File systems that
     do not know it are synced as far as they can be.
@@ -63,7 +63,7 @@ sync_directory = sync_data
 
 
 def socket_events() -> SocketEvents:
-    """What happens at sockets, by poll(2)."""
+    """Return a poll of events at sockets, by poll(2)."""
     return PolledSockets()
 
 
@@ -75,7 +75,7 @@ def read_into(fd: int, memory: memoryview, offset: int) -> int:
 
 
 def reserve(fd: int, offset: int, length: int) -> None:
-    """No range can be given space but by writing to it."""
+    """Raise EOPNOTSUPP: no range can be given space but by writing to it."""
     raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
@@ -84,12 +84,15 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
 
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
-    """No space is given back within a file: it is used again, or cut off at the end."""
+    """Return False: no space is given back within a file.
+
+    It is used again, or cut off at the end.
+    """
     return False
 
 
 def next_data(fd: int, offset: int) -> range:
-    """All bytes from the offset on: not each system's word on holes is to be relied on."""
+    """Return all bytes from the offset on: not each system's word on holes is to be relied on."""
     return range(offset, os.fstat(fd).st_size)
 
 
@@ -121,7 +124,7 @@ def short_path(path: bytes) -> Iterator[bytes]:
 
 
 class PolledSockets:
-    """What happens at many sockets, as `select.epoll` tells it, by poll(2).
+    """A poll of events at many sockets, as `select.epoll` gives them, by poll(2).
 
     One thread polls. Any thread may register, modify and unregister meanwhile: the poll begins
     again, with what is wanted then.
@@ -168,7 +171,9 @@ class PolledSockets:
             self._wake()
 
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
-        """At most so many events, which are waited for without an end (`timeout` is -1)."""
+        """Return at most `maxevents` events, which are waited for without an end (`timeout` is
+        -1).
+        """
         told: list[tuple[int, int]] = []
         while not told:
             found = self._found()
@@ -191,7 +196,7 @@ class PolledSockets:
         self._wakes.close()
 
     def _found(self) -> list[tuple[int, int]]:
-        """What the system tells."""
+        """Return the events that the system reports."""
         poll = select.poll()
         with self._lock:
             poll.register(self._wakes, select.POLLIN)
@@ -219,7 +224,7 @@ class PolledSockets:
                 self._waker.send(b"x")
 
     def _happened(self, fd: int, event: int) -> int:
-        """What is told of it, as far as it is wanted now."""
+        """Return the flags of an event, as far as they are registered now."""
         wanted = self._wanted.get(fd, 0)
         if event & select.POLLNVAL and fd in self._masks:  # it was closed: it is told once
             self._masks[fd] = 0
@@ -236,7 +241,9 @@ class PolledSockets:
         return happened
 
     def _has_ended(self, fd: int) -> bool:
-        """Whether nothing comes any more; nothing is taken."""
+        """Return True if the other side has ended, and nothing is left to read; nothing is
+        taken.
+        """
         try:
             if self._sockets[fd].recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 self._masks[fd] = select.POLLHUP  # it is for later

@@ -50,10 +50,11 @@ class File(Protocol):
     direct: bool  # offsets, lengths and buffers of `write` must be multiples of 4096
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file (E6)."""
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file (E6)."""
 
     def read_block(self, offset: int, length: int) -> bytes | memoryview:
-        """As `read`, for what may be large; nobody else has, or changes, what it is read into.
+        """Read as `read`, for what may be large; nobody else has, or changes, the memory of the
+        result.
 
         From `MAPPED_READ_BYTES` on that may be mapped memory, which goes back to the machine with
         the last view of it.
@@ -74,7 +75,7 @@ class File(Protocol):
         """
 
     def sync(self) -> None:
-        """What was written before this call is durable when it returns. Never retry a failure.
+        """Make durable what was written before this call. Never retry a failure.
 
         See E1 and E3. On a direct file only what `write_cached` has written waits for it (E2).
         """
@@ -115,18 +116,18 @@ class FileLock(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether it still is, by this process."""
+        """True if it still is held, by this process."""
 
     @property
     def in_place(self) -> bool:
-        """Whether the path still names what is locked: it was not removed, moved or replaced."""
+        """True if the path still names the locked file: it was not removed, moved or replaced."""
 
     def release(self) -> None:
         """Give the lock up; twice is once. May be called from a finaliser."""
 
 
 class SocketEvents(Protocol):
-    """What happens at many sockets; one thread polls, any may make other calls meanwhile.
+    """A poll of events at many sockets; one thread polls, any may make other calls meanwhile.
 
     Events are the flags READ, WRITE, ENDED and HANG_UP of `quire.env`.
     """
@@ -167,7 +168,7 @@ class Env(Protocol):
         """
 
     def exists(self, path: str) -> bool:
-        """Whether the path names a file or a directory."""
+        """Return True if the path names a file or a directory."""
 
     def list_directory(self, path: str) -> Sequence[str]:
         """The names in a directory, sorted."""
@@ -191,7 +192,7 @@ class Env(Protocol):
         """
 
     def modified_us(self, path: str) -> int:
-        """When the file was last changed, in microseconds since 1970."""
+        """Return the time of the file's last change, in microseconds since 1970."""
 
     def lock(self, path: str, owner: str) -> FileLock:
         """Take the lock at `path` (a file of its own, which nothing else opens).
@@ -207,7 +208,7 @@ class Env(Protocol):
         """
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody holds the lock at `path`. Nothing is made or written."""
+        """Return True if somebody holds the lock at `path`. Nothing is made or written."""
 
     def lock_names(self, path: str, names: Sequence[str]) -> FileLock | str:
         """Take all of the names at `path`, a file of its own that is made if it is not there.

@@ -27,7 +27,7 @@ from .limits import IMPORT_POLL_SECONDS, IMPORT_WAIT_SECONDS
 
 
 class _Importing:
-    """Which threads import something now, and which are about to fork."""
+    """The threads that import something now, and those that are about to fork."""
 
     def __init__(self) -> None:
         self._threads: dict[object, int] = {}  # of each import
@@ -45,7 +45,7 @@ class _Importing:
             _pause()
 
     def end(self, key: object) -> None:
-        """It has imported what it wanted."""
+        """End an import."""
         self._threads.pop(key, None)
 
     def before_fork(self) -> None:
@@ -58,13 +58,15 @@ class _Importing:
             _pause()
 
     def after_fork(self) -> None:
-        """In the parent, whose `before_fork` an interrupt may have ended."""
+        """Let imports begin again in the parent, whose `before_fork` an interrupt may have
+        ended.
+        """
         with suppress(ValueError):
             self._forks.remove(get_ident())
 
 
 def _pause() -> None:
-    """Of its own, and so with no lock that others take."""
+    """Pause on a queue of its own, and so with no lock that others take."""
     with suppress(Empty):
         SimpleQueue[None]().get(timeout=IMPORT_POLL_SECONDS)
 
@@ -74,7 +76,7 @@ def _hold_nothing() -> bool:
 
 
 def _let_go_of_nothing() -> None:
-    """Nothing was held."""
+    """Do nothing: nothing was held."""
 
 
 _hold: Callable[[], bool] = _hold_nothing

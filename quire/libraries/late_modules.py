@@ -30,7 +30,7 @@ _declared: Final[list[str]] = []
 
 
 def stand_in(name: str) -> ModuleType:
-    """What stands for the module of that name, until it is filled."""
+    """Return a stand-in for the module of that name, which is filled at its first use."""
     stands = ModuleType(name)
     names = vars(stands)
 

@@ -25,7 +25,7 @@ else:
 
 
 def is_arrow(value: object) -> bool:
-    """Whether it is data of PyArrow: an array, or a batch or table of several.
+    """Return True if the value is data of PyArrow: an array, or a batch or table of several.
 
     Where nobody has imported PyArrow nothing is, and it is not loaded for that.
     """

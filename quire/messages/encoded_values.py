@@ -19,7 +19,7 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 
 
 def check_codec(queue: str, name: str) -> None:
-    """Whether a queue may name this codec. Raises InvalidArgument, CodecNotFound."""
+    """Check that a queue may name this codec. Raises InvalidArgument, CodecNotFound."""
     if name == "pickle":
         raise InvalidArgument(
             f"queue {queue!r}: who gets from it would run whatever code was put, with codec "
@@ -87,7 +87,7 @@ def check_encoded(queue: str, codec: str | None, payload: bytes, content_type: s
 
 
 def is_value(payload: object) -> bool:
-    """Whether a put of it puts a value, or a row (EV1)."""
+    """Return True if a put of it puts a value, or a row (EV1)."""
     return not isinstance(payload, _BYTES)
 
 

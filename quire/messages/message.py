@@ -44,7 +44,7 @@ SETTABLE = (
     "deliver_at",
     "attributes",
 )
-"""What a put may set besides the payload."""
+"""The fields that a put may set besides the payload."""
 
 GROUP_KEY = "quire.group_key"
 """The attribute that holds a message's `group_key`."""
@@ -99,7 +99,7 @@ _GIVEN = tuple(_OpenMessage.__annotations__)  # the same as `Message` is given t
 
 
 class Message(_OpenMessage):
-    """One delivered message. Immutable.
+    """A delivered message. Immutable.
 
     `id`: given at its commit, in commit order. `queue`: the name of the one that it came from.
     `payload`: its bytes; `decode` makes a value of them. `priority`, `group`, `sender`,
@@ -156,7 +156,7 @@ class Message(_OpenMessage):
 
     @property
     def value(self) -> Any:
-        """Of a typed queue: the columns by name (see `TypedMessage`). Else what `decode` gives.
+        """The columns by name, of a typed queue (see `TypedMessage`). Else what `decode` gives.
 
         None of a message without a payload and a content type; PayloadInvalid is raised where there
         is a payload of which nothing says what it is. Raises CodecNotFound, PayloadInvalid.
@@ -177,7 +177,7 @@ class Message(_OpenMessage):
 
     @property
     def size(self) -> int:
-        """Of the payload, in bytes; nothing is read for it."""
+        """The size of the payload, in bytes; nothing is read for it."""
         return len(self.payload)
 
     def open(self) -> PayloadReader:
@@ -240,14 +240,14 @@ def plain_message(id: int, queue: str, payload: bytes, time: int, delivery_count
 
 
 def check_message(message: object) -> Message:
-    """One that was got."""
+    """Return the message. Raises InvalidArgument for anything else."""
     if not isinstance(message, Message):
         raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
     return message
 
 
 def check_messages(messages: object) -> list[Message]:
-    """Several of them. Raises InvalidArgument."""
+    """Return the messages as a list. Raises InvalidArgument."""
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"messages {messages!r:.100}: give messages that were got")
     return [check_message(message) for message in messages]

@@ -1,4 +1,4 @@
-"""What a put may set besides the payload, checked: the fields of a message, and its payload."""
+"""The fields of a message that a put may set, and its payload, checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _STRINGS = {"sender": 64, "correlation_id": 128, "reply_to": 256, "content_type"
 
 
 class Fields:
-    """What a put may set besides the payload. Construction checks everything; immutable by habit.
+    """The fields that a put may set besides the payload. Construction checks everything; immutable
+    by habit.
 
     `columns` has the bits of the block columns that differ from their absent value, `extra_bytes`
     is what the strings and attributes count against the queue's capacity.
@@ -129,7 +130,8 @@ class Fields:
 def with_moments(
     fields: Mapping[str, Any], now_us: Callable[[], int], *, is_moved: bool = False
 ) -> Mapping[str, Any]:
-    """What a put sets, with all its times as microseconds since the epoch (see `quire.moments`).
+    """Return the fields that a put sets, with all times as microseconds since the epoch (see
+    `quire.moments`).
 
     `is_moved`: they are those of a message that is there already, and stay as they are.
     """

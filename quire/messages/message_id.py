@@ -13,15 +13,15 @@ class Numbered(Protocol):
 
     @property
     def first_id(self) -> int:
-        """Of the first of them; 0 before the commit."""
+        """The id of the first of them; 0 before the commit."""
 
     @property
     def expires_by(self) -> int | None:
-        """See `MessageId`."""
+        """The time by which they expire: see `MessageId`."""
 
 
 class KnownId:
-    """In the stead of such a run: a message that was put before."""
+    """The id of a message that was put before, in place of such a run."""
 
     __slots__ = ("expires_by", "first_id")
 
@@ -45,12 +45,12 @@ class MessageId:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is an id: its transaction has committed, or it was put before."""
+        """True if there is an id: its transaction has committed, or it was put before."""
         return self.run.first_id != 0
 
     @property
     def expires_by(self) -> int | None:
-        """By when the message expires at the latest, as its queue's `max_ttl` says.
+        """The time by which the message expires at the latest, as its queue's `max_ttl` says.
 
         In microseconds since the epoch, and the same for all that a transaction puts to a queue.
         What was to expire later does so then. None: the queue has no `max_ttl`, or it was put
@@ -120,7 +120,7 @@ class MessageIds(Sequence[MessageId]):
 
     @property
     def run(self) -> Numbered:
-        """All that is put into their queue by their transaction."""
+        """The run of all that is put into their queue by their transaction."""
         return self._written
 
     def __len__(self) -> int:

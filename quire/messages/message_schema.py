@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     """The columns of a batch of messages. Their queue is the schema's metadata `queue`."""
 
     HEADER_SCHEMA: pa.Schema
-    """Those by which code may order them: see `quire.definitions.order_code`."""
+    """The columns by which code may order messages: see `quire.definitions.order_code`."""
 
 
 def _message_schema() -> pa.Schema:

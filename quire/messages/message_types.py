@@ -1,4 +1,4 @@
-"""What a message is to its readers, and what is to be told of it: attributes that Quire knows.
+"""The attributes that Quire knows: the type of a message to its readers, and the reports of it.
 
 | attribute | says |
 |---|---|
@@ -42,16 +42,16 @@ EXPIRY: Final = "expiry"
 REPORTED_EVENTS: Final = (ARRIVAL, DELIVERY, EXCEPTION, EXPIRY)
 
 KEPT_ATTRIBUTES: Final = frozenset({TYPE, REPORT, REPORTS, REPLY_BY, ERROR})
-"""Those that say what a message is, wherever it goes."""
+"""The attributes that say what a message is, wherever it goes."""
 
 
 def type_of(attributes: Mapping[str, str]) -> str:
-    """What a message with these attributes is."""
+    """Return the type of a message with these attributes."""
     return attributes.get(TYPE, DATAGRAM)
 
 
 def reports_asked(events: Iterable[str]) -> str:
-    """How a message asks for these reports. Raises InvalidArgument."""
+    """Return the attribute by which a message asks for these reports. Raises InvalidArgument."""
     asked = [events] if isinstance(events, str) else list(events)
     unknown = [each for each in asked if each not in REPORTED_EVENTS]
     if unknown:
@@ -60,13 +60,14 @@ def reports_asked(events: Iterable[str]) -> str:
 
 
 def asks_report(attributes: Mapping[str, str], event: str) -> bool:
-    """Whether a message with these attributes asks for a report of the event."""
+    """Return True if a message with these attributes asks for a report of the event."""
     asked = attributes.get(REPORTS)
     return asked is not None and event in asked.split()
 
 
 def reply_by(attributes: Mapping[str, str]) -> int | None:
-    """Until when a reply is waited for, in microseconds UTC; None: there is no limit.
+    """Return the time until which a reply is waited for, in microseconds UTC; None: there is no
+    limit.
 
     What is no such time is none: anybody may have put it, and its message is to be handled.
     """
@@ -77,7 +78,7 @@ def reply_by(attributes: Mapping[str, str]) -> int | None:
 
 
 def check_ends_only(attributes: Mapping[str, str]) -> None:
-    """Whose reply is waited for asks for no report that is no end of it. Raises InvalidArgument."""
+    """Check that a request asks for no report before its end. Raises InvalidArgument."""
     for event in (ARRIVAL, DELIVERY):
         if asks_report(attributes, event):
             raise InvalidArgument(
@@ -87,11 +88,11 @@ def check_ends_only(attributes: Mapping[str, str]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Its words, as far as a message may carry them."""
+    """Return the words of an error, as far as a message may carry them."""
     return str(error).encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "ignore")
 
 
 def report_attributes(event: str, reason: str | None = None) -> dict[str, str]:
-    """Those of a report."""
+    """Return the attributes of a report."""
     found = {TYPE: REPORTED, REPORT: event}
     return found if reason is None else found | {REASON: reason}

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 class Stream(NamedTuple):
-    """Where the payload of a streamed message is."""
+    """The place of the payload of a streamed message."""
 
     file: int
     """The id of the large transaction's file that holds it."""
     size: int
-    """Of the payload, in bytes."""
+    """The size of the payload, in bytes."""
     chunk_bytes: int
-    """Of each chunk but the last, which may be shorter."""
+    """The size of each chunk but the last, which may be shorter."""
 
     @property
     def chunks(self) -> int:
-        """How many there are."""
+        """The number of chunks."""
         return -(-self.size // self.chunk_bytes)
 
     def length_of(self, number: int) -> int:
-        """Of a chunk, in bytes."""
+        """Return the length of a chunk, in bytes."""
         return min(self.chunk_bytes, self.size - number * self.chunk_bytes)
 
 
@@ -52,9 +52,9 @@ class PayloadReader:
 
     def __init__(self, stream: Stream, read_chunk: ReadChunk) -> None:
         self.size: Final = stream.size
-        """Of the payload, in bytes."""
+        """The size of the payload, in bytes."""
         self.closed = False
-        """Whether it was closed."""
+        """True once it was closed."""
         self._stream = stream
         self._read_chunk = read_chunk
         self._at = 0
@@ -62,7 +62,7 @@ class PayloadReader:
         self._number = -1
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes: fewer, or none, at the end only. None or -1: all that follow.
+        """Read up to `size` bytes: fewer, or none, at the end only. None or -1: all that follow.
 
         Raises InvalidArgument above 1 GiB at once, PositionLost once the message is gone,
         StoreCorrupt for a part that is damaged, ConnectionLost.
@@ -80,7 +80,7 @@ class PayloadReader:
         return bytes(found)
 
     def read1(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, and not beyond the end of a chunk. Raises as `read`."""
+        """Read up to `size` bytes, and not beyond the end of a chunk. Raises as `read`."""
         piece = bytes(self._here()[: size if size >= 0 else None])
         self._at += len(piece)
         return piece
@@ -99,7 +99,7 @@ class PayloadReader:
         return done
 
     def readline(self, size: int | None = -1) -> bytes:
-        """Up to the next b"\\n", and with it, or up to `size` bytes. Raises as `read`."""
+        """Read up to the next b"\n", and with it, or up to `size` bytes. Raises as `read`."""
         most = self.size if size is None or size < 0 else size
         line = bytearray()
         while len(line) < most and (here := self._here()[: most - len(line)]):
@@ -125,19 +125,19 @@ class PayloadReader:
         return self._at
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """It is not."""
+        """Return False."""
         return False
 
     def flush(self) -> None:
-        """Nothing waits to be written."""
+        """Do nothing: nothing waits to be written."""
 
     def close(self) -> None:
         """Let go of what is in memory; the message is not touched. Twice is once."""
@@ -168,7 +168,7 @@ class PayloadReader:
         return f"<PayloadReader at {self._at} of {self.size} bytes>"
 
     def _here(self) -> memoryview:
-        """What is in memory from this place on: at least a byte, but at the end."""
+        """Return the bytes in memory from this place on: at least one, but at the end."""
         self._check_open()
         if self._at >= self.size:
             return memoryview(b"")
@@ -185,12 +185,12 @@ class PayloadReader:
 
 
 def reader_of(payload: bytes) -> PayloadReader:
-    """Of a payload that is in memory."""
+    """Return a reader of a payload that is in memory."""
     return PayloadReader(Stream(0, len(payload), max(1, len(payload))), lambda *_: payload)
 
 
 def whole_payload(stream: Stream, read_chunk: ReadChunk) -> bytearray:
-    """All of a stream in memory. Raises InvalidArgument above 1 GiB."""
+    """Return all of a stream. Raises InvalidArgument above 1 GiB."""
     check_fits(stream.size)
     found = bytearray(stream.size)
     PayloadReader(stream, read_chunk).readinto(found)
@@ -198,7 +198,7 @@ def whole_payload(stream: Stream, read_chunk: ReadChunk) -> bytearray:
 
 
 def check_fits(size: int) -> None:
-    """Raises InvalidArgument for what is too much for one piece of memory."""
+    """Raise InvalidArgument for a size that is too much for one piece of memory."""
     if size > MAX_PAYLOAD_BYTES:
         raise InvalidArgument(
             f"a payload of {size} bytes is above the limit of {MAX_PAYLOAD_BYTES} in one piece: "

@@ -22,17 +22,17 @@ class Readable(Protocol):
     """A binary file."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Up to so many bytes; none at the end."""
+        """Read up to so many bytes; none at the end."""
 
 
 Source: TypeAlias = Bytes | Readable | Iterable[Bytes]
 
 
 class Sink(Protocol):
-    """Where the payload of one message goes. One of `chunk` ... `finish`, `whole`, `abandon`."""
+    """The receiver of one message's payload. One of `chunk` ... `finish`, `whole`, `abandon`."""
 
     def whole(self, payload: bytes) -> MessageId:
-        """All of it, which is not more than a chunk."""
+        """Put a payload that is not more than a chunk."""
 
     def chunk(self, data: Bytes) -> None:
         """The next bytes: `CHUNK_BYTES`, but for the last ones."""
@@ -41,11 +41,11 @@ class Sink(Protocol):
         """There are no more."""
 
     def abandon(self) -> None:
-        """Nothing is to be put; may be called again, and after the transaction's end."""
+        """Put nothing; may be called again, and after the transaction's end."""
 
 
 class PayloadWriter:
-    """One message that is being put: `write` its payload, then `finish`. For one thread.
+    """A message that is being put: `write` its payload, then `finish`. For one thread.
 
     As a `with` block it is finished at the end, and abandoned on an exception. After an error
     nothing of the message is left. Once more than 1 MiB is written, and until it is finished or
@@ -65,7 +65,7 @@ class PayloadWriter:
 
     @property
     def message_id(self) -> MessageId:
-        """Of the message that was put; an int once the transaction has committed."""
+        """The id of the message that was put; an int once the transaction has committed."""
         if self._message_id is None:
             raise InvalidArgument("the message has no id before it is finished: call finish()")
         return self._message_id
@@ -166,7 +166,10 @@ class PayloadWriter:
 
 
 def pieces_of(source: Source) -> Iterator[Bytes]:
-    """What a file, bytes or an iterable of bytes give. Raises InvalidArgument for what is none."""
+    """Yield the pieces of a file, bytes or an iterable of bytes.
+
+    Raises InvalidArgument for others.
+    """
     if isinstance(source, (bytes, bytearray, memoryview)):
         yield source
         return
@@ -198,7 +201,7 @@ def bytes_of(data: object) -> memoryview:
 
 
 def check_size(size: object) -> int | None:
-    """How long a payload is said to be. Raises InvalidArgument."""
+    """Return the size of a payload. Raises InvalidArgument."""
     if size is not None and (not is_int(size) or not 0 <= size <= MAX_STREAM_BYTES):
         raise InvalidArgument(
             f"size {size!r:.100}: give bytes from 0 to {MAX_STREAM_BYTES}, or None"

@@ -1,4 +1,4 @@
-"""What a put may say besides queue and payload, by name: the options of every form of a put."""
+"""The options of every form of a put, besides queue and payload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quire.moments import Duration, Moment
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message may have besides its payload. What is None is as if it were left out.
+    """The options of a message besides its payload. One that is None is as if it were left out.
 
     What a queue does not obey is refused (InvalidArgument, which names the queue's option to set),
     never accepted and ignored: see docs/queues.md.
@@ -22,36 +22,36 @@ class MessageOptions(TypedDict, total=False):
     """The number of a group of readers, for notification: 0 to 65535; 0 is everybody. Quire keeps
     and tells it, and nothing else. (Messages in order are `group_key`.)"""
     sender: str | None
-    """Who sends it. This and the other strings: up to 64 KiB each in UTF-8."""
+    """The sender. This and the other strings: up to 64 KiB each in UTF-8."""
     correlation_id: str | None
-    """What it belongs to, as the id of the message that it answers."""
+    """The id of what it belongs to, as the message that it answers."""
     reply_to: str | None
     """The queue that an answer goes to."""
     content_type: str | None
-    """What the payload is, as "application/json" (see `quire.codecs`)."""
+    """The type of the payload, as "application/json" (see `quire.codecs`)."""
     expires_at: Moment | None
-    """It is not delivered after this moment: a `datetime` with a time zone, float seconds or int
-    microseconds since the epoch. In a queue whose times count (`timed`)."""
+    """The moment after which it is not delivered: a `datetime` with a time zone, float seconds or
+    int microseconds since the epoch. In a queue whose times count (`timed`)."""
     deliver_at: Moment | None
-    """It is not delivered before this moment, said in the same way."""
+    """The moment before which it is not delivered, given in the same way."""
     ttl: Duration | None
-    """How long after this call it expires, in the stead of `expires_at`: seconds or a `timedelta`,
-    above 0 and up to 366 days."""
+    """The time after this call when it expires, in the stead of `expires_at`: seconds or a
+    `timedelta`, above 0 and up to 366 days."""
     delay: Duration | None
-    """How long after this call it is delivered at the earliest, in the stead of `deliver_at`:
+    """The time after this call when it is delivered at the earliest, in the stead of `deliver_at`:
     from 0."""
     attributes: Mapping[str, str] | None
-    """Up to 1,000 strings by strings, 64 KiB together."""
+    """Strings by strings, up to 1,000 pairs and 64 KiB together."""
     group_key: str | None
     """The ordered group that it is of, in a queue that is `grouped`: messages with the same key go
     to one reader at a time, in order. It is one of the attributes."""
 
 
 class PutOptions(MessageOptions, total=False):
-    """What `put` takes by name: all of `MessageOptions`, and how it is put."""
+    """The options that `put` takes by name: all of `MessageOptions`, and how it is put."""
 
     timeout: Duration | None
-    """How long to wait while its queue has no room, in seconds or as a `timedelta`. A queue that
+    """The longest wait while its queue has no room, in seconds or as a `timedelta`. A queue that
     has no put wait (`overflow="wait"`) refuses what is above 0. By default the store's option
     `commit_timeout`. In a joined store the put waits with a `timeout` only: else the commit does,
     by its own."""
@@ -63,7 +63,9 @@ class PutOptions(MessageOptions, total=False):
 
 
 class StorePutOptions(PutOptions, total=False):
-    """What `Store.put` takes by name: all of `PutOptions`, as it is a transaction of its own."""
+    """The options that `Store.put` takes by name: all of `PutOptions`, as it is a transaction of
+    its own.
+    """
 
     durable: bool
-    """As for `Store.transaction`."""
+    """The durability, as for `Store.transaction`."""

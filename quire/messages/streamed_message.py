@@ -36,16 +36,16 @@ class StreamedMessage(Message):
 
     @property
     def payload(self) -> bytes:  # type: ignore[override]
-        """All of it. Raises InvalidArgument above 1 GiB, and what `open` raises."""
+        """The whole payload. Raises InvalidArgument above 1 GiB, and what `open` raises."""
         return bytes(whole_payload(self.stream, self._read_chunk))
 
     @property
     def size(self) -> int:
-        """Of the payload, in bytes; nothing is read for it."""
+        """The size of the payload, in bytes; nothing is read for it."""
         return self.stream.size
 
     def open(self) -> PayloadReader:
-        """See `Message.open`."""
+        """Return a reader of the payload: see `Message.open`."""
         return PayloadReader(self.stream, self._read_chunk)
 
     def whole(self) -> Message:

@@ -20,7 +20,7 @@ _HEADER = tuple(name for name in MESSAGE_FIELDS if name != "payload")
 
 
 class TypedMessage(Message):
-    """One message of a typed queue. Immutable.
+    """A message of a typed queue. Immutable.
 
     `row`: a batch of one row, without the header. `payload`: the row as an Arrow stream, so that
     what takes bytes can have it; `decode` gives the value, whatever the content type says.
@@ -91,7 +91,7 @@ def _restored(values: Mapping[str, Any], payload: bytes) -> TypedMessage:
 
 
 def content_of(message: Message) -> Any:
-    """What puts the message again: its row, or its bytes."""
+    """Return the content by which the message is put again: its row, or its bytes."""
     return message.row if isinstance(message, TypedMessage) else message.payload
 
 

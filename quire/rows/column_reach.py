@@ -1,4 +1,4 @@
-"""How far the columns of a block of rows reach, so that readers can skip it. Layout: `format`.
+"""The reach of the columns of a block of rows, by which readers skip it. Layout: `format`.
 
 - What is told is true of every row: none is below a least value, none above a greatest. What is not
   known is not told, and nobody skips by it.
@@ -31,7 +31,7 @@ def _dtypes() -> dict[pa.DataType, Any]:
 
 
 class Reach(NamedTuple):
-    """Of one column: how many nulls, and the least and the greatest value where they are known.
+    """The reach of a column: its nulls, and the least and the greatest value where they are known.
 
     Dates are days, timestamps microseconds, both since 1970.
     """
@@ -42,7 +42,7 @@ class Reach(NamedTuple):
 
 
 def statistics_of(batch: pa.RecordBatch) -> bytes:
-    """Of the columns, as the block has them; nothing for few rows."""
+    """Return the statistics of the columns, as the block has them; nothing for few rows."""
     if batch.num_rows < STATISTICS_ROWS:
         return b""
     found = {}

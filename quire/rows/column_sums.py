@@ -13,11 +13,13 @@ from quire.libraries import np, pa
 from quire.limits import COLUMN_SUMS_BYTES, COLUMN_SUMS_SHARE
 
 SummedPart = tuple[int, int, int]
-"""Where a part begins in the rows, its length in bytes, and its checksum."""
+"""The place of a part in the rows, its length in bytes, and its checksum."""
 
 
 def column_sums(rows: pa.Buffer, schema: pa.Schema) -> bytes:
-    """Of the rows as the block has them; nothing for few bytes or many columns."""
+    """Return the checksums of the rows' parts as the block has them; nothing for few bytes or many
+    columns.
+    """
     room = rows.size // COLUMN_SUMS_SHARE
     if rows.size < COLUMN_SUMS_BYTES or COLUMN_SUM_BYTES * (1 + len(schema)) > room:
         return b""

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @cache
 def meta_fields() -> tuple[pa.Field, ...]:
-    """What the column `_meta` has of each message."""
+    """Return the fields of the column `_meta`."""
     return tuple(each for each in message_schema.MESSAGE_SCHEMA if each.name != "payload")
 
 
@@ -110,7 +110,7 @@ class RowBlock(Block):
 
     @property
     def offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """As if the rows' values were payloads; counted when it is first asked for."""
+        """The offsets of the rows' values, as if they were payloads; counted at the first use."""
         if self._offsets is None:
             self._offsets = offsets_of(bytes_of_rows.row_bytes(self.rows))
         return self._offsets
@@ -154,7 +154,7 @@ class RowBlock(Block):
         return TypedMessage(header, self.rows.slice(row, 1))
 
     def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
-        """Of the messages from `start` to `stop`, each as an Arrow stream."""
+        """Return the messages from `start` to `stop`, each as an Arrow stream."""
         rows = range(start, self.count if stop is None else stop)
         header = Message(0, "", b"")
         return [TypedMessage(header, self.rows.slice(row, 1)).payload for row in rows]
@@ -217,7 +217,7 @@ def header_arrays_of(
 
 
 def no_rows(words: str, queue: str) -> pa.RecordBatch:
-    """Such a batch of no messages."""
+    """Return such a batch of no messages."""
     schema = schema_of_words(words)
     nothing = np.zeros(0, np.int64)
     return with_meta(
@@ -244,7 +244,7 @@ def widen(rows: pa.RecordBatch, words: str, later: str) -> pa.RecordBatch:
 def encode_rows(
     words: str, batch: pa.RecordBatch, headers: Headers, charge_bytes: int
 ) -> EncodedBlock:
-    """One block of all the rows. Raises InvalidArgument where they are too many for one."""
+    """Return one block of all the rows. Raises InvalidArgument where they are too many for one."""
     rows = batch.serialize()
     schema, statistics = words.encode(), column_reach.statistics_of(batch)
     sums = sums_of_columns.column_sums(rows, batch.schema)
@@ -277,7 +277,7 @@ def _head_checksum(header: Buffer, head: Buffer) -> int:
 
 
 def head_bytes(view: memoryview) -> int:
-    """How long the head of a block of rows is, as its header says; 0: it is a block of bytes.
+    """Return the length of the head of a block of rows, as its header says; 0 for a block of bytes.
 
     `view`: its first HEADER_BYTES at least, not verified.
     """
@@ -321,7 +321,7 @@ def read_head(view: memoryview, where: str) -> RowsHead:
 
 
 def reaches_of(view: memoryview, where: str) -> dict[str, Reach]:
-    """How far the columns reach, as a block's head says. Raises StoreCorrupt."""
+    """Return how far the columns reach, as a block's head says. Raises StoreCorrupt."""
     try:
         return column_reach.read_statistics(read_head(view, where).statistics)
     except (ValueError, TypeError) as error:

@@ -54,7 +54,7 @@ class RowBuilder:
             yield from _encode(words, list(runs), max_block_bytes)
 
     def build(self, max_block_bytes: int) -> list[EncodedBlock]:
-        """All blocks. Keeps the rows."""
+        """Return all blocks. Keeps the rows."""
         return list(self.blocks(max_block_bytes))
 
 
@@ -73,7 +73,7 @@ def _encode(words: str, runs: Sequence[Rows], max_block_bytes: int) -> Iterator[
 
 
 def _ends(rows: Rows, max_block_bytes: int) -> list[int]:
-    """Where blocks end."""
+    """Return the ends of blocks."""
     count = len(rows.sizes)
     own: NDArray[np.int64] = rows.sizes
     if rows.headers.columns():

@@ -1,4 +1,4 @@
-"""What the values of rows take, as they count against a queue's capacity."""
+"""The bytes that the values of rows are charged to a queue's capacity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Of each row: its values' bytes, without offsets, validity and names."""
+    """Return the bytes of each row's values, without offsets, validity and names."""
     total = np.zeros(batch.num_rows, np.int64)
     for array in batch.columns:
         total += _bytes_of(array)
@@ -20,7 +20,7 @@ def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _bytes_of(array: pa.Array) -> int | NDArray[np.int64]:
-    """Of each value, or the number that all have."""
+    """Return the bytes of each value, or the number that all have."""
     type_ = array.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return np.diff(_offsets(array)).astype(np.int64)

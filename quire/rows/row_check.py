@@ -1,4 +1,4 @@
-"""Whether columns of rows that were read are whole: what Arrow says, and of text a faster way.
+"""Checking that columns of rows that were read are whole: by Arrow, and of text in a faster way.
 
 RCH1. What is accepted Arrow's full check would accept too: buffers that are large enough, offsets
     that never fall and lie within their bytes, text in UTF-8.
@@ -10,14 +10,14 @@ from quire.libraries import np, pa
 
 
 def check_column(array: pa.Array) -> None:
-    """Raises what Arrow raises for a column that is not whole (RCH1)."""
+    """Raise the error that Arrow raises for a column that is not whole (RCH1)."""
     array.validate()  # of the buffers' sizes, and of the first and the last offset
     if not (pa.types.is_string(array.type) and _is_plain(array)):
         array.validate(full=True)
 
 
 def _is_plain(array: pa.Array) -> bool:
-    """Whether offsets rise and all bytes are ASCII, so that each string is whole.
+    """Return True if offsets rise and all bytes are ASCII, so that each string is whole.
 
     Arrow looks at string by string, which takes five times as long for short ones.
     """

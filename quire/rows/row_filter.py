@@ -62,11 +62,11 @@ Range = tuple[float, float]
 
 
 class Reaching(Protocol):
-    """How far a column reaches: see `quire.rows.column_reach`."""
+    """The reach of a column: see `quire.rows.column_reach`."""
 
     @property
     def nulls(self) -> int:
-        """How many of its values are null."""
+        """The number of its values that are null."""
 
     @property
     def least(self) -> Any:
@@ -86,7 +86,7 @@ class Compared(Struct, frozen=True):
     scalar: Any = None  # pa.Scalar of the column's type, once that is known (LD1)
 
     def mask(self, columns: ColumnOf) -> pa.Array:
-        """For each row whether it is true."""
+        """Return a mask of the rows for which it is true."""
 
         array, scalar = columns(self.column), self.scalar
         if isinstance(scalar, pa.DoubleScalar) and pa.types.is_integer(array.type):
@@ -94,7 +94,7 @@ class Compared(Struct, frozen=True):
         return pc.call_function(_FUNCTION[self.sign], [array, scalar])
 
     def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
-        """Whether any row of a block that reaches so far may be chosen."""
+        """Return True if any row of a block with these reaches may be chosen."""
         reach = reaches.get(self.column)
         if reach is None:
             return True
@@ -123,12 +123,12 @@ class Null(Struct, frozen=True):
     is_null: bool
 
     def mask(self, columns: ColumnOf) -> pa.Array:
-        """For each row whether it is true."""
+        """Return a mask of the rows for which it is true."""
         array = columns(self.column)
         return array.is_null() if self.is_null else array.is_valid()
 
     def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
-        """Whether any row of a block that reaches so far may be chosen."""
+        """Return True if any row of a block with these reaches may be chosen."""
         reach = reaches.get(self.column)
         return reach is None or (reach.nulls > 0 if self.is_null else reach.nulls < count)
 
@@ -139,11 +139,11 @@ class NotANumber(Struct, frozen=True):
     column: str
 
     def mask(self, columns: ColumnOf) -> pa.Array:
-        """For each row whether it is true."""
+        """Return a mask of the rows for which it is true."""
         return pc.is_nan(columns(self.column))
 
     def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
-        """Whether any row of a block that reaches so far may be chosen."""
+        """Return True if any row of a block with these reaches may be chosen."""
         reach = reaches.get(self.column)  # of a block with NaN no least value is known
         return reach is None or (reach.nulls < count and reach.least is None)
 
@@ -156,13 +156,13 @@ class Both(Struct, frozen=True):
     is_and: bool
 
     def mask(self, columns: ColumnOf) -> pa.Array:
-        """For each row whether it is true."""
+        """Return a mask of the rows for which it is true."""
 
         join = pc.and_kleene if self.is_and else pc.or_kleene
         return join(self.left.mask(columns), self.right.mask(columns))
 
     def may(self, reaches: Mapping[str, Reaching], count: int) -> bool:
-        """Whether any row of a block that reaches so far may be chosen."""
+        """Return True if any row of a block with these reaches may be chosen."""
         left, right = self.left.may(reaches, count), self.right.may(reaches, count)
         return left and right if self.is_and else left or right
 
@@ -274,7 +274,7 @@ def _shown(value: Any) -> str:
 
 
 def moment(word: str, text: str) -> Day | Instant:
-    """What is written after `date` or `timestamp`. Raises InvalidArgument."""
+    """Return the value of the text after `date` or `timestamp`. Raises InvalidArgument."""
     try:
         if word == "date":
             return Day(pa.scalar(text).cast(pa.date32()).value)

@@ -59,18 +59,18 @@ class Rows(NamedTuple):
 
     @property
     def charge_bytes(self) -> int:
-        """What they count against their queue's capacity."""
+        """The bytes that the rows are charged to their queue's capacity."""
         own = int(self.sizes.sum()) + MESSAGE_OVERHEAD_BYTES * len(self.sizes)
         return own + self.headers.charge_bytes()
 
     @property
     def largest_charge(self) -> int:
-        """What the largest of them counts."""
+        """The bytes that the largest of them is charged."""
         charges = self.sizes + self.headers.charges(len(self.sizes))
         return int(charges.max()) + MESSAGE_OVERHEAD_BYTES if len(charges) else 0
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Those from `start` to `stop`."""
+        """Return the rows from `start` to `stop`."""
         headers = self.headers.slice(start, stop).present()
         batch = self.batch.slice(start, stop - start)
         return Rows(self.words, batch, headers, self.sizes[start:stop])
@@ -86,12 +86,12 @@ def rows_of_block(block: RowBlock) -> Rows:
 
 
 def is_row(value: object) -> bool:
-    """Whether a put of it is one of a row: a mapping, or a batch of one row."""
+    """Return True if a put of the value puts a row: a mapping, or a batch of one row."""
     return isinstance(value, (Mapping, pa.RecordBatch))
 
 
 def one_row(words: str, value: object, fields: Fields | None, default_priority: int = 0) -> Rows:
-    """One row, of a mapping or a batch of one row. Raises InvalidArgument.
+    """Return one row, of a mapping or a batch of one row. Raises InvalidArgument.
 
     `default_priority`: what it has if the fields say none.
     """
@@ -108,7 +108,7 @@ def one_row(words: str, value: object, fields: Fields | None, default_priority: 
 
 
 def rows_of(words: str, source: object, default_priority: int = 0) -> list[Rows]:
-    """All rows of a source; those of a table in its batches, empty ones left out.
+    """Return all rows of a source; those of a table in its batches, empty ones left out.
 
     A column `_meta` has what a put may set besides the row; `default_priority` is of rows whose
     priority is null or left out. Raises InvalidArgument.
@@ -222,7 +222,7 @@ def _kind(type_: pa.DataType) -> str:
 
 
 def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
-    """Whether a cast leaves values what they are, or fails. Raises InvalidArgument."""
+    """Check that a cast leaves values what they are, or fails. Raises InvalidArgument."""
     if pa.types.is_null(given):
         return
     if pa.types.is_dictionary(given):
@@ -251,7 +251,7 @@ def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
 
 
 def _check_nulls(column: str, field: pa.Field, array: pa.Array) -> None:
-    """Of the column, and of what is inside it."""
+    """Check the nulls of the column, and of what is inside it."""
     if array.null_count and not field.nullable:
         raise InvalidArgument(
             f"column {column!r} has {array.null_count} nulls, and is not null: give a value in "

@@ -37,13 +37,15 @@ class StoredBlock(NamedTuple):
         return int(HEADER.unpack_from(self.read(0, HEADER_BYTES))[4])
 
     def head(self) -> memoryview:
-        """Its first bytes, with its head if it is of rows; not verified."""
+        """Return its first bytes, with its head if it is of rows; not verified."""
         found = memoryview(self.read(0, min(self.length, HEAD_READ_BYTES)))
         needed = min(self.length, head_bytes(found)) if len(found) >= HEADER_BYTES else 0
         return found if needed <= len(found) else memoryview(self.read(0, needed))
 
     def columns_of(self, names: Collection[str], head: memoryview) -> RowBlock | None:
-        """It with these columns alone, verified; None: it takes the whole block."""
+        """Return the block with these columns alone, verified; None where the whole block is to be
+        read.
+        """
         block = read_columns(head, names, self.read)
         known = self.length, self.checksum
         return block if block is not None and (block.length, block.checksum) == known else None

@@ -1,4 +1,4 @@
-"""What is known of a condition before any message is looked at.
+"""The facts about a condition that are known before any message is looked at.
 
 - TV3: a block may be left out by how far its columns reach only if nothing in it can be true.
 """
@@ -42,12 +42,12 @@ Reaches: TypeAlias = Mapping[str, Reaching]
 
 
 def needs_payload(truth: Truth) -> bool:
-    """Whether the payload is looked at."""
+    """Return True if the payload is looked at."""
     return any(isinstance(value, (PayloadBytes, PayloadText)) for value in _values(truth))
 
 
 def equalities(truth: Truth) -> dict[FieldPlace, Any]:
-    """What every message has of which it is true: of equalities that all have to be true."""
+    """Return the values that every chosen message has: of equalities that all have to be true."""
     if isinstance(truth, All):
         found: dict[FieldPlace, Any] = {}
         for part in truth.parts:
@@ -67,7 +67,7 @@ def equalities(truth: Truth) -> dict[FieldPlace, Any]:
 
 
 def may(truth: Truth, reaches: Reaches, count: int) -> bool:
-    """Whether it may be true of any of so many rows, whose columns reach so far (TV3)."""
+    """Return True if it may be true of any row of a block with these reaches (TV3)."""
     if isinstance(truth, OfRow):
         return truth.condition.may(reaches, count)
     if isinstance(truth, All):
@@ -86,7 +86,7 @@ def _equality(value: Value, other: Any) -> dict[FieldPlace, Any]:
 
 
 def _values(truth: Truth) -> Iterator[Value]:
-    """All that are looked at."""
+    """Yield all values that are looked at."""
     if isinstance(truth, (All, OneOf)):
         for part in truth.parts:
             yield from _values(part)

@@ -28,7 +28,7 @@ _TIMES = ("expires_at", "deliver_at")
 
 
 class Truths(NamedTuple):
-    """Of each message whether something is true, and whether it is false; neither: it is unknown.
+    """Flags of each message: something is true, is false, or, with neither flag, unknown.
 
     What is the same for all is there once, without a length.
     """
@@ -61,7 +61,7 @@ def _flags(bits: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
 
 @cache
 def unknown() -> Truths:
-    """Of all messages."""
+    """Return the flags of all messages where nothing is known."""
     return Truths(np.False_, np.False_)
 
 
@@ -161,7 +161,7 @@ def text_of(payload: bytes) -> str | None:
 
 
 def attribute_array(attributes: Attributes, key: str, count: int) -> pa.Array | None:
-    """Of each message the value of the attribute, or null; None: no message has it."""
+    """Return the value of the attribute by message, or null; None: no message has it."""
 
     pairs = np.flatnonzero(Truths.of_array(pc.equal(text_array(attributes.keys), key)).true)
     if not len(pairs):
@@ -182,7 +182,9 @@ def attribute_array(attributes: Attributes, key: str, count: int) -> pa.Array | 
 
 
 def by_distinct(texts: pa.Array, make: Callable[[str], Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    """What is made of each distinct text, and by message its place there; the last is of null."""
+    """Return a value made of each distinct text, and by message its place there; the last is of
+    null.
+    """
     encoded = texts.dictionary_encode()
     made = [make(text) for text in encoded.dictionary.to_pylist()]
     places = encoded.indices.fill_null(len(made)).to_numpy(zero_copy_only=False)
@@ -209,7 +211,9 @@ def numbers_of(texts: pa.Array | None) -> NumberColumn:
 
 
 def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Which texts are 1 to 18 digits, behind a minus or not, and the numbers that these are."""
+    """Return the numbers of texts of 1 to 18 digits, behind a minus or not, and which texts those
+    are.
+    """
     count = len(texts)
     validity, offsets_buffer, data = texts.buffers()
     first = texts.offset
@@ -233,7 +237,7 @@ def _plain_numbers(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def truths_of(texts: pa.Array | None, make: Callable[[str], bool | None]) -> Truths:
-    """What is true, false or unknown of each text; of null it is unknown."""
+    """Return the flags of a function of each text; of null it is unknown."""
     if texts is None:
         return unknown()
     places, made = by_distinct(texts, make)

@@ -1,4 +1,4 @@
-"""Which messages somebody asks for, once that was read for a queue.
+"""The condition that a selector or a template sets on messages, once it was read for a queue.
 
     condition("JMSPriority > 5 AND region = 'north'", None).rows(block, first_id=7, time_us=0)
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class MessageCondition:
-    """What a selector or a template asks of a queue's messages. It is never changed.
+    """A selector or a template, read for the messages of a queue. It is never changed.
 
     `needs_payload`: whether payloads are looked at. `equalities`: what every chosen message has,
     by its place: for ("attribute", "region") a text, for ("header", "priority") a number or a text,
@@ -47,7 +47,7 @@ class MessageCondition:
     def rows(
         self, block: Block, *, first_id: int, time_us: int, start: int = 0, stop: int | None = None
     ) -> NDArray[np.bool_]:
-        """Of each message from `start` to `stop` of the block whether it is chosen (CN1).
+        """Return which messages from `start` to `stop` of the block are chosen (CN1).
 
         `first_id` and `time_us`: those of the block's first message, and of its commit; what is
         packed has its own. Raises StoreCorrupt, as looking at the block does.
@@ -65,18 +65,20 @@ class MessageCondition:
         return true if isinstance(true, np.ndarray) else np.full(stop - start, true)
 
     def chooses(self, message: Message) -> bool:
-        """Whether it is chosen (CN1)."""
+        """Return True if the message is chosen (CN1)."""
         return self._truth.of(message) is True
 
     def may(self, reaches: Reaches, count: int) -> bool:
-        """Whether any of a block's rows may be chosen, by how far its columns reach (TV3)."""
+        """Return True if any of a block's rows may be chosen, by how far its columns reach
+        (TV3).
+        """
         return may(self._truth, reaches, count)
 
 
 def condition(
     where: SelectorOrTemplate, schema: str | None = None, *, is_volatile: bool = False
 ) -> MessageCondition:
-    """What a selector or a template asks of the messages of a queue.
+    """Read a selector or a template for the messages of a queue.
 
     `schema`: the words of a typed queue's; None for queues of bytes. Raises InvalidSelector, of a
     selector with line and column, and InvalidArgument for what is neither.

@@ -97,7 +97,7 @@ _WORDS: Final = {
     "_OR": "OR",
     "$END": "the end",
 }
-"""What stands for a terminal in an error, in the order in which they are told."""
+"""The words for a terminal in an error, in the order in which they are listed."""
 
 
 @lru_cache(maxsize=1)
@@ -133,7 +133,7 @@ def parse(text: str) -> Parsed:
 
 
 def _check_numbers(text: str, end: int | None) -> None:
-    """Raises InvalidSelector for what is no number before a place where the text is wrong.
+    """Raise InvalidSelector for a wrong number before a place where the text is wrong.
 
     A word that touches a number is read with it: `41AND` is the mistake, and not what follows.
     """
@@ -162,7 +162,7 @@ def _expected(terminals: Iterable[str]) -> str:
 
 
 def _end_of(text: str, error: lark.UnexpectedToken) -> tuple[int, int]:
-    """Where the mistake is: of an end that comes too early, behind the text."""
+    """Return the place of the mistake: of an end that comes too early, behind the text."""
     if error.token.type != "$END":
         return error.line, error.column
     lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""What LIKE compares with: `_` is one character, `%` any number of them, others are themselves."""
+"""Patterns of LIKE: `_` is one character, `%` any number of them, others are themselves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LikePattern:
                 self.plain = "ends"
 
     def is_like(self, text: str) -> bool:
-        """Whether the text is like it."""
+        """Return True if the text is like the pattern."""
         found = self._first.match(text)
         if found is None:
             return False
@@ -56,7 +56,7 @@ class LikePattern:
 
 
 def _parts(pattern: str, escape: str | None) -> list[list[str | None]]:
-    """What stands between the signs for any number of characters; None: one character."""
+    """Return the parts between the signs for any number of characters; None is one character."""
     parts: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:

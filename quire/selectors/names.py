@@ -1,4 +1,4 @@
-"""What a selector's names stand for.
+"""The names of a selector, and the values that they stand for.
 
 | name | what it is |
 |---|---|
@@ -57,7 +57,7 @@ def named(name: str, schema: pa.Schema | None, *, is_quoted: bool = False) -> Va
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
-    """What values of a column can be compared with."""
+    """Return the kind of a column's values, by which they can be compared."""
     types = pa.types
     kinds = (
         (types.is_integer, ValueKind.NUMBER),

@@ -73,7 +73,7 @@ def number_written(text: str, sign: str = "") -> Number:
 
 
 def arithmetic_of(sign: str, left: Number | None, right: Number | None) -> Number | None:
-    """Of two numbers; None: it has no value."""
+    """Return the result for two numbers; None: it has no value."""
     if left is None or right is None:
         return None
     if isinstance(left, int) and isinstance(right, int):
@@ -104,7 +104,7 @@ def _quotient_of(left: float, right: float) -> float:
 
 
 def is_related(sign: str, left: Number, right: Number) -> bool:
-    """Whether a comparison of two numbers is true."""
+    """Return True if a comparison of two numbers is true."""
     if not (isinstance(left, int) and isinstance(right, int)):
         left, right = float(left), float(right)
     if sign in ("=", "<>"):
@@ -118,7 +118,8 @@ Flags: TypeAlias = "NDArray[np.bool_] | np.bool_"
 
 
 class NumberColumn(NamedTuple):
-    """Of each message a number, or none; what is the same for all is there once, without a length.
+    """A number of each message, or none; one that is the same for all is there once, without a
+    length.
 
     Where it is exact its value is in `exact`, else in `approximate`. One of the two is None where
     all are of the other kind, and where a number is not known both are anything.
@@ -131,13 +132,13 @@ class NumberColumn(NamedTuple):
 
     @classmethod
     def of_exact(cls, values: Any, known: Flags | None = None) -> NumberColumn:
-        """All exact: an array of int64, or one number."""
+        """Return a column of exact numbers: an array of int64, or one number."""
         values = np.int64(values) if isinstance(values, int) else values
         return cls(values, None, np.True_, np.True_ if known is None else known)
 
     @classmethod
     def of_approximate(cls, values: Any, known: Flags | None = None) -> NumberColumn:
-        """All approximate: an array of float64, or one number."""
+        """Return a column of approximate numbers: an array of float64, or one number."""
         values = np.float64(values) if isinstance(values, float) else values
         return cls(None, values, np.False_, np.True_ if known is None else known)
 
@@ -149,7 +150,7 @@ class NumberColumn(NamedTuple):
         return cls.of_exact(value) if isinstance(value, int) else cls.of_approximate(value)
 
     def doubles(self) -> Any:
-        """All as doubles."""
+        """Return all numbers as doubles."""
         if self.exact is None:
             return self.approximate
         doubles = np.float64(self.exact)
@@ -161,7 +162,7 @@ class NumberColumn(NamedTuple):
 
 
 def arithmetic(sign: str, left: NumberColumn, right: NumberColumn) -> NumberColumn:
-    """Of two columns."""
+    """Return the result for two columns."""
     known, is_exact = left.known & right.known, left.is_exact & right.is_exact
     exact = approximate = None
     with np.errstate(all="ignore"):
@@ -174,7 +175,7 @@ def arithmetic(sign: str, left: NumberColumn, right: NumberColumn) -> NumberColu
 
 
 def related(sign: str, left: NumberColumn, right: NumberColumn) -> Flags:
-    """Where a comparison of two columns is true, if both are known."""
+    """Return where a comparison of two columns is true, if both are known."""
     relation = getattr(np, _RELATIONS[sign])
     if left.exact is None or right.exact is None:
         doubles: Flags = relation(left.doubles(), right.doubles())

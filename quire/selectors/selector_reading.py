@@ -1,4 +1,4 @@
-"""From a selector's tree to a condition: what its names stand for, and whether kinds fit."""
+"""Reading a selector's tree as a condition: its names become values, and kinds have to fit."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def read_selector(text: str, schema: pa.Schema | None, *, is_volatile: bool = Fa
 
 
 class _Reading:
-    """Of one selector."""
+    """The reading of one selector."""
 
     def __init__(self, text: str, schema: pa.Schema | None, *, is_volatile: bool) -> None:
         self._text, self._schema, self._is_volatile = text, schema, is_volatile
 
     def truth(self, node: Parsed) -> Truth:
-        """What stands where a condition has to."""
+        """Return the condition that stands at a node."""
         kind, parts = _kind_of(node), _parts_of(node)
         if kind in ("TRUE", "FALSE"):
             return FixedTruth(kind == "TRUE")
@@ -159,7 +159,7 @@ class _Reading:
         return OfRow(bound, type_)
 
     def _value(self, node: Parsed) -> Value:
-        """What stands where a value has to."""
+        """Return the value that stands at a node."""
         kind, parts = _kind_of(node), _parts_of(node)
         if kind == "arithmetic":
             left, sign, right = parts

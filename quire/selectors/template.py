@@ -17,7 +17,7 @@ from quire.moments import Moment, check_moment
 
 
 class Presence(Enum):
-    """What a template asks of a field besides values."""
+    """A demand that a template makes on a field besides values."""
 
     ANY = "any"
 
@@ -26,7 +26,7 @@ class Presence(Enum):
 
 
 ANY: Final = Presence.ANY
-"""In a template: the field is there, whatever its value is."""
+"""The demand of a template that the field is there, whatever its value is."""
 
 HEADER_FIELDS: Final = (
     "priority",
@@ -52,25 +52,25 @@ class Template(Struct, frozen=True, kw_only=True):
     """
 
     payload: bytes | Presence | None = None
-    """All of its bytes; of queues of bytes."""
+    """The whole payload; of queues of bytes."""
     priority: int | Presence | None = None
     """0 is one, too, which messages have of which their puts said none; so ANY is always there."""
     group: int | Presence | None = None
-    """As `priority`."""
+    """The group, as `priority`."""
     sender: str | Presence | None = None
-    """Who has put it."""
+    """The sender that its put has set."""
     correlation_id: str | Presence | None = None
-    """As its put set it."""
+    """The value that its put has set."""
     reply_to: str | Presence | None = None
-    """As its put set it."""
+    """The value that its put has set."""
     content_type: str | Presence | None = None
-    """As its put set it."""
+    """The value that its put has set."""
     expires_at: Moment | Presence | None = None
-    """Until when it is to be handed out, to the microsecond."""
+    """The moment until which it is handed out, to the microsecond."""
     deliver_at: Moment | Presence | None = None
-    """From when on it is handed out, to the microsecond."""
+    """The moment from which it is handed out, to the microsecond."""
     group_key: str | Presence | None = None
-    """Of its ordered group."""
+    """The key of its ordered group."""
     attributes: Mapping[str, str | Presence] = field(default_factory=dict)
     """Pairs that are in the message's."""
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +105,9 @@ class Template(Struct, frozen=True, kw_only=True):
         return _made, (self.plain(),)
 
     def plain(self) -> dict[str, Any]:
-        """What is set, by name; as keyword arguments it makes the template again."""
+        """Return the fields that are set, by name; as keyword arguments they make the template
+        again.
+        """
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         given = {name: value for name, value in given.items() if value is not None}
         for name in ("attributes", "columns"):
@@ -131,5 +133,5 @@ def check_selecting(where: object) -> SelectorOrTemplate | None:
 
 
 def refused(where: object) -> InvalidArgument:
-    """For what is neither."""
+    """Return the error for a value that is neither."""
     return InvalidArgument(f"where {where!r:.100}: give a selector as text, or a quire.Template")

@@ -1,4 +1,4 @@
-"""From a template to a condition: of the same parts that a selector is made of."""
+"""Reading a template as a condition, of the same parts that a selector is made of."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_template(template: Template, schema: pa.Schema | None) -> Truth:
 
 
 def _parts(template: Template) -> Iterator[Truth]:
-    """Of the header."""
+    """Yield the conditions on the header."""
     for name in HEADER_FIELDS:
         given = getattr(template, name)
         if given is not None:

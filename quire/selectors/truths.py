@@ -26,10 +26,10 @@ class Truth(Protocol):
     """A condition, or a part of one."""
 
     def of(self, message: Message) -> bool | None:
-        """Of one message; None: it is unknown."""
+        """Return the truth for one message; None: it is unknown."""
 
     def rows(self, columns: BlockColumns) -> Truths:
-        """Of many messages."""
+        """Return the truths for many messages."""
 
 
 class FixedTruth(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What conditions compare: literals, what a message says, and what is reckoned of these.
+"""The values that conditions compare: literals, fields of messages, and results of arithmetic.
 
 Each value can be had of one message, and of the messages of a block at once: of texts an array (or
 None: none has one), of numbers `NumberColumn`, of booleans `Truths`.
@@ -22,7 +22,7 @@ from .numbers import Number, NumberColumn, arithmetic, arithmetic_of, number_of
 
 
 class ValueKind(Enum):
-    """What is compared with one another: values of one kind."""
+    """The kinds of values. Only values of one kind are compared with one another."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -38,17 +38,17 @@ class Value(Protocol):
 
     @property
     def kind(self) -> ValueKind:
-        """What it can be compared with."""
+        """The kind of values that it can be compared with."""
 
     def of(self, message: Message) -> Any:
-        """Of one message; None: it has none."""
+        """Return the value of one message; None: it has none."""
 
     def column(self, columns: BlockColumns) -> Any:
-        """Of many messages."""
+        """Return the values of many messages."""
 
 
 class Literal(Struct, frozen=True, dict=True):
-    """One that is written in the selector, or asked by the template."""
+    """A value that is written in the selector, or set in the template."""
 
     kind: ValueKind
     value: Any
@@ -78,12 +78,12 @@ class HeaderField(Struct, frozen=True):
     divisor: int = 1  # 1000: microseconds are seen as milliseconds
 
     def of(self, message: Message) -> Any:
-        """As the message has it."""
+        """Return the value as the message has it."""
         value = getattr(message, self.name)
         return value // self.divisor if self.divisor > 1 and value is not None else value
 
     def column(self, columns: BlockColumns) -> Any:
-        """As the block has it."""
+        """Return the values as the block has them."""
         if self.kind is ValueKind.TEXT:
             return columns.text(self.name)
         numbers = columns.number(self.name)
@@ -99,7 +99,7 @@ class Attribute(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.TEXT
 
     def of(self, message: Message) -> str | None:
-        """None where the message does not have it."""
+        """Return the text; None where the message does not have it."""
         return message.attributes.get(self.name)
 
     def column(self, columns: BlockColumns) -> pa.Array | None:
@@ -113,7 +113,7 @@ class PayloadText(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.TEXT
 
     def of(self, message: Message) -> str | None:
-        """None where it is no text."""
+        """Return the text; None where it is none."""
         return None if isinstance(message, StreamedMessage) else text_of(message.payload)
 
     def column(self, columns: BlockColumns) -> pa.Array | None:
@@ -127,11 +127,11 @@ class PayloadBytes(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.BYTES
 
     def of(self, message: Message) -> bytes | None:
-        """None of a stream."""
+        """Return the payload; None of a stream."""
         return None if isinstance(message, StreamedMessage) else message.payload
 
     def column(self, columns: BlockColumns) -> pa.Array | None:
-        """None of streams."""
+        """Return the payloads; None of streams."""
         return columns.payload()
 
 
@@ -143,14 +143,14 @@ class RowColumn(Struct, frozen=True):
     type: Any  # pa.DataType (see LD1 of `lazily_loaded`)
 
     def of(self, message: Message) -> Any:
-        """As Python has it; a decimal as a double."""
+        """Return the value as Python has it; a decimal as a double."""
         value = row_column(message.row, self.name, self.type)[0].as_py()  # type: ignore[attr-defined]
         if isinstance(value, Decimal):
             return float(value)
         return value
 
     def column(self, columns: BlockColumns) -> Any:
-        """As the block has it."""
+        """Return the values as the block has them."""
         array = columns.row_column(self.name, self.type)
         if self.kind is ValueKind.BOOLEAN:
             return Truths.of_array(array)
@@ -176,12 +176,12 @@ class AsNumber(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.NUMBER
 
     def of(self, message: Message) -> Number | None:
-        """None where it is none."""
+        """Return the number; None where the text is none."""
         text = self.text.of(message)
         return None if text is None else number_of(text)
 
     def column(self, columns: BlockColumns) -> NumberColumn:
-        """Not known where it is none."""
+        """Return the numbers; not known where the text is none."""
         return numbers_of(self.text.column(columns))
 
 
@@ -192,7 +192,7 @@ class AsBoolean(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.BOOLEAN
 
     def of(self, message: Message) -> bool | None:
-        """None where it is neither."""
+        """Return the boolean; None where the text is neither."""
         text = self.text.of(message)
         return None if text is None else boolean_of(text)
 
@@ -215,9 +215,9 @@ class Arithmetic(Struct, frozen=True):
     kind: ClassVar[ValueKind] = ValueKind.NUMBER
 
     def of(self, message: Message) -> Number | None:
-        """None where it has no value (SN1)."""
+        """Return the result; None where it has no value (SN1)."""
         return arithmetic_of(self.sign, self.left.of(message), self.right.of(message))
 
     def column(self, columns: BlockColumns) -> NumberColumn:
-        """Not known where it has no value (SN1)."""
+        """Return the results; not known where there is no value (SN1)."""
         return arithmetic(self.sign, self.left.column(columns), self.right.column(columns))

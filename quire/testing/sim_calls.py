@@ -39,7 +39,7 @@ class SimulatedCrash(BaseException):
 
 
 class Call(NamedTuple):
-    """One call; `offset` and `length` are bytes, 0 where they mean nothing."""
+    """A call; `offset` and `length` are bytes, 0 where they mean nothing."""
 
     number: int
     kind: str
@@ -70,7 +70,7 @@ class Fault(Struct):
         self.cancelled = True
 
     def strikes(self, call: Call) -> bool:
-        """Whether this call fails; it is counted by that."""
+        """Return True if this call fails; it is counted by that."""
         if self.cancelled or (self.hits and not self.forever):
             return False
         if self.at_number:
@@ -93,7 +93,7 @@ class Fault(Struct):
 
 
 class CallLog:
-    """What was called so far. Numbers go on rising when the log is cleared."""
+    """A log of the calls so far. Numbers go on rising when the log is cleared."""
 
     def __init__(self) -> None:
         self.log: list[Call] = []
@@ -111,14 +111,14 @@ class CallLog:
         return call
 
     def count(self, kind: str, pattern: str = "*") -> int:
-        """How many calls of this kind there were on paths or file names that match."""
+        """Return the number of calls of this kind on paths or file names that match."""
         if kind in READ_KINDS:
             pairs = self._reads.items()
             return sum(n for (k, path), n in pairs if k == kind and matches(path, pattern))
         return sum(1 for c in self.log if c.kind == kind and matches(c.path, pattern))
 
     def bytes(self, kind: str, pattern: str = "*") -> int:
-        """How many bytes the numbered calls of this kind named."""
+        """Return the bytes that the numbered calls of this kind named."""
         return sum(c.length for c in self.log if c.kind == kind and matches(c.path, pattern))
 
     def kinds(self) -> list[str]:
@@ -144,6 +144,6 @@ def io_error() -> OSError:
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether the shell pattern matches the whole path or its last component."""
+    """Return True if the shell pattern matches the whole path or its last component."""
     name = path.rpartition("/")[2]
     return fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(name, pattern)

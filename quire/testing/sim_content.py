@@ -25,7 +25,7 @@ class SimContent:
 
     @property
     def stored_bytes(self) -> int:
-        """What it takes in memory."""
+        """The bytes that it takes in memory."""
         return len(self._stored)
 
     @property
@@ -34,7 +34,7 @@ class SimContent:
         return memoryview(self._stored).toreadonly()
 
     def holds(self, other: SimContent) -> bool:
-        """Whether these are the bytes of the other one."""
+        """Return True if these are the bytes of the other one."""
         return self._length == other._length and self._stored == other._stored
 
     def copy(self) -> SimContent:
@@ -45,7 +45,7 @@ class SimContent:
         return content
 
     def read(self, offset: int, length: int) -> bytes:
-        """As many of these bytes as there are."""
+        """Return these bytes, as many of them as there are."""
         end = min(offset + length, self._length)
         found = bytes(memoryview(self._stored)[offset:end])
         return found + bytes(max(end - offset, 0) - len(found))
@@ -76,11 +76,11 @@ class SimContent:
             self._stored[offset:end] = bytes(end - offset)
 
     def grow(self, length: int) -> None:
-        """At least so many bytes: zeros are added at the end."""
+        """Add zeros at the end, up to this length."""
         self._length = max(self._length, length)
 
     def cut(self, length: int) -> None:
-        """At most so many bytes: the others go."""
+        """Remove the bytes behind this length."""
         if length < self._length:
             del self._stored[length:]
             self._length = length

@@ -45,7 +45,7 @@ class NameChange(Struct, frozen=True, eq=False):
 
 
 class Survival(Struct, frozen=True):
-    """What a power failure did to one change that was not durable."""
+    """The outcome of a power failure for one change that was not durable."""
 
     path: str
     change: str
@@ -53,7 +53,7 @@ class Survival(Struct, frozen=True):
 
 
 class SimDisk:
-    """All directories and files of a simulated machine."""
+    """The directories and files of a simulated machine."""
 
     def __init__(self) -> None:
         self.root = SimDirectory()
@@ -154,7 +154,7 @@ class SimDisk:
                     set_name(directory.durable, name, node)
 
     def _make_certain(self, durable: NameChange) -> None:
-        """What was uncertain before about the same names, or the same file's name, is no more."""
+        """Make certain what was uncertain before about the same names, or the same file's name."""
         nodes = [node for _, _, node in durable.names] + [durable.removed]
         earlier = self.pending[: self.pending.index(durable)]
         for change in [change for change in earlier if change in self.uncertain]:
@@ -178,7 +178,7 @@ class SimDisk:
                 del directory.durable[name]
 
     def _directories(self, directory: SimDirectory, seen: set[int]) -> Iterator[SimDirectory]:
-        """All directories that have a name, as seen or as durable."""
+        """Yield all directories that have a name, as seen or as durable."""
         if id(directory) in seen:
             return
         seen.add(id(directory))
@@ -216,7 +216,7 @@ class SimDisk:
         return image
 
     def _inodes(self) -> Iterator[SimInode]:
-        """All that have a name, had one, or may have one again; some more than once."""
+        """Yield all files that have a name, had one, or may have one again; some more than once."""
         named = [node for change in self.pending for _, _, node in change.names]
         nodes = [self.root, *named, *(change.removed for change in self.pending)]
         for node in nodes:
@@ -229,7 +229,7 @@ class SimDisk:
                             yield entry
 
     def files(self) -> Iterator[tuple[str, SimInode]]:
-        """All files that have a name, by path."""
+        """Yield all files that have a name, by path."""
         yield from walk(self.root, "")
 
     def used_pages(self) -> int:
@@ -317,7 +317,7 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def used_pages(directory: SimDirectory) -> int:
-    """Of all files below."""
+    """Return the pages of all files below."""
     return sum(
         used_pages(node) if isinstance(node, SimDirectory) else len(node.pages)
         for node in directory.entries.values()

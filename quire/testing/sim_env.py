@@ -42,20 +42,20 @@ InUse = Callable[["SimEnv", str, int, int], str]
 
 
 class Tally:
-    """How many power failures were looked at, over all machines of this process."""
+    """A count of the power failures that were looked at, over all machines of this process."""
 
     def __init__(self) -> None:
         self.power_failures = 0
         self.uncertain = 0  # of them, those with something uncertain
 
     def count(self, uncertain: list[str]) -> None:
-        """One more, after which it was uncertain whether these were kept."""
+        """Count one more, after which it was uncertain whether these were kept."""
         self.power_failures += 1
         self.uncertain += bool(uncertain)
 
 
 TALLY = Tally()
-"""Of all machines of this process."""
+"""The tally of all machines of this process."""
 
 LockKey = tuple[SimInode, str]  # the file, and in which way it is locked
 START_US = 1_700_000_000_000_000
@@ -163,7 +163,7 @@ class SimEnv:
     def if_it_crashed(
         self, *, seed: int = 0, outcome: Literal["kept", "lost"] | None = None
     ) -> SimEnv:
-        """What `crash` would give now, while this machine goes on as if nothing were."""
+        """Return what `crash` would return now, while this machine goes on."""
         with self.guard:
             random = Random(f"{self.seed}/{self.calls.last_number}/{seed}")
             mood: Outcome | None = outcome
@@ -229,7 +229,7 @@ class SimEnv:
         return fault
 
     def forbid_overwrite(self, pattern: str, in_use: InUse | None = None) -> None:
-        """From now on AssertionError for a write over a synced page that is not zero.
+        """Raise AssertionError, from now on, for a write over a synced page that is not zero.
 
         Writing the very same bytes again is allowed. Renaming the file, cutting it, or punching
         the page declares the space to be free again.
@@ -250,12 +250,14 @@ class SimEnv:
             inode.durable.flip(offset, flips)
 
     def contents(self, path: str) -> bytes:
-        """What the file holds, as reads see it. Not a call."""
+        """Return the content of a file, as reads see it. Not a call."""
         with self.guard:
             return bytes(self.disk.file(path).cache)
 
     def durable_contents(self, path: str) -> bytes:
-        """What the file is sure to hold after a power failure, if its name is durable."""
+        """Return the content that a file is sure to have after a power failure, if its name is
+        durable.
+        """
         with self.guard:
             return bytes(self.disk.file(path).durable)
 
@@ -442,7 +444,7 @@ class SimEnv:
         return call
 
     def strike(self, call: Call) -> Fault | None:
-        """What was planned to fail this call, if anything."""
+        """Return the planned fault of this call, if there is one."""
         self.check_alive()
         struck = [fault for fault in self._faults if fault.strikes(call)]
         return struck[0] if struck else None
@@ -455,14 +457,14 @@ class SimEnv:
             raise_fault(call, fault)
 
     def landed(self, fault: Fault, length: int) -> int:
-        """How many bytes of a failed write reads see."""
+        """Return how many bytes of a failed write reads see."""
         lands = self.random.choice((True, False, None)) if fault.lands is None else fault.lands
         if lands is None:
             return self.random.randrange(length + 1) // SECTOR_BYTES * SECTOR_BYTES
         return length if lands else 0
 
     def crash_point(self, call: Call) -> None:
-        """In the middle of a call: its change is made, and not durable."""
+        """Let the power fail in the middle of a call: its change is made, and not durable."""
         if self.within_call is not None:
             self.within_call(call)
         if call.number == self.crash_at:
@@ -479,7 +481,7 @@ class SimEnv:
             raise_if_refused(full, inode.path, f"add {length} bytes at {offset}")
 
     def forbids_overwrite(self, path: str) -> bool:
-        """Whether synced pages of this file may not be written in place."""
+        """Return True if synced pages of this file may not be written in place."""
         return any(matches(path, pattern) for pattern in self._forbidden)
 
     def check_in_use(self, kind: str, inode: SimInode, offset: int, length: int) -> None:
@@ -511,7 +513,7 @@ class SimEnv:
             self.crash_point(call)
 
     def _lock_key(self, path: str, way: str = "") -> LockKey:
-        """Of a lock at the path, whose file is made if there is none."""
+        """Return the key of a lock at the path, whose file is made if there is none."""
         if self.disk.find(path) is None:
             self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
         return self.disk.file(path), way

@@ -136,7 +136,7 @@ class SimInode:
         return inode
 
     def image(self, earlier: SimInode | None) -> SimInode:
-        """What a power failure needs to know of it: all but what reads see."""
+        """Return a copy that has all that a power failure needs to know: all but what reads see."""
         inode = SimInode(self.path, self.modified_us)
         shares = earlier is not None and earlier.durable.holds(self.durable)
         inode.durable = earlier.durable if earlier is not None and shares else self.durable.copy()
@@ -146,7 +146,7 @@ class SimInode:
         return inode
 
     def protect(self, pages: set[int]) -> None:
-        """From now on nobody may overwrite those of the pages that are durable and not zero."""
+        """Forbid, from now on, to overwrite those of the pages that are durable and not zero."""
         for page in pages:
             content = self.durable.read(page * PAGE_BYTES, PAGE_BYTES)
             if content.count(0) < len(content):
@@ -193,7 +193,7 @@ class SimInode:
             self._forget_pages(change.length)
 
     def _forget_pages(self, length: int) -> None:
-        """Those behind the end of a file that is so long."""
+        """Forget the pages behind this length of the file."""
         end = -(-length // PAGE_BYTES)
         self.pages = {page for page in self.pages if page < end}
         self.protected = {page for page in self.protected if page < end}
@@ -205,7 +205,7 @@ def pages_of(offset: int, length: int) -> range:
 
 
 def outside(change: FileChange, first: int, end: int) -> list[FileChange]:
-    """What is left of a change of a file when nothing of it counts between two offsets."""
+    """Return the parts of a change that are left when nothing of it counts between two offsets."""
     if change.kind == "grow":
         return [change] if change.length <= first or end < sys.maxsize else []
     parts = []

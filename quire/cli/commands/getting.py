@@ -59,7 +59,7 @@ def _browse(options: argparse.Namespace) -> None:
 
 
 def _there(store: Any, source: str) -> int:
-    """How many messages a queue holds, or how many a subscription has not read."""
+    """Return how many messages a queue holds, or how many a subscription has not read."""
     queue, subscription = source_parts(source)
     if subscription is None:
         return int(store.queue(queue).messages)

@@ -113,7 +113,7 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _agreed(options: argparse.Namespace) -> bool:
-    """Whether somebody is there and says yes."""
+    """Return True if somebody is there and says yes."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise InvalidArgument("what a step has put would be put again: give --yes to do it")
     question = f"step {options.step} reads again, and puts what it has put again. Go on? [y/N] "
@@ -121,7 +121,7 @@ def _agreed(options: argparse.Namespace) -> bool:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
+    """Run until SIGINT or SIGTERM; print a line for every change of what the steps do."""
     graph = _graph_named(options.graph, options.path)
     with importing():
         from quire.remote import stop_on_signals
@@ -131,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _follow(graph: Any, ending: SignalFlag, *, drain: bool) -> int:
-    """How the command ends: 0 where it was told to, or all is read; 1 where a step has failed."""
+    """Follow a run to its end, and return the exit status: 1 where a step has failed."""
     with graph.start() as run:
         print(f"graph {graph.name} runs on {graph.path}", flush=True)
         if not drain:
@@ -156,7 +156,7 @@ def _tell_end(run: Any, ending: SignalFlag) -> None:
 
 
 def _has_ended(run: Any, ending: SignalFlag, *, drain: bool) -> bool:
-    """Whether all is done, after some time in which a signal is seen. Raises StepFailed."""
+    """Return True if all is done, after some time in which a signal is seen. Raises StepFailed."""
     if not drain:
         return ending.wait(GRAPH_LINE_SECONDS)
     try:
@@ -167,7 +167,10 @@ def _has_ended(run: Any, ending: SignalFlag, *, drain: bool) -> bool:
 
 
 def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
-    """What the function makes of the path. Raises InvalidArgument where it takes something else."""
+    """Return the function's result for the path.
+
+    Raises InvalidArgument where it takes something else.
+    """
     with importing():
         import inspect  # no other command needs it
 

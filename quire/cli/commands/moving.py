@@ -36,7 +36,7 @@ def _redrive(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _in_words(table: str) -> Iterator[None]:
-    """What a database says of an outbox, as an error of Quire."""
+    """Raise an error of Quire for one that a database raises about an outbox."""
     with importing():
         from quire.databases.transactions import database_errors
 

@@ -66,7 +66,7 @@ def _put(options: argparse.Namespace) -> None:
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    """What the messages carry besides. Raises InvalidArgument."""
+    """Return the header of the messages. Raises InvalidArgument."""
     names = [name.removeprefix("--").replace("-", "_") for name, *_ in _HEADER]
     found = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.attribute:
@@ -125,7 +125,7 @@ def _readable(name: str) -> BinaryIO:
 
 
 def _row(line: bytes) -> Any:
-    """Of a typed queue: a JSON object of its columns."""
+    """Return the row of a typed queue: a JSON object of its columns."""
     try:
         return json.loads(line)
     except ValueError as error:

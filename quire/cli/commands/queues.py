@@ -57,7 +57,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def print_queues(found: QueuesAndReaders) -> None:
-    """As a table."""
+    """Print the queues as a table."""
     queues, subscriptions = found
     rows = [("QUEUE", "KIND", "MESSAGES", "USED", "CAPACITY", "SUBSCRIPTIONS (PENDING)")]
     for queue in queues:
@@ -68,7 +68,7 @@ def print_queues(found: QueuesAndReaders) -> None:
 
 
 def queues_and_readers(store: Any) -> QueuesAndReaders:
-    """All queues, with their subscriptions by name."""
+    """Return all queues, with their subscriptions by name."""
     queues = store.queues()
     return queues, {queue.name: store.subscriptions(queue.name) for queue in queues}
 

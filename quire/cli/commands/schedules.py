@@ -41,7 +41,7 @@ def _alter(options: argparse.Namespace) -> None:
 
 
 def _changes(given: Iterable[str]) -> dict[str, Any]:
-    """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
+    """Return the changes of NAME=VALUE; the payload is a text. Raises InvalidArgument."""
     texts = dict(pairs(given, "payload=books"))
     changes = {name: value(text) for name, text in texts.items()}
     changes |= {name: os.fsencode(text) for name, text in texts.items() if name == "payload"}

@@ -65,7 +65,7 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _left(info: Any) -> str:
-    """Until it is rolled back."""
+    """Return the time until it is rolled back."""
     return "-" if info.seconds_left is None else f"{info.seconds_left:.0f}s"
 
 
