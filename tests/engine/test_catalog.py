@@ -22,7 +22,6 @@ from quire.file_dump.items import Finding, as_json
 from quire.journal import pack_record
 from quire.limits import MAX_CATALOG_ENTRY_BYTES
 from quire.reports.info import CatalogItem
-from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 
 
@@ -71,31 +70,6 @@ def test_one_bad_queue_refuses_them_all(store: Store) -> None:
             store.admin.create_queues(["good", one])
         assert store.queues() == []
     assert store.admin.catalog() == []
-
-
-def test_they_are_made_all_or_none_by_a_power_failure(seed: int) -> None:
-    """At every call of the engine."""
-
-    def workload(env: SimEnv, acknowledged: list[str]) -> None:
-        env.make_directory("/disk")
-        env.sync_directory("/")
-        store = open_store(env)
-        store.admin.create_queues(["a", "b", "c"])
-        acknowledged += "abc"
-        store.admin.create_queues([{"name": "d", "kind": "work"}, "e"])
-        acknowledged += "de"
-        store.close()
-
-    def check(env: SimEnv, acknowledged: list[str]) -> None:
-        if not env.exists("/disk"):
-            env.make_directory("/disk")
-        with open_store(env) as store:
-            names = [info.name for info in store.queues()]
-            assert names in ([], ["a", "b", "c"], ["a", "b", "c", "d", "e"])
-            assert len(names) >= len(acknowledged)
-            assert [item.body["name"] for item in store.admin.catalog("queue")] == names
-
-    assert enumerate_crashes(workload, check, list, seed=seed, rounds=2, every=2) > 50
 
 
 def test_what_is_defined_is_listed(store: Store) -> None:

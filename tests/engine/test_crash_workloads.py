@@ -14,7 +14,7 @@ import pytest
 
 from scripts.commit_seed import PER_TURN
 from tests.conftest import DEFAULT_ROUNDS, SEED
-from tests.engine.crashing import delivery, topics
+from tests.engine.crashing import definitions, delivery, topics
 from tests.engine.crashing.drawn import VARIANTS, drawn, variant_of
 from tests.engine.crashing.parts import Script
 from tests.kit.crashes import FAULTS, POINTS, SHARE, CellRun, all_cells, pick
@@ -22,7 +22,7 @@ from tests.kit.limits import limited
 
 pytestmark = [pytest.mark.crash, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-SCRIPTS: dict[str, Any] = {"delivery": delivery, "topics": topics}
+SCRIPTS: dict[str, Any] = {"delivery": delivery, "topics": topics, "definitions": definitions}
 WORKLOADS = (*VARIANTS, *SCRIPTS)
 LONG_ROUNDS = 500  # for each so many every variant has another seed
 
@@ -97,10 +97,16 @@ def test_promise_1_2_5_8_11_delivery(fault: str, seed: int, rounds: int) -> None
     try_script("delivery", fault, seed, rounds)
 
 
-@pytest.mark.promise(1, 2, 5, 7, 8, 11)
-def test_promise_1_2_5_7_8_11_topics(fault: str, seed: int, rounds: int) -> None:
-    """Moves, what is kept, clients that go, latest of keys, selectors, what is found by what."""
+@pytest.mark.promise(1, 2, 5, 7, 8, 11, 14)
+def test_promise_1_2_5_7_8_11_14_topics(fault: str, seed: int, rounds: int) -> None:
+    """Moves, what is kept, clients that go, latest of keys, selectors, what is found, listeners."""
     try_script("topics", fault, seed, rounds)
+
+
+@pytest.mark.promise(1, 2, 5, 7, 8, 11)
+def test_promise_1_2_5_7_8_11_definitions(fault: str, seed: int, rounds: int) -> None:
+    """States, names, purges, overflow, orders and first times are whole, or not there."""
+    try_script("definitions", fault, seed, rounds)
 
 
 def test_each_workload_has_its_test() -> None:

@@ -31,7 +31,7 @@ from quire.engine.state.attempts import Attempts
 from quire.errors import InvalidArgument, QueueDisabled, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.limits import LAST_RANK, MAX_DATA_BLOCK_BYTES, SCATTERED_BLOCK_BYTES
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import SimEnv
 from tests.engine.workload import open_store
 from tests.kit.limits import Limits
 from tests.kit.messages import take
@@ -463,52 +463,6 @@ def test_a_damaged_block_comes_last(seed: int) -> None:
         with pytest.raises(StoreCorrupt):
             txn.get("q")
         txn.rollback()
-
-
-class Altered:
-    """What a store said before the power failed."""
-
-    def __init__(self) -> None:
-        self.orders: list[Any] = ["commit"]
-
-
-def work(env: SimEnv, seen: Altered) -> None:
-    """Altered twice, with messages in flight."""
-    env.make_directory("/disk")
-    env.sync_directory("/")
-    store = open_store(env)
-    store.create_queue("q", kind="work", order="commit")
-    put_numbers(store, 2, 1)
-    for order in ({**BY_SEQUENCE, "most": 9}, BY_NUMBER):
-        seen.orders.append(order)
-        with store.transaction() as txn:
-            txn.get("q")
-            store.alter_queue("q", order=order)  # type: ignore[arg-type]
-            txn.rollback()
-        seen.orders = [store.queue("q").order]
-    store.close()
-
-
-def check(env: SimEnv, seen: Altered) -> None:
-    """One of the orders, whole, and what waits in it."""
-    if not env.exists("/disk"):
-        return
-    with open_store(env) as store:
-        if not store.queues():
-            return
-        order = store.queue("q").order
-        assert order in seen.orders
-        with store.transaction() as txn:
-            batch = txn.get_many("q").payloads()
-        assert len(batch) == store.queue("q").end_position
-        assert batch != [b"2", b"1"] or "sequence" not in order
-        assert store.admin.verify().ok
-
-
-@pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_while_an_order_is_altered(seed: int, spread: int) -> None:
-    """It is one or the other."""
-    assert enumerate_crashes(work, check, Altered, seed=seed, rounds=1, every=spread) > 20
 
 
 # Registered code

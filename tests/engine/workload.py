@@ -7,7 +7,7 @@ what was acknowledged and what was under way; `check_store` compares a recovered
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -62,21 +62,6 @@ def new_machine(seed: int, **options: Any) -> SimEnv:
     env.make_directory("/disk")
     env.sync_directory("/")
     return env
-
-
-def all_of(steps: Sequence[Callable[[Store], object]]) -> Callable[[SimEnv, list[int]], None]:
-    """A run of these steps over a new store; it appends the number of each that is done."""
-
-    def run(env: SimEnv, done: list[int]) -> None:
-        env.make_directory("/disk")
-        env.sync_directory("/")
-        store = open_store(env)
-        for number, step in enumerate(steps):
-            step(store)
-            done.append(number)
-        store.close()
-
-    return run
 
 
 # The model ----------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
-"""Parts about topics and what is found: moves, what is kept, clients, keys, conditions."""
+"""Parts about topics and what is found: moves, keys, conditions, listeners, retention, clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from random import Random
 from typing import Any
 
-from quire import Template
+from quire import Notice, Template
 from quire.engine import EmbeddedStore as Store
 from quire.interface.transaction import Transaction
 from quire.limits import CLAIM_SECONDS
@@ -428,6 +428,110 @@ class Found(Part):
         assert view_found(site.store) in found_views()[self.done : self.done + 2]
 
 
+LISTENERS: dict[str, dict[str, Any]] = {
+    "puts": {"source": "watched", "where": RED},
+    "removals": {"source": "watched", "on": "removal"},
+}
+
+
+class Listeners(Part):
+    """Named listeners: each notice is of a commit, and after a failure they go on where they were.
+
+    A message that stays in its queue is never missed. A removal is, if nobody has listened since
+    the store was opened: only then does its owner begin to keep what leaves. `missed` counts it.
+    """
+
+    def __init__(self) -> None:
+        self.put: list[int] = []
+        self.is_registered = False
+        self.is_watched = False  # by a listener, since the store was opened
+        self.notified: dict[str, list[int]] = {"puts": [], "removals": []}
+        self.missed = 0
+
+    def make(self, store: Store) -> None:
+        store.create_queue("watched", indexed=["colour"])
+
+    def steps(self, site: Site) -> list[Step]:
+        put, listen = partial(self._put, site), partial(self._listen, site)
+        return [
+            Step("register listeners", lambda: self._register(site), whole=False),
+            Step("put for listeners", partial(put, 0)),
+            Step("listen", listen),
+            Step("remove and listen", lambda: self._remove(site), whole=False),
+            Step("put for listeners", partial(put, 1)),
+            Step("listen", listen),
+        ]
+
+    def reopened(self) -> None:
+        self.is_watched = False
+
+    def _register(self, site: Site) -> None:
+        for name, options in LISTENERS.items():
+            site.store.listeners.add(name=name, **options).close()
+        self.is_watched = True
+
+    def _put(self, site: Site, number: int) -> None:
+        with site.store.transaction() as txn:
+            puts = [
+                txn.put("watched", b"%d" % number, attributes={"colour": colour})
+                for colour in ("red", "blue")
+            ]
+        self.put += map(int, puts)
+        self.is_registered = True  # as this is synced, what was before is
+
+    def _listen(self, site: Site, missed: int = 0) -> None:
+        before = self.missed
+        for name, options in LISTENERS.items():
+            for notice in notices(site.store, name=name, **options):
+                self.notified[name] += notice.ids
+                self.missed += notice.missed or 0
+                assert not notice.missed or name == "removals"
+        self.is_watched = True
+        assert self.missed == before + missed
+
+    def _remove(self, site: Site) -> None:
+        with site.store.transaction() as txn:
+            assert txn.remove("watched", self.put[1])
+        self._listen(site, missed=0 if self.is_watched else 1)
+
+    def check(self, site: Site) -> None:
+        store = site.store
+        left = list(store.browse("watched"))
+        ids = [each.id for each in left]
+        reds = [each.id for each in left if each.attributes["colour"] == "red"]
+        gone = set(self.put) - set(ids)
+        assert gone <= {*self.put[1:2]}
+        assert set(self.notified["puts"]) <= {*ids, *self.put}
+        names = {each.name for each in store.listeners.list()}
+        assert self.is_registered <= (names == LISTENERS.keys())
+        found = list(notices(store, name="puts", **LISTENERS["puts"]))
+        again = [each for notice in found for each in notice.ids]
+        assert set(reds) - set(self.notified["puts"]) <= set(again) <= set(reds)
+        assert len(set(again)) == len(again)
+        assert sum(notice.missed or 0 for notice in found) <= len(gone)
+        found = list(notices(store, name="removals", **LISTENERS["removals"]))
+        assert not any(notice.ids for notice in found)  # the owner that knew them is gone
+        missed = sum(notice.missed or 0 for notice in found)
+        assert missed <= len(gone)
+        if "removals" in names and not self.notified["removals"] and not self.missed:
+            assert missed == len(gone)
+        with store.listeners.add("watched") as listener:
+            backlog = listener.get(0)
+            assert ([] if backlog is None else backlog.ids) == ids
+            late = store.put("watched", b"late", attributes={"colour": "red"})
+            following = listener.get(0)
+            assert following is not None
+            assert following.ids == [late]
+
+
+def notices(store: Store, **options: Any) -> Iterator[Notice]:
+    """Yield what a listener has by now, whose place is kept when the next one is looked for."""
+    with store.listeners.add(**options) as listener:
+        while (notice := listener.get(0)) is not None:
+            assert notice.missed is not None
+            yield notice
+
+
 # Those that let much time pass when they look come last.
-PARTS = (Moves, Latest, Selected, Found, Kept, Clients)
+PARTS = (Moves, Latest, Selected, Found, Listeners, Kept, Clients)
 LIMITS: dict[str, float] = {"LATE_INDEXED": 0}
