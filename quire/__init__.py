@@ -48,7 +48,6 @@ if _sys.platform in ("win32", "cygwin"):
 if TYPE_CHECKING:
     from quire import codecs as codecs
     from quire.batches.delivered_messages import Messages as Messages
-    from quire.calls.handlers import WorkerInfo as WorkerInfo
     from quire.definitions.order import AttributeOrder as AttributeOrder
     from quire.definitions.order import Order as Order
     from quire.definitions.order import SequenceOrder as SequenceOrder
@@ -116,6 +115,7 @@ if TYPE_CHECKING:
     from quire.errors import XidExists as XidExists
     from quire.file_dump.dump import dump as dump
     from quire.interface.consumer import Consumer as Consumer
+    from quire.interface.handlers import WorkerInfo as WorkerInfo
     from quire.interface.integration import Integration as Integration
     from quire.interface.integration import TransactionIntegration as TransactionIntegration
     from quire.interface.listening import Listener as Listener
@@ -179,7 +179,7 @@ else:
     _FURTHER = ("aio", "coordination", "databases", "graphs", "spark_graphs", "testing")
     _PLACES = {
         "quire.batches.delivered_messages": ("Messages",),
-        "quire.calls.handlers": ("WorkerInfo",),
+        "quire.interface.handlers": ("WorkerInfo",),
         "quire.definitions.order": (
             "AttributeOrder",
             "Order",

@@ -30,8 +30,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -55,22 +53,24 @@ from quire.limits import (
 )
 
 from .calls.errand import Errand
-from .calls.handlers import (
+from .calls.uninterrupted import held, waiting
+from .calls.wake_up import Thread, WakeUp
+from .definitions.retry import Retry
+from .definitions.source_pattern import is_pattern
+from .interface.consumer import Consumer
+from .interface.handlers import (
+    ENDS,
     NOT_THE_MESSAGE,
     RETRY,
+    HandlerRun,
     HandlerTask,
     WorkerInfo,
     check_readable,
     check_workers_retry,
+    info_of,
+    is_of_no_use,
     reason_of,
-    shown_as,
 )
-from .calls.uninterrupted import held, waiting
-from .calls.wake_up import Thread, WakeUp
-from .definitions.order import by_sequence
-from .definitions.retry import Retry
-from .definitions.source_pattern import is_pattern
-from .interface.consumer import Consumer, ConsumerOptions
 from .interface.sessions.answering import answering
 from .interface.store import Store
 from .interface.transaction import Transaction
@@ -85,7 +85,6 @@ H = TypeVar("H", bound=Handler)
 
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
-_ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends its thread by
 _GIVE: Final = (
     "give a function of a message and its transaction that has done its work when it returns; for "
     "coroutines there is quire.aio.AsyncWorkers"
@@ -221,8 +220,8 @@ class Workers:
                 finally:
                     self._end, self._stopped = None, False
         for worker in self._threads:
-            if worker.ended_by is not None:
-                raise worker.ended_by
+            if worker.run.ended_by is not None:
+                raise worker.run.ended_by
 
     def stop(self) -> None:
         """Let `run` finish what is in work, and return; before it, it returns at once.
@@ -238,11 +237,15 @@ class Workers:
     @property
     def failures(self) -> int:
         """How often a message was not handled and is there again, since `run` began."""
-        return sum(worker.failures for worker in self._threads)
+        return sum(worker.run.failures for worker in self._threads)
 
     def status(self) -> list[WorkerInfo]:
         """What each handler has done since `run` began, in the order in which they were given."""
-        return [_info(task, self._threads) for task in self._tasks]
+        runs = [worker.run for worker in self._threads]
+        return [info_of(task, runs, self._running(task)) for task in self._tasks]
+
+    def _running(self, task: HandlerTask) -> int:
+        return sum(each.thread.is_alive() for each in self._threads if each.run.task is task)
 
     def _finish(self, end: SignalFlag) -> None:
         """End the threads, as WR2 and WR3 say; raise what a handler of a signal did (WR10)."""
@@ -265,7 +268,7 @@ class Workers:
                 break
         late = [worker for worker in started if worker.thread.is_alive()]
         if late:
-            self._roll_back({worker.label for worker in late})
+            self._roll_back({worker.run.label for worker in late})
         for worker in started:
             if worker not in late:
                 worker.thread.join()
@@ -290,17 +293,8 @@ class _Worker:
     """A thread of a handler."""
 
     def __init__(self, store: Store, task: HandlerTask, end: SignalFlag, retry: Retry) -> None:
-        self._retry = retry
-        self._alone = 0  # so many messages are taken one at a time (WR9)
-        self._is_later = False  # what has failed last comes later (WR7)
-        self.handled = 0
-        self.failures = 0
-        self.last_error: str | None = None
-        self.ended_by: BaseException | None = None  # what `run` is to raise
-        # By this its transaction is known from others, here and at an owner in another process.
-        self.label = f"{task.name} of {task.source}, {os.getpid()}-{_ENV.random_u64():016x}"
+        self.run = HandlerRun(task, retry)
         self.thread = Thread(target=self._run, name=f"quire-worker-{task.source}")
-        self.task = task
         self._store = store
         self._end = end
         self._stopping = False
@@ -325,17 +319,17 @@ class _Worker:
 
     def _run(self) -> None:
         try:
-            pause = FIRST_PAUSE_SECONDS
+            run, pause = self.run, FIRST_PAUSE_SECONDS
             while not self._is_stopping():
-                before = self.handled
+                before = run.handled
                 has_failed = self._handle_until_a_failure()
-                if self.handled > before or self._is_later:
+                if run.handled > before or run.is_later:
                     pause = FIRST_PAUSE_SECONDS
-                if has_failed and not self._is_later:
+                if has_failed and not run.is_later:
                     self._wake.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
-            self.ended_by = error
+        except (StoreClosed, StoreFailed, ConnectionLost, *ENDS) as error:
+            self.run.ended_by = error
         finally:
             if not self._stopping:  # the others are not to go on without it
                 with suppress(OSError):  # `run` has just returned
@@ -343,48 +337,34 @@ class _Worker:
 
     def _handle_until_a_failure(self) -> bool:
         """Whether there was one; without, it has to stop, or to take more or fewer at once."""
-        most = 1 if self._alone else self.task.max_messages
-        asked = ConsumerOptions(
-            self.task.source, most, self.task.max_messages == 1, math.inf, "auto", self.label,
-            self.task.where,
-        )  # fmt: skip
-        shown, self._is_later = "no message", False
+        run = self.run
+        found: Any = None
         try:
-            with Consumer[Any](self._store, asked) as messages:
+            with Consumer[Any](self._store, run.options()) as messages:
                 self._messages = messages
                 if self._is_stopping():
                     return False
-                for message in messages:
-                    shown = shown_as(message)
+                for found in messages:
                     try:
-                        self._handle(message, messages.transaction)
+                        self._handle(found, messages.transaction)
                     except Exception as error:
-                        self._give_back(message, messages.transaction, error)
+                        self._give_back(found, messages.transaction, error)
                         raise
                     messages.acknowledge()
-                    self.handled += 1
-                    shown = "no message"
-                    if self._is_stopping() or self._was_last_alone():
+                    is_last = run.note_handled()
+                    found = None
+                    if self._is_stopping() or is_last:
                         break
         except StoreClosed:
             raise
         except BaseException as error:  # logged, and the message is there again
-            self.failures += 1
-            self.last_error = f"{type(error).__name__}: {error}"
-            _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
-            if isinstance(error, _ENDS) or self._is_of_no_use(error):
+            run.note_failure(error, found)
+            if isinstance(error, ENDS) or is_of_no_use(self._store, error):
                 raise
             return True
         finally:
             self._messages = None
         return False
-
-    def _was_last_alone(self) -> bool:
-        """One more is done with: whether as many as before are to be taken at once again."""
-        if not self._alone:
-            return False
-        self._alone -= 1
-        return not self._alone
 
     def _give_back(self, found: Any, transaction: Transaction, error: Exception) -> None:
         """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
@@ -393,37 +373,17 @@ class _Worker:
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)
         with suppress(QuireError):  # then it is there again at once
             info = self._store.queue(messages[0].queue)
-            if len(messages) > 1:
-                self._alone = len(messages)
-                delay: float | Retry | None = 0.0
-            else:
-                self._alone -= self._alone > 0
-                delay = self._retry if info.retry is None else None
-            if by_sequence(info.order) or self._is_exclusive(info.name):
-                return
-            if len(messages) == 1 or info.retry is not None:
+            if self.run.rejects(messages, info) and not self._is_exclusive(info.name):
                 for message in messages:
-                    transaction.reject(message, reason_of(error), delay)
-                self._is_later = True
+                    transaction.reject(message, reason_of(error), self.run.delay)
+                self.run.is_later = True
 
     def _is_exclusive(self, queue: str) -> bool:
-        name = self.task.source.partition("/")[2]
-        return bool(name) and any(
-            each.exclusive for each in self._store.subscriptions(queue) if each.name == name
-        )
-
-    def _is_of_no_use(self, error: BaseException) -> bool:
-        """Whether the store object is, from now on (WR6)."""
-        with importing():
-            from quire.remote import RemoteStore
-
-        store = self._store
-        if isinstance(error, ConnectionLost):
-            return isinstance(store, RemoteStore) and store.connection.lost
-        return isinstance(error, StoreFailed) and store.role == "owner" and store.failed
+        has_others = "/" in self.run.task.source
+        return has_others and self.run.reads_exclusively(self._store.subscriptions(queue))
 
     def _handle(self, message: Any, transaction: Transaction) -> None:
-        handler = self.task.handler
+        handler = self.run.task.handler
         check_done("handler", handler, handler(message, transaction))
 
 
@@ -433,16 +393,3 @@ def _check_there(store: Store, task: HandlerTask) -> None:
         check_readable(task.source, store.queue(task.source.partition("/")[0]))
     if task.where is not None:  # raises for a wrong selector
         store.browse(task.source, max_messages=1, where=task.where)
-
-
-def _info(task: HandlerTask, threads: list[_Worker]) -> WorkerInfo:
-    own = [worker for worker in threads if worker.task is task]
-    errors = [worker.last_error for worker in own if worker.last_error is not None]
-    return WorkerInfo(
-        task.source,
-        task.name,
-        sum(worker.thread.is_alive() for worker in own),
-        sum(worker.handled for worker in own),
-        sum(worker.failures for worker in own),
-        errors[-1] if errors else None,
-    )

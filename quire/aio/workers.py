@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,18 +25,6 @@ from typing import Any, Final, TypeVar
 
 from quire.arguments import check_timeout
 from quire.callbacks import check_takes
-from quire.calls.handlers import (
-    NOT_THE_MESSAGE,
-    RETRY,
-    HandlerTask,
-    WorkerInfo,
-    check_readable,
-    check_workers_retry,
-    name_of,
-    reason_of,
-    shown_as,
-)
-from quire.definitions.order import by_sequence
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
 from quire.env import OsEnv
@@ -49,12 +36,23 @@ from quire.errors import (
     StoreClosed,
     StoreFailed,
 )
-from quire.interface.consumer import ConsumerOptions
+from quire.interface.handlers import (
+    ENDS,
+    NOT_THE_MESSAGE,
+    RETRY,
+    HandlerRun,
+    HandlerTask,
+    WorkerInfo,
+    check_readable,
+    check_workers_retry,
+    info_of,
+    is_of_no_use,
+    name_of,
+    reason_of,
+)
 from quire.interface.sessions.answering import end, reply
-from quire.libraries.late_imports import importing
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
-    FOREVER_SECONDS,
     LONGEST_PAUSE_SECONDS,
     WORKERS_GRACE_SECONDS,
 )
@@ -72,7 +70,6 @@ T = TypeVar("T")
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
 _NOBODYS: Final = (signal.SIG_DFL, signal.SIG_IGN)  # what a signal that nobody has taken does
-_ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends all of them by
 _GIVE: Final = "give a coroutine function (async def); for others there is quire.Workers"
 
 
@@ -178,8 +175,8 @@ class AsyncWorkers:
         finally:
             self._end, self._stopped = None, False
         for worker in self._workers:
-            if worker.ended_by is not None:
-                raise worker.ended_by
+            if worker.run.ended_by is not None:
+                raise worker.run.ended_by
 
     def stop(self) -> None:
         """Let `run` finish what is in work, and return; before it, it returns at once.
@@ -193,14 +190,16 @@ class AsyncWorkers:
     @property
     def failures(self) -> int:
         """How often a message was not handled and is there again, since `run` began."""
-        return sum(worker.failures for worker in self._workers)
+        return sum(worker.run.failures for worker in self._workers)
 
     def status(self) -> list[WorkerInfo]:
         """What each handler has done since `run` began, in the order in which they were given."""
-        return [
-            _info(task, [each for each in self._workers if each.handled_by is task])
-            for task in self._tasks
-        ]
+        runs = [worker.run for worker in self._workers]
+        return [info_of(task, runs, self._running(task)) for task in self._tasks]
+
+    def _running(self, task: HandlerTask) -> int:
+        own = [worker.task for worker in self._workers if worker.run.task is task]
+        return sum(each is not None and not each.done() for each in own)
 
     async def _finish(self, hurry: asyncio.Event) -> None:
         """AW1 and AW2. A cancellation meanwhile is raised at the end."""
@@ -219,7 +218,7 @@ class AsyncWorkers:
             hurrying.cancel()
         for worker in self._workers:
             if worker.task is not None and not worker.task.done():
-                _log.warning("%s goes on though it was cancelled: left behind", worker.label)
+                _log.warning("%s goes on though it was cancelled: left behind", worker.run.label)
         if cancelled is not None:
             raise cancelled
 
@@ -291,26 +290,17 @@ class _TaskWorker:
     """A task of a handler."""
 
     def __init__(
-        self, store: AsyncStore, handled_by: HandlerTask, end: asyncio.Event, retry: Retry
+        self, store: AsyncStore, task: HandlerTask, end: asyncio.Event, retry: Retry
     ) -> None:
-        self.handled_by = handled_by
-        self.handled = 0
-        self.failures = 0
-        self.last_error: str | None = None
-        self.ended_by: BaseException | None = None  # what `run` is to raise
+        self.run = HandlerRun(task, retry)
         self.task: asyncio.Task[None] | None = None
-        name = f"{handled_by.name} of {handled_by.source}"
-        self.label = f"{name}, {os.getpid()}-{_ENV.random_u64():016x}"
         self._store = store
         self._end = end
-        self._retry = retry
-        self._alone = 0  # so many messages are taken one at a time (WR9)
-        self._is_later = False  # what has failed last comes later (WR7)
         self._waits = False  # for a message, or for the end of a pause
 
     def start(self) -> None:
         """In a task of its own."""
-        self.task = asyncio.create_task(self._run(), name=f"quire-worker-{self.handled_by.source}")
+        self.task = asyncio.create_task(self._run(), name=f"quire-worker-{self.run.task.source}")
 
     def end_wait(self) -> None:
         """It is to end, and handles nothing now (AW3)."""
@@ -326,37 +316,26 @@ class _TaskWorker:
 
     async def _run(self) -> None:
         try:
-            pause = FIRST_PAUSE_SECONDS
+            run, pause = self.run, FIRST_PAUSE_SECONDS
             while not self._end.is_set():
-                before = self.handled
+                before = run.handled
                 has_failed = await self._handle_until_a_failure()
-                if self.handled > before or self._is_later:
+                if run.handled > before or run.is_later:
                     pause = FIRST_PAUSE_SECONDS
-                if has_failed and not self._is_later and not self._end.is_set():
+                if has_failed and not run.is_later and not self._end.is_set():
                     await self._waiting(asyncio.sleep(pause))
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except (StoreClosed, StoreFailed, ConnectionLost, *_ENDS) as error:
-            self.ended_by = error
+        except (StoreClosed, StoreFailed, ConnectionLost, *ENDS) as error:
+            self.run.ended_by = error
         finally:
             self._end.set()  # the others are not to go on without it
 
     async def _handle_until_a_failure(self) -> bool:
         """Whether there was one; without, it has to stop, or to take more or fewer at once."""
-        task = self.handled_by
-        most = 1 if self._alone else task.max_messages
-        asked = ConsumerOptions(
-            task.source,
-            most,
-            task.max_messages == 1,
-            FOREVER_SECONDS,
-            "auto",
-            self.label,
-            task.where,
-        )
-        self._is_later = False
+        run = self.run
         found: Any = None
         try:
-            async with self._store._consumer(asked) as messages:
+            async with self._store._consumer(run.options()) as messages:
                 while not self._end.is_set():
                     found = None
                     found = await self._waiting(anext(messages))
@@ -365,19 +344,15 @@ class _TaskWorker:
                     except Exception as error:
                         await self._give_back(found, messages.transaction, error)
                         raise
-                    self.handled += 1
-                    if self._was_last_alone():
+                    if run.note_handled():
                         break
         except StoreClosed:
             raise
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # logged, and the message is there again
-            self.failures += 1
-            self.last_error = f"{type(error).__name__}: {error}"
-            what = "no message" if found is None else shown_as(found)
-            _log.exception("%s failed with %s: it is rolled back", task.name, what)
-            if isinstance(error, _ENDS) or self._is_of_no_use(error):
+            run.note_failure(error, found)
+            if isinstance(error, ENDS) or is_of_no_use(self._store._inner, error):
                 raise
             return True
         return False
@@ -385,19 +360,12 @@ class _TaskWorker:
     async def _handle(self, found: Any, messages: AsyncConsumer[Any]) -> None:
         task = asyncio.current_task()
         try:
-            await self.handled_by.handler(found, messages.transaction)
+            await self.run.task.handler(found, messages.transaction)
         except asyncio.CancelledError as error:
             if task is not None and task.cancelling():
                 raise
             raise RuntimeError("the handler was cancelled, by none who ends the workers") from error
         await messages.acknowledge()
-
-    def _was_last_alone(self) -> bool:
-        """One more is done with: whether as many as before are to be taken at once again."""
-        if not self._alone:
-            return False
-        self._alone -= 1
-        return not self._alone
 
     async def _give_back(self, found: Any, transaction: AsyncTransaction, error: Exception) -> None:
         """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
@@ -405,44 +373,12 @@ class _TaskWorker:
             return
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)
         with suppress(QuireError):  # then it is there again at once
-            info = await self._store.queue(self.handled_by.source.partition("/")[0])
-            if len(messages) > 1:
-                self._alone = len(messages)
-                delay: float | Retry | None = 0.0
-            else:
-                self._alone -= self._alone > 0
-                delay = self._retry if info.retry is None else None
-            if by_sequence(info.order) or await self._is_exclusive():
-                return
-            if len(messages) == 1 or info.retry is not None:
+            info = await self._store.queue(self.run.task.source.partition("/")[0])
+            if self.run.rejects(messages, info) and not await self._is_exclusive():
                 for message in messages:
-                    await transaction.reject(message, reason_of(error), delay)
-                self._is_later = True
+                    await transaction.reject(message, reason_of(error), self.run.delay)
+                self.run.is_later = True
 
     async def _is_exclusive(self) -> bool:
-        queue, _, name = self.handled_by.source.partition("/")
-        return bool(name) and any(
-            each.exclusive for each in await self._store.subscriptions(queue) if each.name == name
-        )
-
-    def _is_of_no_use(self, error: BaseException) -> bool:
-        """Whether the store object is, from now on (WR6)."""
-        with importing():
-            from quire.remote import RemoteStore
-
-        inner = self._store._inner
-        if isinstance(error, ConnectionLost):
-            return isinstance(inner, RemoteStore) and inner.connection.lost
-        return isinstance(error, StoreFailed) and inner.role == "owner" and inner.failed
-
-
-def _info(task: HandlerTask, own: list[_TaskWorker]) -> WorkerInfo:
-    errors = [worker.last_error for worker in own if worker.last_error is not None]
-    return WorkerInfo(
-        task.source,
-        task.name,
-        sum(worker.task is not None and not worker.task.done() for worker in own),
-        sum(worker.handled for worker in own),
-        sum(worker.failures for worker in own),
-        errors[-1] if errors else None,
-    )
+        queue, slash, _ = self.run.task.source.partition("/")
+        return bool(slash) and self.run.reads_exclusively(await self._store.subscriptions(queue))

@@ -472,7 +472,7 @@ def test_what_a_signal_raises_while_they_finish_is_raised_at_the_end(
     go_on.set()
     eventually(lambda: not workers.status()[0].running)
     assert "descriptor" not in caplog.text
-    assert workers._threads[0].ended_by is None
+    assert workers._threads[0].run.ended_by is None
     assert not store.get_many("done")
 
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from quire.batches.moved_messages import QUEUE, TIME
-from quire.calls.handlers import name_of
 from quire.env import OsEnv
 from quire.errors import (
     InvalidArgument,
@@ -32,6 +31,7 @@ from quire.errors import (
     QuireError,
     RequestFailed,
 )
+from quire.interface.handlers import name_of
 from quire.interface.transaction import Payload, Transaction, TransactionSource
 from quire.loggers import logger
 from quire.messages.message import Message, check_message
