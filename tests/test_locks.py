@@ -31,11 +31,11 @@ UNLOCKED = re.findall(r"`(\w+\.\w+)`", TEXT.split("### Set without a lock")[1].s
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
 # The last two are one lock each, which its holder may take again.
 SEVERAL = (
-    "Queue.writers", "TransactionLife._lock", "Volatile.applying", "Temporary._changing",
+    "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary._changing",
 )  # fmt: skip
 # Of a transaction that was begun for it, which nobody else commits.
 OWN = [
-    (holder, "TransactionLife._lock")
+    (holder, "EmbeddedTransaction._lock")
     for holder in ("OverflowHandler._make_lock", "DeadLetters._passing", "Retention._superseding")
 ]
 # Of what a store is made of; a server hands its connections from thread to thread.
@@ -176,7 +176,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
         work_at_once(store, joined, ROUNDS)
         assert store.admin.verify().ok
     assert against_the_order(watch) == []
-    seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
+    seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
             "RemoteLife._lock", "Volatile.applying", "IoManager._freeing",
             "SegmentSet._making", "OverflowHandler._make_lock"}  # fmt: skip
     assert seen <= watch.taken

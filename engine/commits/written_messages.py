@@ -41,13 +41,12 @@ class Written:
 
     __slots__ = (
         "_new_file", "_writer", "adopted", "buffer", "charge", "count", "expires_by", "fields",
-        "first_id", "held", "is_filled", "payload", "placed", "queue", "stream", "unsynced",
+        "first_id", "is_filled", "payload", "placed", "queue", "stream", "unsynced",
     )  # fmt: skip
 
     queue: Queue
     charge: int
     count: int
-    held: bool  # the queue's space holds it
     payload: bytes
     fields: Fields | None
     first_id: int  # of its first message, once committed
@@ -219,7 +218,6 @@ def written_to(
     made.queue = queue
     made.charge = charge
     made.count = count
-    made.held = False
     made.payload = payload
     made.fields = fields
     made.first_id = 0

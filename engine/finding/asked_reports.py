@@ -14,16 +14,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.batches.moved_messages import QUEUE
 from quire.block import Block
 from quire.block.format import Column
 from quire.block.header_columns import Headers
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import TakenRow
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.delivery import Delivery
 from quire.errors import StoreCorrupt
@@ -36,9 +36,6 @@ from quire.messages.message_types import (
     reply_by,
     report_attributes,
 )
-
-if TYPE_CHECKING:
-    from .moved_marks import MovedMarks
 
 REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
 """The columns that a message has that asks for reports."""
@@ -93,43 +90,15 @@ def may_ask_delivery(block: Block) -> bool:
     return block.may_say(_DELIVERY)
 
 
-Pass = tuple[Queue, Subscription, int, int]  # [start, end) counts as read
-
-
-class Got(Protocol):
-    """What a transaction has got."""
-
-    moved: MovedMarks | None  # what of it is moved
-
-    @property
-    def removed(self) -> Collection[tuple[Subscription, int]]:
-        """Those of it that are delivered to nobody."""
-
-    def rows(self) -> list[TakenRow]:
-        """All of it, in runs of positions."""
-
-
-class Additions:
-    """What the commit of what was got does beside. Its transaction's lock covers it."""
-
-    def __init__(self) -> None:
-        self.passes: list[Pass] = []
-        self.may_report = False  # some of what was got may ask for a report of its delivery
-        self._told: set[tuple[Subscription, int]] = set()
-
-    def reports(self, delivery: Delivery, got: Got) -> list[AskedReport]:
-        """Those on deliveries; each message's once, however often this is called (AR4)."""
-        found: list[AskedReport] = []
-        for _, _, start, end, queue, subscription, _, _ in got.rows():
-            with suppress(StoreCorrupt):  # nobody knows who had asked for one
-                for first, part in delivery.parts(queue, start, end):
-                    for row, report in _deliveries_in(queue.name, part):
-                        place = subscription, first + row - part.start
-                        is_moved = got.moved is not None and got.moved.has(*place)
-                        if not (is_moved or place in got.removed or place in self._told):
-                            found.append(report)
-                            self._told.add(place)
-        return found
+def delivery_reports(
+    delivery: Delivery, rows: Iterable[TakenRow]
+) -> Iterator[tuple[tuple[Subscription, int], AskedReport]]:
+    """Those on deliveries of these messages that ask for it, each with its place."""
+    for _, _, start, end, queue, subscription, _, _ in rows:
+        with suppress(StoreCorrupt):  # nobody knows who had asked for one
+            for first, part in delivery.parts(queue, start, end):
+                for row, report in _deliveries_in(queue.name, part):
+                    yield (subscription, first + row - part.start), report
 
 
 def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, AskedReport]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from quire.engine.queues.queue import Queue
@@ -56,9 +57,8 @@ class Asking(NamedTuple):
 
 
 class ChoiceOutcome(NamedTuple):
-    """What came of it."""
+    """Why nothing was taken, where that is known."""
 
-    runs: DeliveryRuns
     is_gone: bool = False  # the one message that was asked for will never come
     held: int | None = None  # its position, where another transaction has it
 
@@ -78,8 +78,9 @@ class Chooser:
         Waits up to `timeout` seconds for one. Raises LockTimeout, Deadlock (FM1); TransactionError
         to the taker that is to move the subscription, and where it has got the message (FM2).
         """
-        queue, subscription, taker, wanted = asking.request
-        if subscription.seeker is taker:
+        request = asking.request
+        queue, subscription, runs = request.queue, request.subscription, request.runs
+        if subscription.seeker is request.taker:
             raise moving(queue, subscription)
         deadline = self._env.monotonic() + timeout
         passed = Passed() if timeout and asking.choice.condition is not None else None
@@ -89,14 +90,15 @@ class Chooser:
                 by_header = _is_said_by_header(queue, subscription)
             if by_header:
                 self._delivery.advance(queue, subscription)
-                if runs := self._try(asking._replace(by_header=True), passed).runs:
+                self._try(asking._replace(by_header=True), passed)
+                if runs:
                     return runs
             due = self._delivery.look(queue, subscription)
-            runs, is_gone, held = self._try(asking, passed)
+            is_gone, held = self._try(asking, passed)
             if held is not None and self._holder(subscription, held) == asking.transaction_id:
                 return self._of_kept(asking, held)
             left = deadline - self._env.monotonic()
-            if runs or is_gone or not wanted():
+            if runs or is_gone or not request.wanted():
                 return runs
             if left <= 0 and held is not None:
                 raise self._locked(queue, subscription, held)
@@ -108,8 +110,9 @@ class Chooser:
                 self._wait(asking, held, seen, min(left, due))
 
     def _try(self, asking: Asking, passed: Passed | None) -> ChoiceOutcome:
-        """What may be taken now, or why nothing may."""
-        queue, subscription, taker, _ = asking.request
+        """Take what may be taken now."""
+        queue, subscription = asking.request.queue, asking.request.subscription
+        taker, runs = asking.request.taker, asking.request.runs
         by_id = asking.choice.message_id is not None
 
         def free(positions: list[int]) -> list[int]:
@@ -119,38 +122,33 @@ class Chooser:
             with queue.lock:
                 return by_id or _may_have(subscription, group, taker)
 
-        runs: DeliveryRuns = []
         while True:
             found = self.finder.candidates(
                 queue, subscription, asking.choice, asking.most, list if by_id else free, passed,
                 may_have,
             )  # fmt: skip
             held = None
-            try:
-                with queue.lock:
-                    queue.check_there(subscription)
-                    if not subscription.is_guarded or subscription.admits(taker):
-                        for each in found:
-                            self._take(asking, each, runs)
-                    if by_id and not runs:  # before who has it gives it back
-                        held = self._held(subscription, found)
-            except BaseException:
-                self._delivery.give_back(queue, subscription, runs)
-                raise
+            with queue.lock:
+                queue.check_there(subscription)
+                if not subscription.is_guarded or subscription.admits(taker):
+                    for each in found:
+                        self._take(asking, each)
+                if by_id and not runs:  # before who has it gives it back
+                    held = self._held(subscription, found)
             if runs:
-                if subscription.most and asking.purpose is Purpose.DELIVER:
-                    self._delivery.hand_out(queue, subscription, runs)
-                return ChoiceOutcome(runs)
+                if asking.purpose is Purpose.DELIVER:
+                    self._delivery.hand_out(asking.request)
+                return ChoiceOutcome()
             if by_id or asking.by_header:
-                return ChoiceOutcome(runs, not found, held)
+                return ChoiceOutcome(not found, held)
             with queue.lock:
                 if not found or any(subscription.may_choose(each.position) for each in found):
-                    return ChoiceOutcome(runs)  # the subscription, or a group, is not to be had yet
+                    return ChoiceOutcome()  # the subscription, or a group, is not to be had yet
             # others were faster
 
-    def _take(self, asking: Asking, found: Candidate, runs: DeliveryRuns) -> None:
-        queue, subscription, taker, _ = asking.request
-        position = found.position
+    def _take(self, asking: Asking, found: Candidate) -> None:
+        request, position = asking.request, found.position
+        queue, subscription = request.queue, request.subscription
         if asking.purpose is Purpose.REMOVE:
             subscription.come_now(position)
             if subscription.held_in(position, position + 1):
@@ -164,21 +162,22 @@ class Chooser:
                 return
             is_taken = bool(subscription.take_part(position, position + 1))
         else:
-            is_taken = subscription.take_chosen(position, found.group, taker)
+            is_taken = subscription.take_chosen(position, found.group, request.taker)
         if is_taken:
-            runs.append((position, position + 1, subscription.deliveries(position)))
+            request.runs += ((position, position + 1, subscription.deliveries(position)),)
 
     def _of_kept(self, asking: Asking, position: int) -> DeliveryRuns:
         """What its own transaction keeps (KP1). Raises TransactionError where it has got it."""
-        queue, subscription, _, _ = asking.request
-        if not asking.kept.keeps(subscription, position):
-            raise _own(queue, asking)
-        with queue.lock:
-            runs = [(position, position + 1, subscription.deliveries(position))]
-        if subscription.most and asking.purpose is Purpose.DELIVER:
-            self._delivery.note_delivered(queue, subscription, runs)
-        asking.kept.take(subscription, position)
-        return runs
+        request = asking.request
+        if not asking.kept.keeps(request.subscription, position):
+            raise _own(request.queue, asking)
+        asking.kept.take(request.subscription, position)
+        with request.queue.lock:
+            deliveries = request.subscription.deliveries(position)
+            request.runs += ((position, position + 1, deliveries),)
+        if asking.purpose is Purpose.DELIVER:
+            self._delivery.hand_out(request)
+        return request.runs
 
     def _held(self, subscription: Subscription, found: list[Candidate]) -> int | None:
         """The position of the one message that is there, but not to be had, if it is in flight."""
@@ -189,7 +188,7 @@ class Chooser:
 
     def _wait(self, asking: Asking, held: int | None, seen: int, seconds: float) -> None:
         """Until the queue changes; for what another one has until that one ends, too."""
-        queue, subscription, _, _ = asking.request
+        queue, subscription = asking.request.queue, asking.request.subscription
         what = f"message {asking.choice.message_id} of queue {queue.name!r}"
         block = nullcontext() if held is None else self._waits.wait(
             asking.transaction_id, AwaitedMessage(subscription, held), what
@@ -203,8 +202,8 @@ class Chooser:
 
     def _wait_for_change(self, request: DeliveryRequest, seen: int, seconds: float) -> None:
         """Under the queue's lock: until it changes, or nobody wants to wait any more."""
-        queue, _, _, wanted = request
-        queue.wait(seconds, lambda: queue.changes() != seen or not wanted())
+        queue = request.queue
+        queue.wait(seconds, lambda: queue.changes() != seen or not request.wanted())
 
     def _locked(self, queue: Queue, subscription: Subscription, position: int) -> LockTimeout:
         holder = self._holder(subscription, position)
@@ -225,20 +224,19 @@ class Chooser:
 
         Waits up to `timeout` seconds for the first.
         """
-        queue, subscription, _, _ = request
 
         def look() -> Found:
-            return self.finder.candidates(queue, subscription, choice, most, list)
+            return self.finder.candidates(request.queue, request.subscription, choice, most, list)
 
         return self._look(request, look, timeout)
 
     def count(self, request: DeliveryRequest, choice: Choice, timeout: float) -> int:
         """For how many committed messages it holds. Waits up to `timeout` seconds for one."""
-        queue, subscription, _, _ = request
-        return self._look(request, lambda: self.finder.count(queue, subscription, choice), timeout)
+        count = partial(self.finder.count, request.queue, request.subscription, choice)
+        return self._look(request, count, timeout)
 
     def _look(self, request: DeliveryRequest, look: Callable[[], R], timeout: float) -> R:
-        queue, subscription, _, wanted = request
+        queue, subscription = request.queue, request.subscription
         deadline = self._env.monotonic() + timeout
         while True:
             with queue.lock:
@@ -246,7 +244,7 @@ class Chooser:
                 seen = queue.changes()
             found = look()
             left = deadline - self._env.monotonic()
-            if found or left <= 0 or not wanted():
+            if found or left <= 0 or not request.wanted():
                 return found
             with queue.lock:
                 self._wait_for_change(request, seen, left)

@@ -18,11 +18,10 @@ from .taken_positions import TakenPositions
 class KeptMessages:
     """See the module. The transaction's lock covers it; other threads look at `has`."""
 
-    __slots__ = ("_leaving", "_positions", "_taken")
+    __slots__ = ("_positions", "_taken")
 
     def __init__(self) -> None:
         self._positions = TakenPositions()
-        self._leaving: list[TakenRow] = []  # what is being given back
         self._taken: set[tuple[Subscription, int]] = set()  # what has gone from here since
 
     def keep(
@@ -51,27 +50,21 @@ class KeptMessages:
             self._taken.add((subscription, position))
 
     def take_back(
-        self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """What was kept of these is so again; the others, which go back to the queue."""
+        self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int, int]]
+    ) -> None:
+        """What was kept of these is so again, and in no run; the others go back to the queue."""
         own = [run for run in runs if (subscription, run[0]) in self._taken]
         self.keep(queue, subscription, own)
-        return [run for run in runs if run not in own]
+        runs[:] = [run for run in runs if run not in own]
 
     def forget(self, subscription: Subscription, position: int) -> None:
         """It was given back for another reason: it is kept no more."""
         self._taken.discard((subscription, position))
 
-    def let_go(self, subscription: Subscription | None = None) -> None:
-        """All of it, or what is of this one, is there again."""
+    def leave(self, subscription: Subscription | None = None) -> list[TakenRow]:
+        """All of it, or what is of this one: it is kept no more, and to be given back."""
         rows = self._positions.rows()
         staying = [row for row in rows if subscription is not None and row[5] is not subscription]
         leaving = [row for row in rows if subscription is None or row[5] is subscription]
-        positions, leaving = TakenPositions(staying), self._leaving + leaving
-        self._positions, self._leaving = positions, leaving  # no call in between
-        while leaving:
-            _, _, lo, hi, queue, own, _, _ = leaving[-1]
-            with queue.lock:
-                own.give_back(lo, hi, counted=False)
-                del leaving[-1]  # no call in between
-                queue.wake()
+        self._positions = TakenPositions(staying)
+        return leaving

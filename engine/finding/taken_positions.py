@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-RemovedPlaces = Iterable[tuple[Subscription, int]]
-
 
 class GotPart(NamedTuple):
     """Messages that were got one after another."""
@@ -123,29 +121,16 @@ def row_of(queue: Queue, subscription: Subscription, start: int, end: int) -> Ta
 
 
 def drop_last(
-    taken: list[TakenRow], subscription: Subscription, runs: Sequence[tuple[int, int]]
+    taken: list[TakenRow], subscription: Subscription, runs: Sequence[tuple[int, ...]]
 ) -> None:
     """Take these away, as far as they are the last of what was taken."""
-    for lo, hi in reversed(runs):
+    for lo, hi, *_ in reversed(runs):
         last = taken[-1] if taken else None
         if last is not None and last[5] is subscription and last[3] == hi:
             if last[2] < lo:
                 taken[-1] = part_of(last, last[2], lo)
             else:
                 del taken[-1]
-
-
-def cut_out(
-    rows: Iterable[TakenRow], places: RemovedPlaces
-) -> tuple[list[TakenRow], list[TakenRow]]:
-    """All the rows without some positions, and these positions, as rows of their own."""
-    positions, found = TakenPositions(rows), list[TakenRow]()
-    queues = {queue.queue_id: queue for queue in positions.queues}
-    for subscription, position in places:
-        if positions.remove(subscription, position, position + 1):
-            queue = queues[subscription.queue_id]
-            found.append(row_of(queue, subscription, position, position + 1))
-    return positions.rows(), found
 
 
 def part_of(taken: TakenRow, start: int, end: int) -> TakenRow:

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, cast
 
 from quire.calls.uninterrupted import waiting
 from quire.calls.wake_up import WakeUp
 from quire.definitions.source_pattern import SourcePattern
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns
+from quire.engine.reading.delivery import Delivery, DeliveryRequest
 from quire.engine.state.durable_state import WORK
 from quire.env import Env
 from quire.env.interpreter import Lock
@@ -29,16 +28,7 @@ from quire.limits import INTERVAL_SECONDS, PATTERNS_KEPT
 from .live_state import State
 
 PatternMember = tuple[Queue, Subscription]
-
-
-class TakenInTurn(NamedTuple):
-    """Messages that were just taken, and of which queue; none at all of any."""
-
-    asking: DeliveryRequest
-    runs: DeliveryRuns
-
-
-_NOTHING: Final = TakenInTurn(cast("DeliveryRequest", None), [])
+MakeRequest = Callable[[Queue, Subscription], DeliveryRequest]
 
 
 class _PatternMembers:
@@ -61,19 +51,24 @@ class Turns:
         self._turns: dict[str, _PatternMembers] = {}  # by source
 
     def take(
-        self, source: str, taker: object, wanted: Callable[[], bool], limit: int, timeout: float
-    ) -> TakenInTurn:
+        self,
+        source: str,
+        request: MakeRequest,
+        wanted: Callable[[], bool],
+        limit: int,
+        timeout: float,
+    ) -> DeliveryRequest | None:
         """The next messages of one of them, up to `limit`; waits up to `timeout` seconds for some.
 
-        Raises InvalidArgument for what is no pattern, TransactionError to a taker that is to move
-        one of the subscriptions.
+        The request that has taken them; None: there are none. Raises InvalidArgument for what is no
+        pattern, TransactionError to a taker that is to move one of the subscriptions.
         """
         deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
         while True:
-            found = self._take(source, taker, wanted, limit)
+            asking = self._take(source, request, limit)
             left = deadline - self._env.monotonic() if timeout > 0 else 0.0
-            if found.runs or left <= 0 or not wanted():
-                return found
+            if asking is not None or left <= 0 or not wanted():
+                return asking
             ready = WakeUp()
             withdraw = self.when_ready(source, ready.set)
             if withdraw is not None:
@@ -96,15 +91,14 @@ class Turns:
             telling.withdraw()
         return telling.withdraw
 
-    def _take(
-        self, source: str, taker: object, wanted: Callable[[], bool], limit: int
-    ) -> TakenInTurn:
+    def _take(self, source: str, request: MakeRequest, limit: int) -> DeliveryRequest | None:
+        asking = None
         for queue, subscription in self._members(source):
             if subscription.is_plain:
                 with queue.lock:
                     if not _has_any(queue, subscription):
                         continue
-            asking = DeliveryRequest(queue, subscription, taker, wanted)
+            asking = request(queue, subscription)
             try:
                 runs = self._delivery.take(asking, limit, 0.0)
             except (QueueNotFound, SubscriptionNotFound, QueueDisabled):  # TN2
@@ -114,8 +108,8 @@ class Turns:
                     turn = self._turns.get(source)
                     if turn is not None and queue.queue_id in turn.members:
                         turn.members.move_to_end(queue.queue_id)
-                return TakenInTurn(asking, runs)
-        return _NOTHING
+                return asking
+        return None
 
     def _members(self, source: str) -> list[PatternMember]:
         """Those that there are now, whose turn is next first."""

@@ -437,25 +437,26 @@ class Queue(QueueEffects):
     # Reading
 
     def take(
-        self, subscription: Subscription, limit: int, taker: object
-    ) -> tuple[int, int, int] | None:
-        """The next positions for the subscription and how often they are delivered now.
+        self,
+        subscription: Subscription,
+        limit: int,
+        taker: object,
+        taken: list[tuple[int, int, int]],
+    ) -> bool:
+        """Add the next positions for the subscription, and how often they are delivered now.
 
-        `taker`: which transaction takes them.
+        `taker`: which transaction takes them. False: there are none.
         """
         if subscription.is_guarded and not subscription.admits(taker):
-            return None
-        while True:
-            run = subscription.take(limit, self.end_position, taker)
-            if run is None:
-                return None
-            try:
-                if not subscription.most or not subscription.is_spent(run[0]):
-                    return *run, subscription.deliveries(run[0])
-                subscription.set_aside(*run)
-            except BaseException:  # an interrupt
-                subscription.give_back(*run, counted=False)
-                raise
+            return False
+        while subscription.take(limit, self.end_position, taker, taken):
+            start, end, _ = taken[-1]
+            if not subscription.most or not subscription.is_spent(start):
+                taken[-1] = start, end, subscription.deliveries(start)
+                return True
+            subscription.set_aside(start, end)
+            del taken[-1]
+        return False
 
     def deliverable(self, subscription: Subscription | None, start: int, end: int) -> list[Pointer]:
         """Pointers to the first messages of [start, end), `POINTERS_AT_ONCE` at most.

@@ -93,9 +93,10 @@ class QueueLog:
         self._number = 0
         self._rolled_back = 0
 
-    def open(self, transaction_id: int, position: int) -> None:
+    def next_place(self, position: int) -> tuple[int, int]:
+        """The place of an OPEN record, for `opened`."""
         self._number = number = self._number + 1
-        self.opened[transaction_id] = (number, position)
+        return number, position
 
     def spilled(self, transaction_id: int, position: int, parts: Iterable[Part]) -> None:
         """Messages left the write buffer before their transaction's end."""

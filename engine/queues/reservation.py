@@ -239,12 +239,12 @@ class Space:
 
     def abandon(self, charge: int, messages: int) -> None:
         """An open transaction is rolled back; `charge` is what it had written."""
+        if self.room is not None:  # first: no call comes after the change (PU4)
+            self.room.notify_all()
         self.used -= charge + OPEN_BYTES
         self.pending_bytes -= charge + OPEN_BYTES
         self.pending_messages -= messages
         self.open_transactions -= 1
-        if self.room is not None:  # no call else: see `Written.held`
-            self.room.notify_all()
 
     def release(self, charge: int, messages: int) -> None:
         """Messages have been read by every subscription."""

@@ -260,21 +260,23 @@ class Subscription:
         self.delivered += 1
         return start
 
-    def take(self, limit: int, end: int, taker: object = None) -> tuple[int, int] | None:
-        """The next run of at most `limit` positions below `end`, now in flight, or None.
+    def take(self, limit: int, end: int, taker: object, taken: list[tuple[int, int, int]]) -> bool:
+        """Add the next run of at most `limit` positions below `end`, now in flight, to `taken`.
 
-        `taker`: which transaction takes them.
+        Its third number is 0. `taker`: which transaction takes them. False: there are none.
         """
         if self.pace is not None:
             limit = self.pace.room(self.delivered, limit)
             if not limit:
-                return None
+                return False
         run = self.order.take(limit, self.attempts, taker, end)
-        if run is not None:
-            self.delivered += run[1] - run[0]
-            if self.pace is not None:
-                self.pace.start(run[1] - run[0])
-        return run
+        if run is None:
+            return False
+        self.delivered += run[1] - run[0]
+        taken += ((*run, 0),)  # no call in between: it is taken and known, or neither
+        if self.pace is not None:
+            self.pace.start(run[1] - run[0])
+        return True
 
     def take_scheduled(self, position: int, group: int, taker: object) -> tuple[int, int] | None:
         """The position, now in flight, if it is not due yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from quire.arguments import Bytes
 from quire.batches.delivered_slice import Delivered
@@ -50,13 +50,25 @@ class DeliveryLog(Protocol):
         """These have failed. Does not raise."""
 
 
-class DeliveryRequest(NamedTuple):
-    """Who asks for messages of a subscription, or is to move it."""
+class DeliveryRequest:
+    """Who asks for messages of a subscription, or is to move it; and what was taken by that.
 
-    queue: Queue
-    subscription: Subscription
-    taker: object  # what a transaction has got
-    wanted: Callable[[], bool]  # whether it still waits
+    `runs` grows in one step with what is taken, under the queue's lock: so whatever ends the call,
+    what it has taken is known, and given back by who made the request.
+    """
+
+    __slots__ = ("is_noted", "queue", "runs", "subscription", "taker", "wanted")
+
+    def __init__(
+        self, queue: Queue, subscription: Subscription, taker: object, wanted: Callable[[], bool]
+    ) -> None:
+        """`taker`: what a transaction has got. `wanted`: whether it still waits."""
+        self.queue = queue
+        self.subscription = subscription
+        self.taker = taker
+        self.wanted = wanted
+        self.runs: DeliveryRuns = []
+        self.is_noted = False  # that these are delivered, where deliveries are noted
 
 
 class Delivery:
@@ -79,38 +91,29 @@ class Delivery:
         Waits up to `timeout` seconds for the first, while it is wanted. Raises TransactionError to
         the taker that is to move the subscription.
         """
-        queue, subscription, taker, wanted = asking
-        if subscription.seeker is taker:
+        queue, subscription, runs = asking.queue, asking.subscription, asking.runs
+        if subscription.seeker is asking.taker:
             raise moving(queue, subscription)
         deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
         while True:
             due = math.inf if subscription.is_plain else self.look(queue, subscription)
-            runs = self._take(asking, limit, min(timeout, due))
+            is_ready = self._take(asking, limit, min(timeout, due))
             if runs:
-                if subscription.most:  # no call else, which an interrupt could come before
-                    self.hand_out(queue, subscription, runs)
-                return runs
-            if not wanted():
-                return []
-            if timeout > 0:
-                timeout = deadline - self._env.monotonic()
-            if runs is not None and (timeout <= 0 or due == math.inf):
-                return runs
+                self.hand_out(asking)
+            elif asking.wanted():
+                if timeout > 0:
+                    timeout = deadline - self._env.monotonic()
+                if is_ready or (timeout > 0 and due < math.inf):
+                    continue
+            return runs
 
-    def hand_out(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
-        """Note deliveries before they happen."""
-        more = runs[HANDOUT_RUNS:]
-        del runs[HANDOUT_RUNS:]
-        self.give_back(queue, subscription, more)
-        try:
+    def hand_out(self, asking: DeliveryRequest) -> None:
+        """Where deliveries are noted, note those of what was taken, before they happen."""
+        queue, subscription, runs = asking.queue, asking.subscription, asking.runs
+        if subscription.most:
+            self.give_back(queue, subscription, runs, HANDOUT_RUNS)
             self._noting.hand_out(queue, subscription, runs)
-        except BaseException:
-            self.give_back(queue, subscription, runs)
-            raise
-
-    def note_delivered(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
-        """Note deliveries of what its taker keeps, before they happen."""
-        self._noting.hand_out(queue, subscription, runs)
+            asking.is_noted = True
 
     def note_untouched(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
@@ -157,21 +160,15 @@ class Delivery:
         return self.advance(queue, subscription)
 
     def take_scheduled(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        position: int,
-        taker: object,
-        *,
-        to_change: bool,
+        self, asking: DeliveryRequest, position: int, *, to_change: bool
     ) -> DeliveryRuns:
         """The message at the position, now in flight, if it is not due yet.
 
         Its group is the taker's then, unless it is `to_change` it.
         """
+        queue, subscription, taker = asking.queue, asking.subscription, asking.taker
         group = self._group(queue, position)
         holder = None if to_change else taker
-        runs: DeliveryRuns = []
         is_known = False
         while not is_known:
             self.look(queue, subscription)
@@ -183,10 +180,10 @@ class Delivery:
                     and (not subscription.is_guarded or subscription.admits(taker))
                     and subscription.take_scheduled(position, group, holder)
                 ):
-                    runs.append((position, position + 1, subscription.deliveries(position)))
-        if runs and subscription.most:
-            self.hand_out(queue, subscription, runs)
-        return runs
+                    asking.runs += ((position, position + 1, subscription.deliveries(position)),)
+        if asking.runs:
+            self.hand_out(asking)
+        return asking.runs
 
     def _group(self, queue: Queue, position: int) -> int:
         """The number of the message's group; 0: it has none, or is not there."""
@@ -277,35 +274,28 @@ class Delivery:
                 self._delayed.add((queue, subscription))
             queue.wake()
 
-    def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns | None:
-        """Take of the messages that are looked at already; None: more have to be looked at."""
-        queue, subscription, taker, _ = asking
-        runs: DeliveryRuns = []
+    def _take(self, asking: DeliveryRequest, limit: int, timeout: float) -> bool:
+        """Take of the messages that are looked at already; True: there may be more."""
+        queue, subscription, runs = asking.queue, asking.subscription, asking.runs
         most_runs = HANDOUT_RUNS if subscription.most else limit
 
         def ready() -> bool:
             """Take what is there; whether there is nothing to wait for."""
             left = 0 if queue.is_shut or subscription.removed else limit
             while left and len(runs) < most_runs:
-                run = queue.take(subscription, left, taker)
-                if run is None:
+                if not queue.take(subscription, left, asking.taker, runs):
                     break
-                runs.append(run)
-                left -= run[1] - run[0]
+                left -= runs[-1][1] - runs[-1][0]
             return bool(runs) or not left or subscription.is_behind(queue.end_position)
 
-        try:
-            with queue.lock:
-                is_ready = ready() or (timeout > 0 and self._wait(asking, timeout, ready))
-                queue.check_there(subscription)
-        except BaseException:  # an interrupt
-            self.give_back(queue, subscription, runs)
-            raise
-        return runs if runs or not is_ready else None
+        with queue.lock:
+            is_ready = ready() or (timeout > 0 and self._wait(asking, timeout, ready))
+            queue.check_there(subscription)
+        return is_ready
 
     def _wait(self, asking: DeliveryRequest, timeout: float, ready: Callable[[], bool]) -> bool:
         """Under the queue's lock: until `ready`, or there may be another time to wait for."""
-        queue, subscription, _, wanted = asking
+        queue, subscription, wanted = asking.queue, asking.subscription, asking.wanted
         pace = subscription.pace
         changes = 0 if pace is None else pace.changes
 
@@ -315,47 +305,39 @@ class Delivery:
         due = subscription.start_due_in()
         return queue.wait(min(timeout, due), is_over) or due < timeout
 
-    def hold(self, asking: DeliveryRequest, own: int, timeout: float) -> None:
+    def hold(self, asking: DeliveryRequest, own: int, timeout: float) -> bool:
         """Let nobody take of the subscription but who has: the asking one is to move it (U6).
 
         Waits up to `timeout` seconds, while it is wanted, for others to end what they have of it;
-        `own` messages are the asking one's. Raises QueueInUse.
+        `own` messages are the asking one's. Raises QueueInUse; then the asking one calls `let_go`,
+        if it has not held the subscription before.
         """
-        queue, subscription, seeker, wanted = asking
+        queue, subscription, seeker = asking.queue, asking.subscription, asking.taker
 
         def ready() -> bool:
-            if queue.is_shut or subscription.removed or not wanted():
+            if queue.is_shut or subscription.removed or not asking.wanted():
                 return True
             if subscription.seeker is None:
                 subscription.guard(seeker)
             return subscription.seeker is seeker and subscription.delivered <= own
 
         with queue.lock:
-            was_held = subscription.seeker is seeker
-            try:
-                is_ready = ready() or (timeout > 0 and queue.wait(timeout, ready))
-                queue.check_there(subscription)
-                if not is_ready:
-                    raise QueueInUse(
-                        f"{subscription.delivered - own} messages of {queue.name}/"
-                        f"{subscription.name} are in flight in other transactions, or another one "
-                        "moves it: end them first (the prepared ones too, see store.prepared), or "
-                        "wait for them with timeout="
-                    )
-            except BaseException:
-                if not was_held:
-                    self._let_go(queue, subscription, seeker)
-                raise
+            is_ready = ready() or (timeout > 0 and queue.wait(timeout, ready))
+            queue.check_there(subscription)
+            if not is_ready:
+                raise QueueInUse(
+                    f"{subscription.delivered - own} messages of {queue.name}/{subscription.name} "
+                    "are in flight in other transactions, or another one moves it: end them first "
+                    "(the prepared ones too, see store.prepared), or wait for them with timeout="
+                )
+        return True
 
     def let_go(self, queue: Queue, subscription: Subscription, seeker: object) -> None:
         """It is moved, or is not to be moved after all; may be called again."""
         with queue.lock:
-            self._let_go(queue, subscription, seeker)
-
-    def _let_go(self, queue: Queue, subscription: Subscription, seeker: object) -> None:
-        if subscription.seeker is seeker:
-            subscription.guard(None)
-            queue.wake()
+            if subscription.seeker is seeker:
+                subscription.guard(None)
+                queue.wake()
 
     def deliver(
         self, queue: Queue, subscription: Subscription, runs: DeliveryRuns
@@ -423,13 +405,17 @@ class Delivery:
             raise StoreCorrupt(f"queue {queue.name!r}: {error}") from error
 
     def give_back(
-        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
+        self, queue: Queue, subscription: Subscription, runs: DeliveryRuns, kept: int = 0
     ) -> None:
-        """Positions that were taken and reached no reader are available again."""
-        with queue.lock:
-            for start, end, *_ in runs:
-                subscription.give_back(start, end, counted=False)
-            queue.wake()
+        """Positions that were taken and reached no reader are available again, and in no run.
+
+        `kept`: the first runs stay as they are.
+        """
+        while len(runs) > kept:
+            with queue.lock:
+                subscription.give_back(*runs[-1][:2], counted=False)
+                del runs[-1]  # no call in between
+                queue.wake()
 
 
 def widened(part: Delivered, words: str) -> Delivered:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quire.arguments import count_of
-from quire.block import BlockBuilder
+from quire.block import BlockBuilder, runs_of_payloads
+from quire.block.encoding import MessageRun
 from quire.block.header_columns import Headers
 from quire.libraries import is_arrow, pa
 from quire.limits import (
@@ -61,30 +62,38 @@ def _size(source: Any) -> int:
         return 0
 
 
-def measure_all(parts: list[Any]) -> tuple[list[tuple[int, int]], list[Headers]]:
-    """(charge, messages) of slices, and their headers, all checked. Raises InvalidArgument."""
-    sizes: list[tuple[int, int]] = []
-    headers: list[Headers] = []
-    for part in parts:
-        builder = BlockBuilder()
-        mark = builder.mark()
-        count = builder.add_arrow(part)
-        sizes.append((builder.charge_bytes, count))
-        headers += builder.headers_since(mark)
-    return sizes, headers
+class PayloadParts:
+    """The messages of a list or of Arrow data, all checked; many are put slice by slice."""
 
+    def __init__(self, payloads: Any, priority: int) -> None:
+        """`priority`: of messages of Arrow data that have none. Raises InvalidArgument."""
+        self._priority = priority
+        self._parts = slices_of(payloads) if is_arrow(payloads) else [payloads]
+        self._only: list[MessageRun] | None = None  # of several they would be too much to keep
+        self._sizes: list[tuple[int, int]] = []
+        self.headers: list[Headers] = []
+        for part in self._parts:
+            runs = runs_of_payloads(part, priority)
+            charge, count = sum(r.charge_bytes for r in runs), sum(r.count for r in runs)
+            self._sizes.append((charge, count))
+            self.headers += [run.headers for run in runs]
+            self._only = runs if len(self._parts) == 1 else None
+        self.charge, self.count = (sum(size) for size in zip(*self._sizes, strict=True))
 
-def largest_of_all(parts: list[Any]) -> int:
-    """The largest charge of the messages of slices, which were checked."""
-    return max(map(largest_charge, parts))
+    def __iter__(self) -> Iterator[tuple[list[MessageRun], int, int]]:
+        """Each part's messages, what they charge, and how many they are."""
+        for part, size in zip(self._parts, self._sizes, strict=True):
+            yield self._runs_of(part), *size
 
+    def _runs_of(self, part: Any) -> list[MessageRun]:
+        return runs_of_payloads(part, self._priority) if self._only is None else self._only
 
-def largest_charge(payloads: Any) -> int:
-    """Of the messages of a list or of Arrow data, which were checked."""
-    builder = BlockBuilder()
-    if is_arrow(payloads):
-        builder.add_arrow(payloads)
-    else:
-        builder.add_many(payloads)
-    blocks = builder.blocks(MAX_DATA_BLOCK_BYTES)
-    return max((check_block(block.data).largest_charge() for block in blocks), default=0)
+    def largest_charge(self) -> int:
+        """The largest charge of the messages."""
+        largest = 0
+        for part in self._parts:
+            builder = BlockBuilder()
+            builder.add_runs(self._runs_of(part))
+            for block in builder.blocks(MAX_DATA_BLOCK_BYTES):
+                largest = max(largest, check_block(block.data).largest_charge())
+        return largest

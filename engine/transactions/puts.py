@@ -9,11 +9,11 @@ wait in the write buffer, and leave it.
 - PU2: before a message is added, room is made in the write buffer (see `overflow`); past the limits
   of a large transaction its messages go to files. What is light is less than what a transaction
   may hold before it tells the buffer.
-- PU3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
-  back.
-- PU4: an interrupt between two steps leaves nothing held: what the queue's space holds is told by
-  `Written.held`, set where no signal's exception can come in between (without a call, CPython
-  raises none), so that a rollback gives it back, and once, however often it is begun.
+- PU3: messages whose space is taken are `lost` until all of them are where they wait. Whatever ends
+  a put in between, an error or an interrupt, leaves it so: the transaction is to be rolled back.
+- PU4: a queue's first put is all there or nothing of it: its space is taken and it is noted here by
+  statements without a call, between which CPython raises no signal's exception. A rollback gives
+  back queue by queue, each in such a step, so it may be interrupted and begun again.
 - PU5: what a queue grants to messages that do not say it (when they expire, their priority) is put
   into their headers, as the queue's properties are when this transaction first puts to it. Without
   a column of priorities a block says none, with one each has its own. What is moved keeps its own.
@@ -42,7 +42,6 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
-from quire.libraries import is_arrow
 from quire.ltds import check_foreign
 from quire.messages import encoded_values as value_encoding
 from quire.messages.message_fields import Fields
@@ -52,7 +51,7 @@ from quire.rows.row_block import RowBlock
 from quire.rows.row_input import Rows, one_row, rows_of
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from .arrow_slices import largest_charge, largest_of_all, measure_all, row_slices, slices_of
+from .arrow_slices import PayloadParts, row_slices
 from .context import Context
 from .own_requests import OwnRequests
 from .waiting_for_room import put_on_behalf
@@ -68,15 +67,15 @@ class Puts:
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
-        self.by_queue: dict[Queue, Written] = {}
+        self.by_queue: dict[Queue, Written] = {}  # those whose space holds something for it
+        self.is_light = True  # nothing waits in the write buffer, or has left it
         self.lost = False  # part of the messages (PU3)
         self.requests: OwnRequests | None = None
-        self._granted: dict[Queue, Granted] | None = None  # by queues that grant anything
         self.streams = 0  # messages that are being put
+        self._granted: dict[Queue, Granted] | None = None  # by queues that grant anything
+        self._buffer: TransactionBuffer | None = None
         self._context = context
         self._transaction_id = transaction_id
-        self.is_light = True  # nothing waits in the write buffer, or has left it
-        self._buffer: TransactionBuffer | None = None
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
@@ -85,18 +84,14 @@ class Puts:
         """Take the full form."""
         buffer = self._buffer
         if buffer is None:
+            self.lost = True  # until all have their messages in the buffer
             buffer = self._context.write_buffers.open(self._transaction_id)
-            try:
-                for written in self.by_queue.values():
-                    written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
-                    if self._granted:
-                        self._grant(written)
-            except BaseException:  # an interrupt: some have their messages in the buffer
-                self.lost = True
-                raise
-            self._buffer = buffer
-            self.is_light = False
+            for written in self.by_queue.values():
+                written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
+                if self._granted:
+                    self._grant(written)
             self._owed: list[AskedReport] = []  # which the commit is to put, too
+            self._buffer, self.is_light, self.lost = buffer, False, False
         return buffer
 
     # Putting
@@ -132,8 +127,7 @@ class Puts:
                     self._tell_unread(target)
                     if target.grants:
                         self._grant_lone(written)
-                self._open(written, charge, 1)
-                self._charge, self._messages = total, messages
+                self._open(written)
                 return id_of(written, 0)
             self.fill()
         known = None if target is None else self.by_queue.get(target)
@@ -145,31 +139,16 @@ class Puts:
             or known.stream is not None
             or known.buffer.account.shared.full
         ):
-            written = self._claim(queue, charge, 1)
+            known = self._claim(queue, charge, 1)
         else:
-            written = known
-            try:
-                with target.admission:
-                    target.space.write(charge, 1)
-                    known.charge += charge
-                    known.count += 1
-            except (QueueFull, QueueDisabled, InvalidArgument) as error:
-                self._refused(known, charge, 1, error)
-                raise
-            except BaseException:
-                self.lost = True
-                raise
-        index = written.count - 1
+            self.take_space(known, charge, 1)
         if self._granted:
-            fields = self.granted(written, fields)
-        try:
-            buffer = written.buffer
-            buffer.builder.append(content, fields, charge)
-            self._note(buffer.account, charge, 1)
-        except BaseException:
-            self.lost = True
-            raise
-        return id_of(written, index)
+            fields = self.granted(known, fields)
+        buffer = known.buffer
+        buffer.builder.append(content, fields, charge)
+        self._note(buffer.account, charge, 1)
+        self.lost = False
+        return id_of(known, known.count - 1)
 
     def row(
         self, queue: str, value: object, fields: Fields | None, *, is_moved: bool = False
@@ -226,49 +205,17 @@ class Puts:
                 lambda words, priority: rows_of(words, payloads, priority),
                 is_moved=is_moved,
             )
-        of_arrow = is_arrow(payloads)
-        if of_arrow and len(parts := slices_of(payloads)) > 1:
-            return self._slices(queue, parts, is_moved=is_moved)
-        written = self.open(queue)
-        self._make_room(written)
-        builder = written.buffer.builder
-        mark = builder.mark()
-        before = builder.charge_bytes
-        try:
-            count = builder.add_arrow(payloads) if of_arrow else builder.add_many(payloads)
-            charge = builder.charge_bytes - before
-            asked = self._asked(written.queue, builder.headers_since(mark), is_moved=is_moved)
-            if written.queue.space.most_bytes is not None:
-                written.queue.space.check_size(largest_charge(payloads))
-            self.take_space(written, charge, count)
-        except BaseException:
-            builder.undo(mark)
-            self.leave_untouched(written.queue)
-            raise
-        index = written.count - count
-        try:
-            if count:
-                self._note(written.buffer.account, charge, count)
-        except BaseException:
-            self.lost = True
-            raise
-        self._owed += asked
-        return MessageIds(written, index, count)
-
-    def _slices(self, queue: str, parts: list[Any], *, is_moved: bool) -> MessageIds:
-        """All are checked, and the queue's space is taken for all, before the first is put."""
-        target = self._context.state.queue(queue)
-        sizes, headers = measure_all(parts)
-        asked = self._asked(target, headers, is_moved=is_moved)
-        charge, count = (sum(size) for size in zip(*sizes, strict=True))
+        granted = self._granted_by(target)
+        parts = PayloadParts(payloads, 0 if granted is None else granted.priority)
+        asked = self._asked(target, parts.headers, is_moved=is_moved)
 
         def add(written: Written) -> None:
-            for part, size in zip(parts, sizes, strict=True):
+            for runs, charge, count in parts:
                 self._make_room(written)
-                written.buffer.builder.add_arrow(part)
-                self._note(written.buffer.account, *size)
+                written.buffer.builder.add_runs(runs)
+                self._note(written.buffer.account, charge, count)
 
-        return self._put_all(queue, charge, count, add, partial(largest_of_all, parts), asked)
+        return self._put_all(queue, parts.charge, parts.count, add, parts.largest_charge, asked)
 
     def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
@@ -311,7 +258,7 @@ class Puts:
 
             is_row = words is not None
             return self._put_all(queue, info.charge_bytes, info.count, add, most, is_row=is_row)
-        except BaseException:
+        except Exception:
             context.adoptions.let_go(ltds_id)
             raise
 
@@ -328,14 +275,10 @@ class Puts:
     ) -> MessageIds:
         """All messages that `add` adds or, with an error, none (PU3); see `_claim`."""
         written = self._claim(queue, charge, count, largest, is_row=is_row)
-        index = written.count - count
-        try:
-            add(written)
-        except BaseException:
-            self.lost = True
-            raise
+        add(written)
         self._owed += asked
-        return MessageIds(written, index, count)
+        self.lost = False
+        return MessageIds(written, written.count - count, count)
 
     def _asked(self, queue: Queue, parts: list[Headers], *, is_moved: bool) -> list[AskedReport]:
         """Those of arrivals that are asked for. Raises as `check_headers`."""
@@ -396,32 +339,27 @@ class Puts:
 
     # Space (PU1)
 
-    def _open(self, written: Written, charge: int, messages: int) -> None:
-        """The first put to a queue (PU4)."""
+    def _open(self, written: Written) -> None:
+        """The first put to a queue, with what it charges (PU4)."""
         queue = written.queue
-        try:
-            with queue.admission:
-                if queue.dropped:
-                    raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
-                end = queue.durable.end_position
-                self.by_queue[queue] = written
-                queue.space.open(charge, messages)
-                written.held = True
-                queue.log.open(self._transaction_id, end)
-        except BaseException:
-            if self.by_queue.get(queue) is written:
-                self._abandon(written)
-                del self.by_queue[queue]
-            raise
+        log = queue.log
+        with queue.admission:
+            if queue.dropped:
+                raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
+            place = log.next_place(queue.durable.end_position)
+            queue.space.open(written.charge, written.count)
+            log.opened[self._transaction_id] = place
+            self.by_queue[queue] = written
+            self._charge += written.charge
+            self._messages += written.count
 
-    def _abandon(self, written: Written) -> None:
-        """Give the queue's space back; may be called again (PU4)."""
-        queue = written.queue
+    def _abandon(self, queue: Queue) -> None:
+        """Give the queue's space back (PU4)."""
+        written = self.by_queue[queue]
         with queue.lock:
-            if written.held:
-                queue.space.abandon(written.charge, written.count)
-                written.held = False
             queue.log.rollback(self._transaction_id, queue.durable.end_position)
+            queue.space.abandon(written.charge, written.count)
+            del self.by_queue[queue]
 
     def open(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
@@ -435,7 +373,7 @@ class Puts:
                 self._tell_unread(target)
                 if target.grants:
                     self._grant(written)
-            self._open(written, 0, 0)
+            self._open(written)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         elif written.stream is not None:
@@ -466,33 +404,28 @@ class Puts:
     def take_space(
         self, written: Written, charge: int, messages: int, is_whole: bool = True
     ) -> None:
-        """Of its queue. `is_whole`: a message's charge is known, as it is not of a stream's."""
+        """Take space of its queue, for messages that are lost until they are put (PU3).
+
+        `is_whole`: a message's charge is known, as it is not of a stream's.
+        """
         queue = written.queue
         try:
             with queue.admission:
                 queue.space.write(charge, messages, is_whole)
                 written.charge += charge
                 written.count += messages
+                self.lost = True
         except (QueueFull, QueueDisabled, InvalidArgument) as error:
-            self._refused(written, charge, messages, error)
+            self.leave_untouched(queue)
+            if isinstance(error, QueueFull) and queue not in self.by_queue:
+                error.refused = OPEN, charge, messages  # which comes with it when it is done again
             raise
-        except BaseException:  # an interrupt: whether the space is taken is not known here
-            self.lost = True
-            raise
-
-    def _refused(self, written: Written, charge: int, messages: int, error: QuireError) -> None:
-        """The queue's space has not been taken."""
-        queue = written.queue
-        self.leave_untouched(queue)
-        if isinstance(error, QueueFull) and queue not in self.by_queue:
-            error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
     def leave_untouched(self, queue: Queue) -> None:
-        """Where nothing was put to it, it is as if it had not been opened. Twice is once."""
+        """Where nothing was put to it, it is as if it had not been opened."""
         written = self.by_queue.get(queue)
         if written is not None and not written.count:
-            self._abandon(written)
-            del self.by_queue[queue]
+            self._abandon(queue)
 
     # Memory (PU2)
 
@@ -528,26 +461,23 @@ class Puts:
         if self.large or self._context.options.when_full == "large":
             if leaving:
                 self._to_files(0)
-        else:
-            try:
-                for written in leaving:
-                    self._context.overflow.spill(self._transaction_id, written)
-            except QuireError:  # of that one nothing has left
-                raise
-            except BaseException:  # an interrupt: what has left is not known
-                self.lost = True
-                raise
+            return bool(leaving)
+        was_lost, self.lost = self.lost, True
+        try:
+            for written in leaving:
+                self._context.overflow.spill(self._transaction_id, written)
+        except QuireError:  # of that one nothing has left
+            self.lost = was_lost
+            raise
+        self.lost = was_lost
         return bool(leaving)
 
     def _to_files(self, may_wait_bytes: int) -> None:
         """Move what waits to files (PU3). So much of all files together may wait for a write."""
-        self.large = True
-        try:
-            with self._context.sequencer.writing_file():
-                move_to_files(self.by_queue.values(), may_wait_bytes)
-        except BaseException:
-            self.lost = True
-            raise
+        self.large, was_lost, self.lost = True, self.lost, True
+        with self._context.sequencer.writing_file():
+            move_to_files(self.by_queue.values(), may_wait_bytes)
+        self.lost = was_lost
 
     @property
     def broken(self) -> bool:
@@ -565,12 +495,11 @@ class Puts:
         Files go later, as that takes long; until then, and if they cannot be removed, the next
         opening finds them.
         """
-        for written in self.by_queue.values():
-            self._abandon(written)
-        if self._buffer is None:
-            return
-        self._context.overflow.discard(self.by_queue.values())
-        self._context.adoptions.release(self.by_queue.values())
+        if self._buffer is not None:
+            self._context.overflow.discard(self.by_queue.values())
+            self._context.adoptions.release(self.by_queue.values())
+        for queue in list(self.by_queue):
+            self._abandon(queue)
 
     def give_ids(self, first_id: int) -> None:
         """The transaction is committed: ids count up in part order."""

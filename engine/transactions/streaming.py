@@ -142,6 +142,7 @@ class StreamPut:
         if messages:
             self._writer = written.stream = writer = self._context.new_file(streamed=True)
             self._context.streams.add(writer)
+        puts.lost = False
 
     def _write(self, data: Bytes, puts: Puts) -> None:
         writer = self._writer
@@ -164,12 +165,10 @@ class StreamPut:
             writer.append([EncodedBlock(header, 1, charge, 0)])
             info = writer.finish(sync_name=False)
         self._context.streams.discard(writer)
-        try:
-            with self._context.sequencer.writing_file():
-                written.finish_stream(info)
-        except BaseException:
-            puts.lost = True
-            raise
+        puts.lost = True  # until the file is among what was put (PU3)
+        with self._context.sequencer.writing_file():
+            written.finish_stream(info)
+        puts.lost = False
         puts.streams -= 1
         if self._fields is not None and not self._is_moved:
             puts.owe(arrival_of(self._queue, self._fields))

@@ -1,11 +1,48 @@
-"""What the user of a transaction puts and gets; `life` tells how it begins and ends."""
+"""A transaction: puts to and gets from any number of queues, committed as one or not at all.
+
+States (`quire.reports.info.TransactionState`):
+
+    OPEN -> COMMITTED      commit() returned
+    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, abort(), close()
+    OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
+    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file
+    OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
+    OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
+                           object or by the xid (store.prepared)
+    OPEN -> OPEN           prepare() raised for such a reason (also XidExists, KeyHeld)
+    PREPARED -> COMMITTED, ROLLED_BACK     somebody decided, this object or another
+    PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with
+                           block and the store's close do nothing to it (promise 7)
+
+- Nothing of the transaction is visible to others, or durable, before its journal record is.
+- What it has put is in `puts`, what it has got in `gets`; this object ends both.
+- An error raised by a put or a get leaves the transaction as it was before the call; but when
+  a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
+  from then on, also at the end of its with block: that may have been another thread's doing.
+  So it is when an interrupt (Ctrl-C) meets a put of its full form half way (PU3).
+- An open transaction delays no commit and no put. `info` tells what it costs, which is bounded.
+- Once it is prepared, what it holds is the store's: this object only decides.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
+from functools import partial, wraps
+from types import TracebackType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+)
+from weakref import ref
 
 from quire.arguments import (
     Bytes,
@@ -14,6 +51,7 @@ from quire.arguments import (
     check_key,
     check_max_messages,
     check_message_id,
+    check_preparable,
     check_reason,
     check_request_id,
     check_request_ids,
@@ -24,23 +62,54 @@ from quire.arguments import (
     check_timeout,
     check_version,
     check_wait,
+    check_xid,
     count_of,
 )
 from quire.batches import delivered_messages
-from quire.batches.delivered_slice import Delivered
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import PUT_ROOM, call, giving, held, inside, look, probe, reentrant
+from quire.calls.uninterrupted import (
+    CALL_ROOM,
+    PUT_ROOM,
+    OwnLock,
+    as_call,
+    begin_short,
+    call,
+    end,
+    held,
+    inside,
+    look,
+    probe,
+    reentrant,
+)
 from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
+from quire.engine.commits.commit_plan import CommitPlan
+from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.finding import choice as choices
 from quire.engine.finding.candidates import Candidate
 from quire.engine.finding.chooser import Asking, Purpose
 from quire.engine.finding.described import described
+from quire.engine.queues.prepared_transactions import PreparedTransaction
 from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
-from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
-from quire.errors import Deadlock, InvalidArgument, QueueFull
+from quire.engine.records.commit_record import LedgerEntry
+from quire.env.interpreter import Lock
+from quire.errors import (
+    AlreadyCommitted,
+    Deadlock,
+    InvalidArgument,
+    PositionLost,
+    QueueFull,
+    QuireError,
+    StateConflict,
+    StoreClosed,
+    StoreFailed,
+    TransactionClosed,
+    TransactionError,
+    TransactionNotFound,
+)
 from quire.interface import finding
 from quire.interface import starts as start_places
 from quire.interface.store_objects import TransactionCalls
@@ -52,16 +121,18 @@ from quire.messages.message import Message, check_message, check_messages
 from quire.messages.message_fields import Fields, check_payload, with_moments
 from quire.messages.message_id import MessageId, MessageIds
 from quire.moments import Duration
-from quire.reports.info import Description, TransactionState
+from quire.reports.info import Description, TransactionInfo, TransactionState
 from quire.rows import row_input
+from quire.writebuffer import WriteBuffer
 
 from . import streaming
+from .context import Context
 from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
-from .life import TransactionLife
 from .own_values import OwnValues
 from .puts import Puts
-from .waiting_for_room import put_patience
+from .registry import owner_name, reason_of_end
+from .waiting_for_room import patience, put_patience, with_room
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
@@ -74,16 +145,522 @@ if TYPE_CHECKING:
 
 _MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
+_COMMITTED: Final = TransactionState.COMMITTED
+_ROLLED_BACK: Final = TransactionState.ROLLED_BACK
+_new_lock = Lock
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def _giving(
+    method: Callable[Concatenate[EmbeddedTransaction, P], R],
+) -> Callable[Concatenate[EmbeddedTransaction, P], R]:
+    """A method that is a whole call; what it took is the caller's with its last step (GT1)."""
+    whole = call(method)
+
+    @wraps(method)
+    def give(self: EmbeddedTransaction, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found = whole(self, *args, **kwargs)
+        if self._gets is not None:
+            self._gets.pending = None
+        return found
+
+    return give
+
+
 @documented_by(Transaction)
-class EmbeddedTransaction(TransactionLife, TransactionCalls):
+class EmbeddedTransaction(TransactionCalls):
     """A transaction. Made by `store.transaction()`; may be used by one thread at a time."""
 
-    __slots__ = ()
     _integration = EmbeddedTransactionIntegration
+    __slots__ = (
+        "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
+        "_shall_end", "_state", "_values", "_waits_for", "change", "commit_timeout", "deadline",
+        "durable", "id", "opened", "opened_us", "owner", "prepared", "put_timeout", "reports",
+    )  # fmt: skip
+
+    id: int
+
+    def __init__(
+        self,
+        context: Context,
+        timeout: float | None,
+        large: bool,
+        owner: str | None,
+        durable: bool = True,
+    ) -> None:
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        probe(None, CALL_ROOM)
+        registry, monotonic = context.registry, context.env.monotonic
+        if registry.dropped:
+            as_call(registry.reap)
+        new_id = registry.new_id
+        self.id = transaction_id = new_id()
+        self.opened = opened = monotonic()
+        self.deadline = opened + (context.transaction_timeout if timeout is None else timeout)
+        self.owner = owner or thread
+        self.durable = durable
+        self._context = context
+        self._lock = _new_lock()
+        self._large = large
+        self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
+        # Likewise of its commit; None: as the store's options say.
+        self.commit_timeout: float | None = None
+        self.reports = True  # who has asked is told of the deliveries that it commits
+        self.opened_us = 0  # once somebody has asked
+        self._puts: Puts | None = None
+        self._gets: Gets | None = None
+        self._entries: dict[str, int] | None = None
+        self._values: OwnValues | None = None
+        self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
+        self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
+        self._waits_for: Queue | None = None
+        self.change: TransactionChange | None = None  # what the journal was asked to hold
+        self.prepared: PreparedTransaction | None = None  # what the store holds for it then
+        self._state = _OPEN
+        registry.open[transaction_id] = ref(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None) is _OPEN:  # else it was interrupted as it was made
+            self._context.registry.drop(self)
+            warnings.warn(
+                f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
+                "in a with block, or end it by commit() or rollback()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    @property
+    def stands(self) -> bool:
+        """Whether the commit is durable, whatever was raised since."""
+        return self.change is not None and self.change.applied and self.prepared is None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared, durably, whatever became of it since."""
+        return self.prepared is not None and self.prepared.stands
+
+    @property
+    def state(self) -> str:
+        """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
+        return self._state.value
+
+    @property
+    def large(self) -> bool:
+        """Whether its messages go to files as they arrive."""
+        return self._large if self._puts is None else self._puts.large
+
+    # Committing
+
+    def commit(self, timeout: Duration | None = None) -> None:
+        if timeout is not None:
+            timeout = check_timeout(timeout)
+        thread = begin_short()
+        try:
+            with self._lock:
+                if self._state is not _OPEN:
+                    if self._state is TransactionState.PREPARED:
+                        self._decide(commit=True)
+                        return
+                    self._check_open()
+                try:
+                    try:
+                        self._commit()
+                    except QueueFull as full:
+                        self._with_room(full, self._commit, self._seconds(timeout))
+                except BaseException as error:
+                    if self.stands:
+                        self._settle()
+                    else:
+                        self._refused(error)
+                    raise
+                self._settle()
+        finally:
+            del inside[thread]
+            end(thread)
+
+    def _commit(self, xid: str | None = None) -> None:
+        """Write the record of its commit; with an xid the one that prepares it."""
+        plan, gets = CommitPlan(), self._gets
+        if gets is not None:
+            plan.taken = gets.to_read()
+            if gets.passes or gets.may_report or gets.seeks:
+                self._plan_extra(plan, gets)
+        puts = self._puts
+        if puts is not None:
+            plan.written, plan.is_light = puts.by_queue.values(), puts.is_light
+        if xid is not None:
+            plan.xid, plan.preparing, plan.is_light = xid, self, False
+            if puts is not None:
+                puts.fill()
+        if puts is not None and not plan.is_light:
+            puts.complete()
+        if self._entries is not None or (puts is not None and puts.requests is not None):
+            plan.entries = self._entry_records()
+        has_changes = bool(
+            plan.written or plan.taken or plan.skipped or plan.entries or plan.seeks or plan.xid
+        )
+        # One that has only read states commits nothing by that.
+        if self._values is not None and (has_changes or self._values.sets):
+            has_changes, plan.values = True, self._values.section(xid)
+        if has_changes:
+            self._context.committer.commit(self, plan)
+        # It writes nothing; but a durable one comes behind what is durable (promise 14).
+        elif self.durable and self._context.journal.unsynced_bytes:
+            self._context.sequencer.sync()
+
+    def _plan_extra(self, plan: CommitPlan, gets: Gets) -> None:
+        """What few transactions do by what they have got."""
+        if gets.may_report and self.reports:  # who has asked is told by the same commit (AR1)
+            (self._puts or self._begin_puts()).owe(gets.reports())
+        plan.skipped = gets.passed()
+        if gets.seeks:
+            plan.seeks = gets.moves()
+
+    def _entry_records(self) -> list[LedgerEntry]:
+        entries = [LedgerEntry(key, version) for key, version in (self._entries or {}).items()]
+        if self._puts is not None and self._puts.requests is not None:
+            if self._puts.requests.found and self.durable:
+                self._context.sequencer.sync()  # that may have been committed without
+            entries += self._puts.requests.entries()
+        return entries
+
+    def _settle(self) -> None:
+        """The commit stands."""
+        change, puts, gets = self.change, self._puts, self._gets
+        if puts is not None and change is not None:
+            if (memory := change.memory) is not None:
+                puts.give_ids_apart(change.first_id, memory.first_id)
+            else:
+                puts.give_ids(change.first_id)
+        if (
+            (puts is None or puts.is_light)
+            and (gets is None or not (gets.has_more or gets.spread or gets.removed))
+            and self._values is None
+            and self._waits_for is None
+        ):  # as most are: there is nothing else to let go of
+            if gets is not None:
+                gets.taken = []
+            self._context.registry.open.pop(self.id, None)
+            self._state = _COMMITTED
+        else:
+            self._end(_COMMITTED)
+
+    # Rolling back
+
+    def rollback(self) -> None:
+        puts = self._puts
+        if self._state is _OPEN and self._gets is None and (puts is None or puts.is_light):
+            self._drop()
+            return
+        thread = begin_short()
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+                elif self._state is TransactionState.PREPARED:
+                    self._decide(commit=False)
+        finally:
+            del inside[thread]
+            end(thread)
+
+    def _drop(self) -> None:
+        """Roll back what has put a few messages: in memory alone, so it is done again (PU4)."""
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        probe(None, PUT_ROOM)
+        inside[thread] = None
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+        except BaseException:  # an interrupt
+            held(self.give_up)
+            raise
+        finally:
+            del inside[thread]
+
+    def give_up(self) -> None:
+        """Roll back, but not what is prepared: that waits for a decision."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._undo()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            as_call(self.give_up)
+        elif self._state is _OPEN or (self._state is _ROLLED_BACK and self._ended_by is not None):
+            try:
+                self.commit()
+            finally:
+                if self._state is _OPEN:
+                    self.rollback()
+
+    def _refused(self, error: BaseException) -> None:
+        """It is neither committed nor prepared."""
+        if isinstance(error, (AlreadyCommitted, StateConflict)):
+            self._undo()
+        elif isinstance(error, StoreFailed) or self._context.committer.failed:
+            self._end(TransactionState.IN_DOUBT)
+        elif self._puts is not None and self._puts.broken:
+            self._lose()
+
+    def _lose(self) -> None:
+        """Part of what was put is lost, perhaps while another thread made room in the buffer."""
+        text = "part of what was put was lost on its way to the disk; it has been rolled back"
+        self._ended_by = TransactionClosed, f"{text}: begin a new transaction"
+        self._undo()
+
+    def _undo(self) -> None:
+        """May be called again after an interrupt, as all that it calls."""
+        change, gets, puts = self.change, self._gets, self._puts
+        if change is not None and change.applied:  # an interrupt came before the commit's end
+            self._settle()
+            return
+        if gets is not None:
+            gets.give_back(None if self._ended_by is None else reason_of_end(*self._ended_by))
+        if puts is not None:
+            puts.drop()
+        self._end(_ROLLED_BACK)
+
+    def _end(self, state: TransactionState) -> None:
+        self._let_go()
+        queue = self._waits_for
+        if queue is None:
+            self._state = state
+        else:  # another thread is in a get of this transaction
+            with queue.lock:
+                queue.wake()
+                self._state = state
+
+    def _let_go(self) -> None:
+        """Of what it had put and got: that is the store's, or it is gone."""
+        puts, gets = self._puts, self._gets
+        if puts is not None and not puts.is_light:
+            puts.close()
+        if gets is not None:
+            gets.let_go()
+        if self._values is not None:
+            self._values.end()
+        self._context.registry.open.pop(self.id, None)
+
+    # What others do to it, and are told of it (see `registry`)
+
+    def has(self, subscription: Subscription, position: int) -> bool:
+        """Whether it has got the message, or keeps it."""
+        return (gets := self._gets) is not None and gets.has(subscription, position)
+
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        """Roll back for another reason than its user's, who is told so; whether that was done.
+
+        Without `wait` not where somebody is using it; a wait for room is ended all the same.
+        """
+        queue = self._waits_for
+        if wait or queue is not None:  # also a commit that waits for space, with the lock
+            self._shall_end = kind, text
+            queue = self._waits_for  # after that: who begins to wait now will see it
+            if queue is not None:
+                with queue.lock:
+                    queue.wake_all()
+        if not self._lock.acquire(blocking=wait):
+            return False
+        try:
+            if self._state is _OPEN:
+                self._ended_by = kind, text
+                self._undo()
+            return self._ended_by == (kind, text)
+        finally:
+            self._lock.release()
+
+    def abandon(self, reason: str) -> None:
+        """In the child of a fork: no lock is taken, nothing is undone, it cannot be used.
+
+        Also a prepared one whose store is closed.
+        """
+        if self._state is not TransactionState.PREPARED:
+            self._state = _ROLLED_BACK
+        self._ended_by = StoreClosed, reason
+        self._lock = _new_lock()
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Another transaction needs room in the write buffer, or the time there is over.
+
+        False when nothing left it, as when somebody is using this transaction right now.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            puts = self._puts
+            if self._state is not _OPEN or puts is None:
+                return False
+            return self._changing(puts, partial(puts.leave, buffer))
+        finally:
+            self._lock.release()
+
+    def info(self) -> TransactionInfo:
+        """What the store tells of an open transaction."""
+        puts, gets = self._puts, self._gets
+        parts = [] if puts is None else list(puts.by_queue.values())
+        spilled = sum(part.charge for written in parts for part in written.spilled())
+        total = sum(written.charge for written in parts)
+        buffered = 0 if puts is None else puts.buffered_bytes
+        buffered += sum(written.staying_bytes for written in parts)
+        env = self._context.env
+        now = env.monotonic()
+        age, left = now - self.opened, self.deadline - now
+        self.opened_us = self.opened_us or env.now_us() - round(age * 1e6)
+        return TransactionInfo(
+            id=self.id,
+            state=self.state,
+            owner=owner_name(self.owner),
+            opened_us=self.opened_us,
+            age_seconds=age,
+            seconds_left=None if left == math.inf else max(0.0, left),
+            large=self.large,
+            bytes=total,
+            messages=sum(written.count for written in parts),
+            buffered_bytes=buffered,
+            spilled_bytes=spilled,
+            file_bytes=max(0, total - buffered - spilled),
+            queues=tuple(sorted(written.queue.name for written in parts)),
+            in_flight=0 if gets is None else gets.messages,
+            sources=() if gets is None else gets.sources,
+        )
+
+    # Two phases
+
+    @call
+    def prepare(self, xid: str, timeout: Duration | None = None) -> None:
+        check_xid(xid)
+        check_preparable(self.durable)
+        seconds = self._seconds(timeout)
+        with self._lock:
+            self._check_open()
+            if self._gets is not None and self._gets.has_more:
+                raise TransactionError(
+                    "a transaction that moves a subscription (seek), keeps a message from others "
+                    "(hold), or looks through a queue (browse), cannot be prepared: commit it"
+                )
+            action = partial(self._commit, xid)
+            try:
+                try:
+                    action()
+                except QueueFull as full:
+                    self._with_room(full, action, seconds)
+            except BaseException as error:
+                if not self.is_prepared:
+                    self._refused(error)
+                raise
+            finally:
+                if self.is_prepared:
+                    if self._state is _OPEN:  # it failed before it was told
+                        self._state = TransactionState.PREPARED
+                    self._let_go()  # and it may be decided already: nothing of it is here any more
+
+    def turn_prepared(self) -> None:
+        """The PREPARE record is durable. Called in the journal's order, without this one's lock."""
+        self._state = TransactionState.PREPARED
+
+    def turn_decided(self, first_id: int | None) -> None:
+        """Somebody has decided it; called likewise."""
+        if first_id is not None and self._puts is not None:
+            self._puts.give_ids(first_id)
+        self._state = _ROLLED_BACK if first_id is None else _COMMITTED
+
+    def _decide(self, *, commit: bool) -> None:
+        """The transaction's lock is held."""
+        if self._ended_by is not None:
+            self._check_open()
+        assert self.prepared is not None
+        try:
+            self._context.committer.decide(
+                self.prepared.record.xid, commit=commit, expected=self.prepared
+            )
+        except TransactionNotFound:
+            if commit:  # somebody else was faster
+                self._check_open()
+
+    # Inside; the transaction's lock is held
+
+    def _check_open(self) -> None:
+        if self._state is not _OPEN:
+            if self._ended_by is not None:
+                kind, text = self._ended_by
+                raise kind(text)
+            if self._state is TransactionState.PREPARED and self.prepared is not None:
+                raise TransactionClosed(
+                    f"the transaction is prepared as {self.prepared.record.xid!r}: only commit() "
+                    "and rollback() can follow"
+                )
+            raise TransactionClosed(
+                f"the transaction is {self._state.value}: begin a new one with store.transaction()"
+            )
+
+    def _is_open(self) -> bool:
+        return self._state is _OPEN
+
+    def _begin_puts(self) -> Puts:
+        self._puts = puts = Puts(self._context, self.id, self._large)
+        return puts
+
+    def _reading(self) -> Gets:
+        gets = self._gets
+        if gets is None:
+            gets = self._gets = Gets(self._context)
+        elif gets.pending is not None:
+            gets.step_back()
+        return gets
+
+    def _changing(self, puts: Puts, action: Callable[[], R]) -> R:
+        """Change what it has put; where part of that is lost by it, it is rolled back (PU3)."""
+        try:
+            return action()
+        finally:
+            if puts.lost and self._state is _OPEN:
+                self._lose()
+
+    def _with_room(self, full: QueueFull, action: Callable[[], R], seconds: float) -> R:
+        return with_room(self._context, full, action, seconds, self._wait_for_room)
+
+    def _wait_for_room(self, queue: Queue, full: QueueFull, seconds: float) -> None:
+        """With the lock, which the calls of this thread may take meanwhile."""
+        self._waits_for = queue
+        own = self._lock
+        try:
+            self._lock = cast("Lock", OwnLock(own, get_ident()))
+            if not queue.wait_for_room(full, seconds, lambda: self._shall_end is None):
+                raise full
+        finally:
+            self._lock = own
+            self._waits_for = None
+        if self._shall_end is not None:
+            self._ended_by = self._shall_end
+            self._undo()
+            self._check_open()
+
+    def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
+        """A put found no room: it waits where its queue says so."""
+        asked = self.put_timeout if timeout is None else timeout
+        seconds = patience(self._context, full, self._seconds(asked))
+        return held(self._with_room, full, action, seconds)
+
+    def _seconds(self, timeout: Duration | None) -> float:
+        """How long to wait for room: as is said, or as the store's options say."""
+        own = self.commit_timeout if timeout is None else timeout
+        return check_timeout(self._context.options.commit_timeout if own is None else own)
+
+    def schema_of(self, queue: str) -> str | None:
+        """The schema of a typed queue, in words."""
+        return self._context.state.queue(queue).schema
 
     # Writing
 
@@ -119,20 +696,18 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                     self._check_open()
                 puts = self._puts or self._begin_puts()
                 try:
-                    try:
-                        if request_id is None:
-                            return puts.one(queue, payload, checked, charge)
-                        check_request_id(request_id)
-                        put = partial(puts.one, queue, payload, checked, charge)
-                        return puts.once(request_id, queue, put)
-                    except QueueFull as full:
-                        put = partial(puts.one, queue, payload, checked, charge)
-                        again = partial(puts.once, request_id, queue, put)
-                        return self._put_with_room(full, again, timeout)
-                except BaseException:
-                    if puts.lost:
+                    if request_id is None:
+                        return puts.one(queue, payload, checked, charge)
+                    check_request_id(request_id)
+                    put = partial(puts.one, queue, payload, checked, charge)
+                    return puts.once(request_id, queue, put)
+                except QueueFull as full:
+                    put = partial(puts.one, queue, payload, checked, charge)
+                    again = partial(puts.once, request_id, queue, put)
+                    return self._put_with_room(full, again, timeout)
+                finally:
+                    if puts.lost and self._state is _OPEN:
                         self._lose()
-                    raise
         finally:
             del inside[thread]
 
@@ -213,14 +788,8 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     def if_open(self, action: Callable[[Puts], None]) -> None:
         """Do something with what it has put, if it is open."""
         with self._lock:
-            puts = self._puts
-            if self._state is not _OPEN or puts is None:
-                return
-            try:
-                action(puts)
-            except BaseException:  # an interrupt
-                self._lose()
-                raise
+            if self._state is _OPEN and self._puts is not None:
+                self._changing(self._puts, partial(action, self._puts))
 
     @call
     def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
@@ -228,15 +797,14 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         with self._lock:
             self._check_open()
             puts = self._puts or self._begin_puts()
-            try:
+
+            def put() -> R:
                 try:
                     return action(puts)
                 except QueueFull as full:
                     return self._put_with_room(full, partial(action, puts), timeout)
-            except BaseException:
-                if puts.lost:
-                    self._lose()
-                raise
+
+            return self._changing(puts, put)
 
     # Reading
 
@@ -254,45 +822,43 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             chooses = True
         if chooses:
             return self._take_one(source, timeout, finding.where_of(id, where))
-        message = None
         thread = get_ident()
         if thread in inside:
             raise reentrant()
         probe(None, PUT_ROOM)
         inside[thread] = None
+        gets = self._gets
         try:
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                gets = self._gets
                 if gets is None:
                     gets = self._gets = Gets(self._context)
                 message = gets.one(source)
             if message is None and self._context.registry.reap():  # what it gives back may be next
                 with self._lock:
                     self._check_open()
-                    message = self._reading().one(source)
+                    message = gets.one(source)
         except InvalidArgument:
             if not is_pattern(source):
                 raise
             message = IN_WHOLE
-        except BaseException:  # an interrupt, perhaps of what has got it
-            if message is not None and message is not IN_WHOLE:
-                held(self._give_back_latest)
-            raise
         finally:
             del inside[thread]
-        return self._get_whole(source) if message is IN_WHOLE else message
+        if message is IN_WHOLE or gets is None:
+            return self._get_whole(source)
+        gets.pending = None  # the last step (GT1)
+        return message
 
-    @giving("_give_back_latest")
+    @_giving
     def _get_whole(self, source: str) -> Message | None:
-        if is_pattern(source):
-            return message_of(*(self._take(source, 1, 0.0) or ("", [])))
-        with self._lock:
-            self._check_open()
-            return self._reading().one_by_rule(source)
+        return self._take(source, 1, 0.0, None, Gets.deliver_one)
 
-    @giving("_give_back_latest")
+    @_giving
+    def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
+        return self._take(source, 1, timeout, where, Gets.deliver_one)
+
+    @_giving
     def get_many(
         self,
         source: str,
@@ -301,85 +867,32 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         *,
         where: Where | None = None,
     ) -> Messages:
-        taken = self._take(source, max_messages, timeout, where)
-        if taken:
-            return delivered_messages.Messages(*taken)
+        found = self._take(source, max_messages, timeout, where, Gets.deliver)
+        if found:
+            return found
         words = None if is_pattern(source) else self._context.state.source(source)[0].schema
         return delivered_messages.Messages(source.partition("/")[0], (), words)
 
-    @giving("_give_back_latest")
-    def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
-        return message_of(*(self._take(source, 1, timeout, where) or ("", [])))
-
-    def _take(
-        self, source: str, limit: int, timeout: Duration | None, where: object = None
-    ) -> tuple[str, list[Delivered]] | None:
-        """Messages, for which it may wait without holding the lock."""
-        check_max_messages(limit)
-        seconds = check_wait(timeout)
-        with self._lock:
-            self._check_open()
-            gets = self._reading()
+    @_giving
+    def get_delayed(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
+        check_message_id(message_id)
+        check_flag("to_change", to_change)
+        asking, delivery = self._request(source), self._context.delivery
         try:
-            queue, subscription = self._context.state.source(source)
-            if seconds:
-                self._waits_for = queue
-            asking = DeliveryRequest(queue, subscription, gets, self._is_open)
-            if where is None:
-                runs = self._context.delivery.take(asking, limit, seconds)
-            else:
-                runs = self._choose(asking, choices.choice_of(queue, where), limit, seconds)
-        except InvalidArgument:
-            if where is not None or not is_pattern(source):
-                raise
-            asking, runs = self._context.turns.take(source, gets, self._is_open, limit, seconds)
-        finally:
-            self._waits_for = None
-        if not runs:
-            self._check_open()
+            position = position_search.position_of(delivery, asking.queue, message_id)
+        except PositionLost:
             return None
-        queue, subscription, _, _ = asking
-        is_here = False
-        try:
-            with self._lock as is_here:
-                try:
-                    self._check_open()
-                    parts = gets.deliver(queue, subscription, runs)
-                except BaseException:
-                    gets.take_back(queue, subscription, [run[:2] for run in runs])
-                    raise
-        except BaseException:
-            if not is_here:  # an interrupt came before the lock was taken (GI3)
-                gets.take_back(queue, subscription, [run[:2] for run in runs])
-            raise
-        return (queue.name, parts) if parts else None
+        take = partial(delivery.take_scheduled, asking, position, to_change=to_change)
+        return self._receive([asking], lambda _: take(), 0.0, Gets.deliver_one)
 
-    def _choose(
-        self, request: DeliveryRequest, choice: Choice, limit: int, seconds: float,
-        *, purpose: Purpose = Purpose.DELIVER,
-    ) -> DeliveryRuns:  # fmt: skip
-        """Take messages by what they are. A circle of those who wait ends this one."""
-        asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
-        try:
-            return self._context.chooser.take(asking, seconds)
-        except Deadlock as error:
-            self.end_by(Deadlock, str(error), wait=True)
-            raise
-
-    @giving("_give_back_latest")
+    @_giving
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
         asking, choice = self._looking(source, finding.check_key_of(id))
-        remove = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
-        runs = self._waiting(asking.queue, timeout, remove)
-        with self._lock:
-            gets = self._reading()
-            try:
-                self._check_open()
-                gets.note(asking.queue, asking.subscription, runs)
-            except BaseException:
-                gets.take_back(asking.queue, asking.subscription, [run[:2] for run in runs], False)
-                raise
-        return bool(runs)
+        take = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
+        self._receive([asking], take, timeout, Gets.remove)
+        return bool(asking.runs)
 
     def read_many(
         self,
@@ -404,18 +917,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         """Take them, to give them back at the end."""
         check_max_messages(limit)
         asking, choice = self._looking(source, where)
-        queue, subscription, _, _ = asking
-        hold = partial(self._choose, asking, choice, limit, purpose=Purpose.KEEP)
-        runs = self._waiting(queue, timeout, hold)
-        with self._lock:
-            try:
-                self._check_open()
-                parts = self._context.delivery.deliver(queue, subscription, runs)
-                self._reading().keep(queue, subscription, runs)
-            except BaseException:
-                self._reading().take_back(queue, subscription, [run[:2] for run in runs], False)
-                raise
-        return delivered_messages.Messages(queue.name, parts, queue.schema)
+        take = partial(self._choose, asking, choice, limit, purpose=Purpose.KEEP)
+        parts = self._receive([asking], take, timeout, Gets.hold) or ()
+        return delivered_messages.Messages(asking.queue.name, parts, asking.queue.schema)
 
     @look
     def describe(
@@ -459,15 +963,91 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         look = partial(self._context.chooser.find, asking, choice, limit)
         return asking.queue, self._waiting(asking.queue, timeout, look)
 
-    def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
+    def _take(
+        self,
+        source: str,
+        limit: int,
+        timeout: Duration | None,
+        where: object,
+        receive: Callable[[Gets, DeliveryRequest], R],
+    ) -> R | None:
+        """Messages of a queue, or of the queues that a pattern names; None: there are none."""
+        check_max_messages(limit)
+        gets, context = self._begin_reading(), self._context
+        asked: list[DeliveryRequest] = []
+
+        def request(queue: Queue, subscription: Subscription) -> DeliveryRequest:
+            asked[:] = [DeliveryRequest(queue, subscription, gets, self._is_open)]
+            return asked[0]
+
+        take: Callable[[float], object]
+        try:
+            queue, subscription = context.state.source(source)
+        except InvalidArgument:
+            if where is not None or not is_pattern(source):
+                raise
+            take = partial(context.turns.take, source, request, self._is_open, limit)
+        else:
+            asking = request(queue, subscription)
+            take = partial(context.delivery.take, asking, limit)
+            if where is not None:
+                take = partial(self._choose, asking, choices.choice_of(queue, where), limit)
+        return self._receive(asked, take, timeout, receive)
+
+    def _receive(
+        self,
+        asked: Sequence[DeliveryRequest],
+        take: Callable[[float], object],
+        timeout: Duration | None,
+        receive: Callable[[Gets, DeliveryRequest], R],
+    ) -> R | None:
+        """Take what is asked for, without the lock as that may wait, and receive it under it.
+
+        None: nothing was taken. What is raised leaves it as it was.
+        """
+        try:
+            if not self._waiting(asked[0].queue if asked else None, timeout, take):
+                return None
+            with self._lock:
+                self._check_open()
+                gets = self._reading()
+                gets.pending = asked[0]
+                return receive(gets, asked[0])
+        except BaseException:
+            with self._lock:
+                gets = self._reading()
+                for asking in asked:
+                    gets.step_back(asking)
+            raise
+
+    def _choose(
+        self, request: DeliveryRequest, choice: Choice, limit: int, seconds: float,
+        *, purpose: Purpose = Purpose.DELIVER,
+    ) -> DeliveryRuns:  # fmt: skip
+        """Take messages by what they are. A circle of those who wait ends this one."""
+        asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
+        try:
+            return self._context.chooser.take(asking, seconds)
+        except Deadlock as error:
+            self.end_by(Deadlock, str(error), wait=True)
+            raise
+
+    def _begin_reading(self) -> Gets:
         with self._lock:
             self._check_open()
-            gets = self._reading()
-        queue, subscription = self._context.state.source(source)
-        asking = DeliveryRequest(queue, subscription, gets, self._is_open)
-        return asking, choices.choice_of(queue, where)
+            return self._reading()
 
-    def _waiting(self, queue: Queue, timeout: Duration | None, action: Callable[[float], R]) -> R:
+    def _request(self, source: str) -> DeliveryRequest:
+        gets = self._begin_reading()
+        return DeliveryRequest(*self._context.state.source(source), gets, self._is_open)
+
+    def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
+        asking = self._request(source)
+        return asking, choices.choice_of(asking.queue, where)
+
+    def _waiting(
+        self, queue: Queue | None, timeout: Duration | None, action: Callable[[float], R]
+    ) -> R:
         """Do what may wait for others, without the lock; raises why this was ended meanwhile."""
         seconds = check_wait(timeout)
         if seconds:
@@ -480,30 +1060,6 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._check_open()
         return found
 
-    def _begin_puts(self) -> Puts:
-        self._puts = puts = Puts(self._context, self.id, self._large)
-        return puts
-
-    def _reading(self) -> Gets:
-        if self._gets is None:
-            self._gets = Gets(self._context)
-        return self._gets
-
-    def _give_back_latest(self) -> None:
-        with self._lock:
-            if self._state is _OPEN and self._gets is not None:
-                self._gets.unget()
-
-    @giving("_give_back_latest")
-    def get_delayed(
-        self, source: str, message_id: int, *, to_change: bool = False
-    ) -> Message | None:
-        check_message_id(message_id)
-        check_flag("to_change", to_change)
-        with self._lock:
-            self._check_open()
-            return self._reading().scheduled(source, message_id, to_change=to_change)
-
     def unget(self) -> None:
         self.getting(Gets.unget)
 
@@ -513,7 +1069,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         check_message(message)
         check_reason(reason)
         delay = check_delay(delay)
-        queue, subscription = self.getting(lambda gets: gets.reject(message, reason, delay))
+        queue, subscription = self.getting(Gets.reject, message, reason, delay)
         if subscription.spent:
             self._context.after_reject(queue, subscription)
 
@@ -535,29 +1091,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
     @call
     def seek(self, source: str, to: Start, timeout: Duration = 0.0) -> None:
         start, seconds = start_places.check_start(to), check_timeout(timeout)
-        with self._lock:
-            self._check_open()
-            gets = self._reading()
-        context = self._context
-        queue, subscription = context.state.source(source)
-        position, is_strict = position_search.kept_place(context.delivery, queue, start)
-        own = gets.held_of(subscription)
-        self._waits_for = queue if seconds else None
-        try:
-            context.delivery.hold(
-                DeliveryRequest(queue, subscription, gets, self._is_open), own, seconds
-            )
-        finally:
-            self._waits_for = None
-        with self._lock:
-            try:
-                self._check_open()
-            except BaseException:
-                context.delivery.let_go(queue, subscription, gets)
-                raise
-            gets.has_more = True
-            gets.seeks[subscription] = queue, position, is_strict
-            gets.keeping().let_go(subscription)  # nobody else gets any of it until the end
+        asking, delivery = self._request(source), self._context.delivery
+        position, is_strict = position_search.kept_place(delivery, asking.queue, start)
+        own = self._reading().held_of(asking.subscription)
+        seek = partial(Gets.seek, position=position, is_strict=is_strict)
+        self._receive([asking], partial(delivery.hold, asking, own), seconds, seek)
 
     @call
     def extend(self, seconds: Duration) -> None:

@@ -26,7 +26,7 @@ from quire.engine.finding.asked_reports import REPORTING, report_on
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import EXPIRED, Gets
+from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.env.interpreter import RLock
 from quire.errors import InvalidArgument, QueueFull, QuireError, StoreCorrupt
 from quire.limits import DEAD_LETTERS_AT_ONCE, EXPIRED_AT_ONCE, STUCK_AT_ONCE
@@ -34,7 +34,7 @@ from quire.messages import message_types
 from quire.messages.message import SETTABLE, Message
 from quire.messages.typed_message import ARROW_STREAM, TypedMessage
 
-from .own_transaction import MessageRuns, OwnTransaction
+from .own_transaction import EXPIRED, MessageRuns, own_transaction, pass_unwanted, take_gone
 
 
 class DeadLetters:
@@ -71,7 +71,7 @@ class DeadLetters:
         if getattr(self._moving, "is_here", False):
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
-        stuck: list[OwnTransaction] = []
+        stuck: list[EmbeddedTransaction] = []
         try:
             self.pass_by(queue, subscription)
             self._move_all_of(queue, subscription, stuck)
@@ -87,13 +87,13 @@ class DeadLetters:
         """Count as read what the subscription does not ask for. Raises what stands in the way."""
         with self._passing:
             while subscription.has_unwanted and not (queue.dropped or subscription.removed):
-                with OwnTransaction(self._context, "maintenance") as txn:
-                    if not txn.getting(Gets.unwanted, queue, subscription, EXPIRED_AT_ONCE):
+                with own_transaction(self._context, "maintenance") as txn:
+                    if not txn.getting(pass_unwanted, queue, subscription, EXPIRED_AT_ONCE):
                         break
                     txn.commit()
 
     def _move_all_of(
-        self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]
+        self, queue: Queue, subscription: Subscription, stuck: list[EmbeddedTransaction]
     ) -> None:
         """Move all; messages that the other queue never takes are left to transactions, for now."""
         limit, never = DEAD_LETTERS_AT_ONCE, None
@@ -107,8 +107,8 @@ class DeadLetters:
                     continue
                 if len(stuck) == STUCK_AT_ONCE or self._may_take(queue, error):
                     raise
-                stuck.append(OwnTransaction(self._context, "maintenance"))
-                stuck[-1].getting(Gets.gone, queue, subscription, 1)
+                stuck.append(own_transaction(self._context, "maintenance"))
+                stuck[-1].getting(take_gone, queue, subscription, 1)
                 limit, never = DEAD_LETTERS_AT_ONCE, error
         if never is not None:
             raise never
@@ -120,8 +120,8 @@ class DeadLetters:
 
     def _move_some(self, queue: Queue, subscription: Subscription, limit: int) -> bool:
         target = queue.config.properties.dead_letter
-        with OwnTransaction(self._context, "maintenance") as txn:
-            count, letters = txn.getting(Gets.gone, queue, subscription, limit)
+        with own_transaction(self._context, "maintenance") as txn:
+            count, letters = txn.getting(take_gone, queue, subscription, limit)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False
@@ -136,7 +136,7 @@ class DeadLetters:
 
 
 def put_letter(
-    txn: OwnTransaction,
+    txn: EmbeddedTransaction,
     target: str,
     message: Message,
     subscription: str,
@@ -164,7 +164,7 @@ def put_letter(
     put_report(txn, message, reason)
 
 
-def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
+def put_report(txn: EmbeddedTransaction, message: Message, reason: str) -> None:
     """Tell who has asked for it that the message is handled by nobody (LR1)."""
     event = message_types.EXPIRY if reason == EXPIRED else message_types.EXCEPTION
     to, attributes = message.reply_to, message.attributes
@@ -176,7 +176,7 @@ def put_report(txn: OwnTransaction, message: Message, reason: str) -> None:
 
 
 def report_all(
-    context: Context, txn: OwnTransaction, queue: Queue, runs: MessageRuns, reason: str
+    context: Context, txn: EmbeddedTransaction, queue: Queue, runs: MessageRuns, reason: str
 ) -> None:
     """The same of all messages at these positions, which nobody gets, and nobody keeps."""
     for start, end in runs:

@@ -33,14 +33,13 @@ from quire.engine.queues.obeyed import TIMED
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
 from quire.env.interpreter import RLock
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 
 from .dead_letters import DeadLetters, put_letter, report_all
-from .own_transaction import MessageRuns, OwnTransaction
+from .own_transaction import MessageRuns, own_transaction, take_oldest
 from .retention import Retention
 
 DROPPED_KEY: Final = "quire.dropped:{}"
@@ -131,8 +130,8 @@ class OverflowHandler:
     def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: MessageRuns) -> int:
         """Drop some of them, in one commit; return how many."""
         key = DROPPED_KEY.format(queue.queue_id)
-        with OwnTransaction(self._context, "overflow") as txn:
-            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
+        with own_transaction(self._context, "overflow") as txn:
+            taken = txn.getting(take_oldest, queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
             report_all(self._context, txn, queue, taken, OVERFLOW)
             if count and not queue.is_volatile:
@@ -147,8 +146,8 @@ class OverflowHandler:
         """Move some of them to the dead-letter queue, in one commit; return how many."""
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
-        with OwnTransaction(context, "overflow") as txn:
-            taken = txn.getting(Gets.oldest, queue, subscriptions, oldest)
+        with own_transaction(context, "overflow") as txn:
+            taken = txn.getting(take_oldest, queue, subscriptions, oldest)
             for start, end in taken:
                 letters = context.chooser.finder.browse(
                     queue, None, choices.Choice(), start, end - start, end

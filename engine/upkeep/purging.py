@@ -20,12 +20,11 @@ from quire.engine.finding.choice import ALL, Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
 from quire.errors import InvalidArgument
 from quire.intervals import IntervalSet
 from quire.limits import PURGED_AT_ONCE, PURGED_RUNS
 
-from .own_transaction import MessageRuns, OwnTransaction, pass_by
+from .own_transaction import MessageRuns, own_transaction, pass_by, pass_over, take_waiting
 
 
 def purge(
@@ -83,10 +82,10 @@ def _take(
 ) -> MessageRuns:
     """Take as much as one commit takes; nothing: there is no more."""
     taken: MessageRuns = []
-    with OwnTransaction(context, "purge") as txn:
+    with own_transaction(context, "purge") as txn:
         for each in readers:
             left = PURGED_AT_ONCE - sum(hi - lo for lo, hi in taken)
-            taken += txn.getting(Gets.waiting, queue, each, left, end, among)
+            taken += txn.getting(take_waiting, queue, each, left, end, among)
         txn.commit()
     return taken
 
@@ -96,8 +95,8 @@ def _pass_some(
 ) -> Iterator[tuple[int, int]]:
     """Let go of what all have read: the parts that are not kept any more for that."""
     for some in _parts(context.chooser.finder.runs(queue, keeper, choice, end)):
-        with OwnTransaction(context, "purge") as txn:
-            txn.pass_over(queue, keeper, some)
+        with own_transaction(context, "purge") as txn:
+            pass_over(txn, queue, keeper, some)
             txn.commit()
         yield from some
 

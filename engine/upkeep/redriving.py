@@ -20,7 +20,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import places_of
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueFull
 from quire.interface.redriving import Chosen, Redriven, target_of
 from quire.libraries import pa
@@ -30,7 +30,7 @@ from quire.messages.message_types import KEPT_ATTRIBUTES
 from quire.messages.streamed_message import StreamedMessage
 from quire.messages.typed_message import content_of, row_of_payload
 
-from .own_transaction import OwnTransaction
+from .own_transaction import own_transaction, take_chosen
 
 _KEPT: Final = KEPT_ATTRIBUTES | {GROUP_KEY}
 
@@ -111,8 +111,8 @@ def _move(
         for letter, (position, is_there) in zip(letters, places, strict=True)
         if is_there
     }
-    with OwnTransaction(context, "redrive") as txn:
-        taken = txn.getting(Gets.chosen, queue, subscription, list(there))
+    with own_transaction(context, "redrive") as txn:
+        taken = txn.getting(take_chosen, queue, subscription, list(there))
         for position in taken:
             letter = there[position]
             attributes = _first(letter)
@@ -133,7 +133,9 @@ def _first(letter: Message) -> dict[str, str]:
     }
 
 
-def _put(txn: OwnTransaction, target: str, letter: Message, attributes: dict[str, str]) -> None:
+def _put(
+    txn: EmbeddedTransaction, target: str, letter: Message, attributes: dict[str, str]
+) -> None:
     fields = {name: getattr(letter, name) for name in SETTABLE}
     fields["attributes"] = attributes
     if isinstance(letter, StreamedMessage):

@@ -27,13 +27,13 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets, Taking
+from quire.engine.transactions.gets import Gets
 from quire.env.interpreter import RLock
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED_RUNS
 
-from .own_transaction import MessageRuns, OwnTransaction, pass_by
+from .own_transaction import MessageRuns, own_transaction, pass_by, pass_over, take_part
 
 if TYPE_CHECKING:
     from quire.engine.finding.latest_of_keys import LatestOfKeys
@@ -117,13 +117,13 @@ class Retention:
         with queue.lock:
             passing = [run for part in latest.passing for run in keeper.done.gaps(*part)]
         for runs in latest.parts(PURGED_RUNS // len(queue.subscriptions) or 1):
-            with OwnTransaction(self._context, "maintenance") as txn:
+            with own_transaction(self._context, "maintenance") as txn:
                 txn.getting(_take_superseded, queue, runs)
-                txn.pass_over(queue, keeper, runs)
+                pass_over(txn, queue, keeper, runs)
                 txn.commit()
         for at in range(0, len(passing), PURGED_RUNS):
-            with OwnTransaction(self._context, "maintenance") as txn:
-                txn.pass_over(queue, keeper, passing[at : at + PURGED_RUNS])
+            with own_transaction(self._context, "maintenance") as txn:
+                pass_over(txn, queue, keeper, passing[at : at + PURGED_RUNS])
                 txn.commit()
 
     def make_room(self, queue: Queue, full: QueueFull) -> bool:
@@ -243,15 +243,12 @@ class Retention:
 
 def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
     """Take what is not read of these positions, of each subscription, but what somebody holds."""
-    taken: Taking = {each: [] for each in queue.readers()}
-
-    def choose() -> None:
-        for each, own in taken.items():
+    gets.is_counted = False
+    with queue.lock:
+        for each in queue.readers():
             if queue.dropped or each.removed or each.seeker is not None:
                 continue
             for start, end in runs:
                 reserved = IntervalSet.from_list(each.held_in(start, end))
-                for lo, hi in reserved.gaps(start, end):
-                    own += each.take_part(lo, hi)
-
-    gets.take_by(queue, taken, choose)
+                for part in reserved.gaps(start, end):
+                    take_part(gets, queue, each, *part)

@@ -43,7 +43,7 @@ from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, P
 from quire.messages.encoded_values import check_encoded
 from quire.reports.info import ScheduleInfo
 
-from .own_transaction import OwnTransaction
+from .own_transaction import own_transaction
 
 if TYPE_CHECKING:
     from quire.definitions.cron import DueTimes
@@ -287,7 +287,7 @@ class Schedules:
         own = {schedule_fields.SCHEDULE: str(body["name"]), schedule_fields.DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
         queue = self._state.queues[body["queue_id"]]
-        with OwnTransaction(self._context, "maintenance") as txn:
+        with own_transaction(self._context, "maintenance") as txn:
             name = queue.name
             txn.put_moved(name, payload, fields)
             if queue.name != name:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from quire.definitions.properties import Granted
 from quire.errors import InvalidArgument
-from quire.libraries import np
+from quire.libraries import is_arrow, np
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.messages.message_fields import Fields, check_payload
 
@@ -59,59 +60,31 @@ class BlockBuilder:
 
     def add_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> int:
         """Add plain messages; how many they were. Their bytes are copied once."""
-        if isinstance(payloads, (str, bytes, bytearray, memoryview)):
-            raise InvalidArgument("payloads must be a list of bytes: use put for one payload")
-        if not isinstance(payloads, Iterable) or isinstance(payloads, Mapping):
-            raise InvalidArgument(
-                f"payloads must be a list of bytes or Arrow data, not {type(payloads).__name__}"
-            )
-        rows = payloads if isinstance(payloads, (list, tuple)) else list(payloads)
-        if not rows:
-            return 0
-        try:
-            content = b"".join(rows)
-            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        except (TypeError, BufferError) as error:
-            raise InvalidArgument(
-                f"every payload must be bytes: encode it first ({error})"
-            ) from None
-        size = int(lengths.sum())
-        if size != len(content):
-            raise InvalidArgument(
-                "payloads that are memoryviews must be of single bytes: cast them"
-            )
-        if size > MAX_PAYLOAD_BYTES and int(lengths.max()) > MAX_PAYLOAD_BYTES:
-            check_payload(rows[int(lengths.argmax())])
-        self._extend([MessageRun(lengths, [content], Headers(), region=True)], size)
-        return len(rows)
+        return self.add_runs(_runs_of_list(payloads))
 
     def add_arrow(self, source: object) -> int:
         """Add an array of payloads, or a batch with header columns; how many messages they were.
 
         The Arrow memory is referred to, not copied, until the blocks are built.
         """
-        runs = runs_of_arrow(source, 0 if self.granted is None else self.granted.priority)
-        self._extend(runs)
-        return sum(run.count for run in runs)
+        priority = 0 if self.granted is None else self.granted.priority
+        return self.add_runs(runs_of_arrow(source, priority))
 
     def add_run(self, run: MessageRun) -> None:
         """Add messages that are one of `runs_of_shares`."""
-        self._extend([run], len(run.pieces[0]))
+        self.add_runs([run])
 
-    def mark(self) -> tuple[int, int, int, int]:
-        """Return the place of the builder, for `undo`."""
-        self._close_rows()
-        return len(self._runs), self.count, self.payload_bytes, self.charge_bytes
-
-    def headers_since(self, mark: tuple[int, int, int, int]) -> list[Headers]:
-        """The headers of what was added by whole runs since `mark`."""
-        return [run.headers for run in self._runs[mark[0] :]]
-
-    def undo(self, mark: tuple[int, int, int, int]) -> None:
-        """Take back what was added since `mark` (and nothing was built or cleared in between)."""
-        self._close_rows()
-        runs, self.count, self.payload_bytes, self.charge_bytes = mark
-        del self._runs[runs:]
+    def add_runs(self, runs: Sequence[MessageRun]) -> int:
+        """Add the messages of runs; return how many they are."""
+        if runs:
+            self._close_rows()
+        for run in runs:
+            own = run if self.granted is None else with_granted(run, self.granted)
+            self._runs.append(own)
+            self.count += own.count
+            self.payload_bytes += own.payload_bytes
+            self.charge_bytes += own.charge_bytes
+        return sum(run.count for run in runs)
 
     def blocks(self, max_block_bytes: int) -> Iterator[EncodedBlock]:
         """The blocks one after another; none is above the size unless by a single message."""
@@ -141,18 +114,33 @@ class BlockBuilder:
             self._payloads = []
             self._fields = []
 
-    def _extend(self, runs: Sequence[MessageRun], size: int | None = None) -> None:
-        """Add runs; `size` is their payload bytes if that is known."""
-        if not runs:
-            return
-        self._close_rows()
-        for run in runs:
-            if self.granted is not None:
-                run = with_granted(run, self.granted)
-            self._runs.append(run)
-            if size is None or len(runs) > 1:
-                size = int(run.lengths.sum())
-            self.count += run.count
-            self.payload_bytes += size
-            self.charge_bytes += size + MESSAGE_OVERHEAD_BYTES * run.count
-            self.charge_bytes += run.headers.charge_bytes()
+
+def runs_of_payloads(payloads: Any, priority: int) -> list[MessageRun]:
+    """Return the runs of a list of payloads, or of Arrow data, without empty ones.
+
+    `priority`: of messages of Arrow data that have none. Raises InvalidArgument.
+    """
+    return runs_of_arrow(payloads, priority) if is_arrow(payloads) else _runs_of_list(payloads)
+
+
+def _runs_of_list(payloads: Iterable[bytes | bytearray | memoryview]) -> list[MessageRun]:
+    if isinstance(payloads, (str, bytes, bytearray, memoryview)):
+        raise InvalidArgument("payloads must be a list of bytes: use put for one payload")
+    if not isinstance(payloads, Iterable) or isinstance(payloads, Mapping):
+        raise InvalidArgument(
+            f"payloads must be a list of bytes or Arrow data, not {type(payloads).__name__}"
+        )
+    rows = payloads if isinstance(payloads, (list, tuple)) else list(payloads)
+    if not rows:
+        return []
+    try:
+        content = b"".join(rows)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    except (TypeError, BufferError) as error:
+        raise InvalidArgument(f"every payload must be bytes: encode it first ({error})") from None
+    size = int(lengths.sum())
+    if size != len(content):
+        raise InvalidArgument("payloads that are memoryviews must be of single bytes: cast them")
+    if size > MAX_PAYLOAD_BYTES and int(lengths.max()) > MAX_PAYLOAD_BYTES:
+        check_payload(rows[int(lengths.argmax())])
+    return [MessageRun(lengths, [content], Headers(), region=True)]

@@ -75,6 +75,16 @@ class MessageRun:
         self.region = region
         self.offsets = offsets
 
+    @property
+    def payload_bytes(self) -> int:
+        return len(self.pieces[0]) if self.region else int(self.lengths.sum())
+
+    @property
+    def charge_bytes(self) -> int:
+        """The bytes that its messages count against their queue's capacity."""
+        own = self.payload_bytes + self.headers.charge_bytes()
+        return own + MESSAGE_OVERHEAD_BYTES * self.count
+
     def split(self, counts: Sequence[int]) -> Iterator[MessageRun]:
         """Runs of so many of its messages, in their order; their payloads are in one buffer."""
         ends = offsets_of(self.lengths)

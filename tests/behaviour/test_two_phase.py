@@ -38,8 +38,8 @@ HANGING_OWNER = (
     """
 import sys, time
 from quire.engine.commits.committer import Committer
-from quire.engine.transactions.life import TransactionLife
-owner = Committer if sys.argv[2] == "decide" else TransactionLife
+from quire.engine.transactions.transaction import EmbeddedTransaction
+owner = Committer if sys.argv[2] == "decide" else EmbeddedTransaction
 real = getattr(owner, sys.argv[2])
 def hanging(self, *arguments, **named):
     if sys.argv[3] == "after":

@@ -159,7 +159,7 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (Journal, "write_group", Watch.group),
     (Journal, "_make_room", Watch.buffer),
     (Sequencer, "_collect", Watch.collected),
-    (puts, "slices_of", Watch.slices),
+    (arrow_slices, "slices_of", Watch.slices),
     (puts, "row_slices", Watch.row_slices),
     (Gets, "to_read", Watch.joined),
     (State, "at_hand", Watch.at_hand),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.transactions.gets import Gets
-from quire.engine.upkeep.own_transaction import OwnTransaction
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.engine.upkeep.own_transaction import take_oldest
 from quire.errors import DiskFull, QueueFull
 from tests.engine.crashing.definitions import KIB, NAMES, OVERFLOWING, Overflow
 from tests.engine.crashing.parts import Site
@@ -99,16 +99,16 @@ def test_what_is_read_meanwhile_is_no_dead_letter(monkeypatch: pytest.MonkeyPatc
     store.create_queue("dead", kind="work")
     store.create_queue("q", kind="work", max_messages=4, overflow="dead_letter", dead_letter="dead")
     store.put_many("q", [b"%d" % number for number in range(4)])
-    getting = OwnTransaction.getting
+    getting = EmbeddedTransaction.getting
 
-    def read_past(self: OwnTransaction, action: Any, *args: Any) -> Any:
+    def read_past(self: EmbeddedTransaction, action: Any, *args: Any) -> Any:
         taken = getting(self, action, *args)
-        if action is Gets.oldest:
+        if action is take_oldest:
             with store.transaction() as txn:
                 txn.read_to("q", 1)
         return taken
 
-    monkeypatch.setattr(OwnTransaction, "getting", read_past)
+    monkeypatch.setattr(EmbeddedTransaction, "getting", read_past)
     store.put_many("q", [b"4", b"5"])
     assert store.browse("dead").payloads() == [b"1"]
     assert store.browse("q").payloads() == [b"2", b"3", b"4", b"5"]

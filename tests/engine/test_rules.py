@@ -13,8 +13,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.delivery.selection import Selection
 from quire.engine.queues.subscription import BY_RULE, Subscription
 from quire.engine.reading.delivery import DeliveryRequest
-from quire.engine.transactions.gets import Gets
-from quire.engine.upkeep.own_transaction import OwnTransaction
+from quire.engine.upkeep.own_transaction import own_transaction, pass_unwanted, take_gone
 from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
 from quire.messages.message import Message
@@ -88,8 +87,8 @@ def test_what_is_passed_by_keeps_nobody_from_an_exclusive_subscription(env: SimE
         txn.seek("t/red", "earliest")  # so nothing is noted as it commits
     queue, subscription = store._context.state.source("t/red")
     store._context.delivery.look(queue, subscription)
-    with OwnTransaction(store._context, "maintenance") as noting:
-        noting.getting(Gets.unwanted, queue, subscription, 1000)
+    with own_transaction(store._context, "maintenance") as noting:
+        noting.getting(pass_unwanted, queue, subscription, 1000)
         with store.transaction() as txn:
             got = txn.get("t/red")
             assert got is not None
@@ -121,8 +120,8 @@ def test_what_expires_is_not_got_while_it_is_moved(env: SimEnv) -> None:
     env.advance(2)
     queue, subscription = store._context.state.queue("q"), inside(store)
     store._context.delivery.look(queue, subscription)
-    mover, other = OwnTransaction(store._context, "a test"), store.transaction()
-    assert mover.getting(Gets.gone, queue, subscription, 10)[0] == 1
+    mover, other = own_transaction(store._context, "a test"), store.transaction()
+    assert mover.getting(take_gone, queue, subscription, 10)[0] == 1
     assert other.get("q") is None
     store.alter_queue("q", timed=False)
     assert other.get("q") is None
@@ -340,7 +339,7 @@ def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
         asking = DeliveryRequest(queue, subscription, store, wanted)
         assert delivery.take(asking, 1, 60.0) == [(1, 2, 1)]
         assert [message and message.payload for message in other] == [b"first"]
-        delivery.give_back(queue, subscription, [(1, 2)])
+        delivery.give_back(queue, subscription, [(1, 2, 1)])
 
 
 def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
@@ -351,8 +350,8 @@ def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
     subscription.obey(queue.config.properties._replace(order="priority"))
     assert subscription.take_one(queue.end_position) == BY_RULE
     asking = DeliveryRequest(queue, subscription, store, lambda: True)
-    runs = store._context.delivery._take(asking, 1, 0.0)
-    assert runs is None  # more is to be looked at
+    assert store._context.delivery._take(asking, 1, 0.0)  # more is to be looked at
+    assert asking.runs == []
     with store.transaction() as txn:
         assert txn.get("q") is not None
     store.close()
