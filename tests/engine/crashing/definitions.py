@@ -48,7 +48,7 @@ def count(store: Store, key: str = "n") -> None:
 
 
 def prepare(store: Store, xid: str) -> None:
-    """Do the like by a transaction that is prepared and not decided."""
+    """Get and set values by a transaction that is prepared and not decided."""
     with store.transaction() as txn:
         txn.get("in")
         txn.set_value("prepared-values", xid, b"prepared")
@@ -62,7 +62,7 @@ def make_states(store: Store) -> None:
 
 
 def fill_states(store: Store) -> None:
-    """Put messages in one."""
+    """Put messages into one of them."""
     with store.transaction() as txn:
         txn.put_many("in", [b"a", b"bb", b"ccc", b"dddd", b"e", b"f", b"g" * 3, b"h" * 9])
 
@@ -94,7 +94,7 @@ STATE_STEPS: dict[str, Act] = {
 
 
 def values_of(state: DurableState) -> View:
-    """Return what a fold has of states, but for the next number."""
+    """Return the states of a fold, but for the next number."""
     index = {name: getattr(state.values, name) for name in KeyValues.__slots__}
     del index["next_number"]  # which those that are gone had too
     prepared = {xid: list(record.sets) for xid, record in state.prepared.items()}
@@ -102,7 +102,7 @@ def values_of(state: DurableState) -> View:
 
 
 class States(Part):
-    """What was acknowledged is there, with its messages; folded alike by all."""
+    """Values of states: acknowledged ones are there, with their messages, and every fold agrees."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -188,7 +188,7 @@ NOT_WHOLE = {*IN_STEPS, *SWITCHED, "switch on"}  # nor can the disk be filled
 
 
 def view_changed(store: Store) -> View:
-    """Return what is to be seen of all that."""
+    """Return the messages of the queues that change, aliases and the switch."""
     shown: View = {
         info.name: (store.browse(info.name).payloads(), info.dead_letter)
         for info in store.queues()
@@ -282,7 +282,7 @@ class Together(Part):
         assert [name for name in listed if name in names] == names
 
 
-# What gives way -----------------------------------------------------------------------------------
+# Overflow -----------------------------------------------------------------------------------------
 
 KIB = b"x" * 1024
 OLDEST: Any = {"kind": "topic", "max_messages": 4, "overflow": "drop_oldest"}
@@ -301,7 +301,7 @@ REFUSALS = (DiskFull, QueueFull)
 
 
 class Overflow(Part):
-    """What was put is there, gave way and is counted, or is a dead letter."""
+    """Each message that was put is there, gave way and is counted, or is a dead letter."""
 
     def __init__(self) -> None:
         self.put: dict[str, int] = dict.fromkeys(NAMES, 0)
