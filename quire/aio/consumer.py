@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
 from quire.batches.delivered_messages import Messages
@@ -99,12 +98,7 @@ class AsyncConsumer(Generic[T]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             if kind is None and self._asked.ack == "block":
                 await self.acknowledge()

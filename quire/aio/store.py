@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from quire import opening
@@ -292,12 +291,7 @@ class AsyncStore:
             raise StoreClosed("this store object was closed: open the store again")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def _call(self, call: Callable[[Any], R]) -> R:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from quire.arguments import (
@@ -235,12 +235,7 @@ class Consumer(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             if kind is None and self._asked.ack == "block":
                 self.acknowledge()
