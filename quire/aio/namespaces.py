@@ -115,7 +115,7 @@ class AsyncListeners(AsyncNamespace):
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,
     ) -> Beginning[AsyncListener]:
-        asked = ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
+        asked = ListenerAsked(source, group, where, on, name, backlog, max_ids).checked()
         store = self._store
 
         async def begin() -> AsyncListener:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Sized
 from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -34,6 +34,7 @@ from .pool import Pool, deliver
 from .waiting_lines import Lines
 
 R = TypeVar("R")
+Several = TypeVar("Several", bound=Sized)
 
 
 @documented_by(Transaction)
@@ -150,32 +151,18 @@ class AsyncTransaction:
                 else partial(_is_there, source, where),
             )
         nothing = Messages(check_sources(source).partition("/")[0])
-
-        def take(inner: Transaction) -> Messages | None:
-            nonlocal nothing
-            messages = inner.get_many(source, limit)
-            if not messages:
-                nothing = messages  # which knows the columns
-            return messages or None
-
-        found = await self._get(source, timeout, take)
-        return nothing if found is None else found
+        return await self._several(
+            source, timeout, lambda inner: inner.get_many(source, limit), nothing
+        )
 
     async def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: Duration | None = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
         nothing = Messages(check_sources(source).partition("/")[0]).to_arrow()
-
-        def take(inner: Transaction) -> pa.RecordBatch | None:
-            nonlocal nothing
-            batch = inner.get_arrow(source, limit)
-            if not batch.num_rows:
-                nothing = batch  # which has the columns
-            return batch if batch.num_rows else None
-
-        found = await self._get(source, timeout, take)
-        return nothing if found is None else found
+        return await self._several(
+            source, timeout, lambda inner: inner.get_arrow(source, limit), nothing
+        )
 
     read_many = found(Transaction.read_many)
     read = found(Transaction.read)
@@ -275,6 +262,26 @@ class AsyncTransaction:
             return await look()
         holder = self if check_sources(source) in self._sources else None
         return await self._lines.take(source, seconds, look, self._is_over, holder)
+
+    async def _several(
+        self,
+        source: str,
+        timeout: Duration | None,
+        take: Callable[[Transaction], Several],
+        nothing: Several,
+    ) -> Several:
+        """Return what is taken; where nothing is there, what tells the columns of it."""
+
+        def look(inner: Transaction) -> Several | None:
+            nonlocal nothing
+            taken = take(inner)
+            if len(taken):
+                return taken
+            nothing = taken
+            return None
+
+        found = await self._get(source, timeout, look)
+        return nothing if found is None else found
 
     async def _find(
         self,

@@ -116,7 +116,7 @@ class CallsBack(Tells, Protocol):
 
 
 class ListenerAsked(NamedTuple):
-    """What a listener was asked for, checked as far as that needs no store."""
+    """What a listener was asked for."""
 
     source: str
     group: int
@@ -126,27 +126,14 @@ class ListenerAsked(NamedTuple):
     backlog: bool
     max_ids: int
 
-    @classmethod
-    def of(
-        cls,
-        source: object,
-        group: object,
-        where: SelectorOrTemplate | None,
-        on: object,
-        name: object,
-        backlog: object,
-        max_ids: object,
-    ) -> Self:
+    def checked(self) -> Self:
         """Raises InvalidArgument."""
-        return cls(
-            check_source(source),
-            check_group(group),
-            where,
-            check_on(on),
-            None if name is None else check_name(name, "listener"),
-            check_flag("backlog", backlog),
-            check_max_ids(max_ids),
-        )
+        name = None if self.name is None else check_name(self.name, "listener")
+        check_source(self.source)
+        check_group(self.group)
+        check_flag("backlog", self.backlog)
+        check_max_ids(self.max_ids)
+        return self._replace(name=name, on=check_on(self.on))
 
     def words(self) -> str | None:
         """The condition in words, by which it is told from another one."""

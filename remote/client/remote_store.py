@@ -85,9 +85,7 @@ class RemoteStore(MadeStore):
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
         self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
-        self._schemas: dict[str, str | None] = {}  # of these
-        self._codecs: dict[str, str | None] = {}  # likewise
-        self._patient: set[str] = set()  # that have puts wait for room
+        self._infos: dict[str, QueueInfo] = {}  # of queues by their own names, likewise
         self.put_priorities: Final[dict[str, int]] = {}  # what some grant to puts without one
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
@@ -138,8 +136,7 @@ class RemoteStore(MadeStore):
                 if info.name == name and not (is_unread(info) and name not in self._told)
             )
             for info in infos:
-                self._schemas[info.name], self._codecs[info.name] = info.schema, info.codec
-                (self._patient.add if info.overflow == WAIT else self._patient.discard)(info.name)
+                self._infos[info.name] = info
                 priority = priority_of_puts(info.order, info.default_priority)
                 if priority:
                     self.put_priorities[info.name] = priority
@@ -307,29 +304,28 @@ class RemoteStore(MadeStore):
 
     def schema_of(self, name: str) -> str | None:
         """Of the queue of this name, no alias, as it was when it was asked for last."""
-        if name not in self._schemas:
-            self.queue(name)
-        return self._schemas[name]
+        info = self._infos.get(name) or self.queue(name)
+        return info.schema
 
     def codec_of(self, name: str) -> str | None:
         """Of the queue of this name, or alias, for a value that is no bytes."""
         own = self.own_name(name)
-        if self._codecs.get(own) is None and self._schemas.get(own) is None:
-            self.queue(own)  # it may have got one since
-        return self._codecs[own]
+        info = self._infos.get(own)
+        if info is None or (info.codec is None and info.schema is None):
+            info = self.queue(own)  # it may have got one since
+        return info.codec
 
     def check_waits(self, name: str, seconds: float) -> None:
         """Raises InvalidArgument where the queue of this name, no alias, has no put wait."""
-        if name not in self._patient:  # as it was when it was asked for last
+        info = self._infos.get(name)
+        if info is None or info.overflow != WAIT:  # as it was when it was asked for last
             check_waits(name, self.queue(name).overflow, seconds)
 
     def forget_queues(self) -> None:
         """A commit met a queue that is gone, or another than it was."""
         self._encoded.clear()
         self._own_names.clear()
-        self._schemas.clear()
-        self._codecs.clear()
-        self._patient.clear()
+        self._infos.clear()
         self.put_priorities.clear()
 
     # The store as a whole

@@ -72,8 +72,8 @@ class Listeners(Subject, path="listeners"):
         function that does not take a Notice, and where the
         name is of a listener for something else: `remove` that first.
         """
-        asked = listening.ListenerAsked.of(source, group, where, on, name, backlog, max_ids)
-        return listening.add_listener(self._of, asked, callback)
+        asked = listening.ListenerAsked(source, group, where, on, name, backlog, max_ids)
+        return listening.add_listener(self._of, asked.checked(), callback)
 
     @look
     def hear(
